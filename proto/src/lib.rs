@@ -1,0 +1,47 @@
+//! Wire types of guest-agent, one module per protobuf package.
+//!
+//! The `.proto` files in `proto/` are the source; what `prost` and `tonic` make of them is committed
+//! under `src/gen/`, so that building needs neither `protoc` nor a build script. The test
+//! `tests/generated.rs` makes it anew and fails when it differs; run it with `UPDATE_GENERATED=1` to
+//! write the new code.
+//!
+//! Nothing here has behaviour. In the core only `guest_agent_actors::wire` names these types.
+
+pub use generated::agent_controlplane;
+pub use generated::google::cloud::agentcommunication::v1 as agent_communication;
+pub use generated::google::rpc;
+pub use generated::guest_agent::local::v1 as local;
+pub use generated::plugin_comm;
+
+/// Descriptors of all packages, for protobuf JSON: an encoded `google.protobuf.FileDescriptorSet`.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");
+
+/// The packages as nested modules, because generated code refers to other packages by `super`.
+#[allow(missing_docs, clippy::all, clippy::allow_attributes, unreachable_pub)]
+mod generated {
+    pub mod plugin_comm {
+        include!("gen/plugin_comm.rs");
+    }
+    pub mod agent_controlplane {
+        include!("gen/agent_controlplane.rs");
+    }
+    pub mod google {
+        pub mod rpc {
+            include!("gen/google.rpc.rs");
+        }
+        pub mod cloud {
+            pub mod agentcommunication {
+                pub mod v1 {
+                    include!("gen/google.cloud.agentcommunication.v1.rs");
+                }
+            }
+        }
+    }
+    pub mod guest_agent {
+        pub mod local {
+            pub mod v1 {
+                include!("gen/guest_agent.local.v1.rs");
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The committed code under `src/gen/` is what the `.proto` files generate.
+
+use std::path::{Path, PathBuf};
+
+use codegen::{compile, generate_into};
+
+const PROTOS: [&str; 4] =
+    ["plugin_comm.proto", "agent_controlplane.proto", "agent_communication.proto", "local.proto"];
+
+/// Code generation with `protox` in place of `protoc`.
+mod codegen {
+    use std::path::Path;
+
+    pub fn compile(protos: &[&str], include: &Path) -> protox::Compiler {
+        let mut compiler = protox::Compiler::new([include]).expect("the include folder exists");
+        compiler.include_source_info(true).include_imports(true);
+        for proto in protos {
+            compiler.open_file(proto).expect("a valid .proto file");
+        }
+        compiler
+    }
+
+    pub fn generate_into(out: &Path, compiler: &protox::Compiler) {
+        let descriptors = out.join("descriptors.bin");
+        std::fs::write(&descriptors, without_comments(compiler)).expect("writes descriptors");
+        tonic_prost_build::configure()
+            .out_dir(out)
+            .compile_fds(compiler.file_descriptor_set())
+            .expect("generates");
+    }
+
+    fn without_comments(compiler: &protox::Compiler) -> Vec<u8> {
+        use prost::Message;
+        let mut set = compiler.file_descriptor_set();
+        for file in &mut set.file {
+            file.source_code_info = None;
+        }
+        set.encode_to_vec()
+    }
+}
+
+#[test]
+fn committed_code_matches_the_proto_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let committed = root.join("src/gen");
+    let compiler = compile(&PROTOS, &root.join("proto"));
+
+    let fresh = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gen");
+    std::fs::create_dir_all(&fresh).expect("creates the folder for fresh code");
+    generate_into(&fresh, &compiler);
+
+    let update = std::env::var_os("UPDATE_GENERATED").is_some();
+    for entry in std::fs::read_dir(&fresh).expect("lists fresh code") {
+        let entry = entry.expect("an entry");
+        let target = committed.join(entry.file_name());
+        let new = std::fs::read(entry.path()).expect("reads fresh code");
+        if update {
+            std::fs::write(&target, new).expect("writes committed code");
+        } else if std::fs::read(&target).unwrap_or_default() != new {
+            panic!(
+                "{} is not what the .proto files generate; run this test with UPDATE_GENERATED=1",
+                target.display()
+            );
+        }
+    }
+}
