@@ -1,1 +1,14 @@
-//! Placeholder.
+//! The adapters of guest-agent and their wiring: everything that knows files, sockets, processes,
+//! sled, tonic and clap. The core is in `guest-agent-actors`; `docs/architecture.md` has the map.
+
+pub mod agent;
+pub mod cli;
+pub mod config;
+pub mod control_link;
+pub mod install;
+pub mod launch;
+pub mod local_api;
+pub mod machine;
+pub mod meter;
+pub mod plugin_rpc;
+pub mod storage;

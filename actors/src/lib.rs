@@ -1,1 +1,7 @@
-//! Placeholder.
+//! The core of guest-agent.
+
+pub mod error;
+pub mod exit;
+pub mod id;
+pub mod ports;
+pub mod spec;

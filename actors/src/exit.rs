@@ -1,0 +1,50 @@
+//! How a process ended.
+
+use std::fmt;
+
+/// How a process ended, as far as the kernel tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExitCause {
+    /// It exited by itself with this code.
+    Exited(i32),
+    /// A signal ended it.
+    Signaled(i32),
+    /// The kernel killed it because memory ran out.
+    OutOfMemory,
+    /// It is gone, and the kernel does not say how: it was not our child, or the machine restarted.
+    Unknown,
+}
+
+impl fmt::Display for ExitCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exited with code {code}"),
+            Self::Signaled(signal) => write!(f, "killed by {}", signal_name(*signal)),
+            Self::OutOfMemory => f.write_str("killed by the kernel because memory ran out"),
+            Self::Unknown => f.write_str("ended, how is unknown"),
+        }
+    }
+}
+
+/// Names of the signals that end plugins in practice; others are shown as numbers.
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        other => return format!("signal {other}"),
+    };
+    name.to_owned()
+}

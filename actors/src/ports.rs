@@ -1,0 +1,533 @@
+//! The traits that adapters implement, their errors, and the bundle the actors are given.
+//!
+//! Each method is one arrow of the architecture picture. Every future here may be dropped at any
+//! await point (an order that supersedes another cancels its work), so an implementation must leave
+//! nothing behind that the next call cannot cope with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::exit::ExitCause;
+use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
+use crate::spec::{Config, PluginSpec};
+
+/// What adapters report as the cause of a failure.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Everything the actors reach the world through.
+#[derive(Clone)]
+pub struct Ports {
+    /// Files of plugins.
+    pub installer: Arc<dyn Installer>,
+    /// Processes of plugins.
+    pub launcher: Arc<dyn Launcher>,
+    /// The calls a plugin answers.
+    pub rpc: Arc<dyn PluginRpc>,
+    /// What processes use.
+    pub meter: Arc<dyn Meter>,
+    /// What is kept across restarts.
+    pub storage: Arc<dyn Storage>,
+    /// The connection to the control plane.
+    pub link: Arc<dyn ControlLink>,
+    /// What the machine says of itself.
+    pub machine: Arc<dyn Machine>,
+    /// Wall-clock time, for what people and records are told; never for waiting.
+    pub clock: Arc<dyn Clock>,
+}
+
+// === Installer ===
+
+/// Puts revisions of plugins on disk and takes them away.
+#[async_trait]
+pub trait Installer: Send + Sync {
+    /// Makes the revision's folder complete and durable: downloaded, verified, unpacked and
+    /// renamed into place. Answers at once when it is there already. Leaves nothing behind when it
+    /// fails or is dropped.
+    async fn install(
+        &self,
+        spec: Arc<PluginSpec>,
+        progress: ProgressSender,
+    ) -> Result<(), InstallError>;
+
+    /// Points the plugin's `current` link at an installed revision, atomically.
+    async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError>;
+
+    /// Deletes one revision's folder. Succeeds when it is not there.
+    async fn discard(&self, name: &PluginName, revision: &RevisionId) -> Result<(), RemoveError>;
+
+    /// Deletes everything of a plugin: revisions, link, state and logs. Succeeds when nothing is
+    /// there.
+    async fn remove(&self, name: &PluginName) -> Result<(), RemoveError>;
+}
+
+/// How far a download is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the archive received in this attempt.
+    pub received: u64,
+    /// Bytes of the whole archive, where the server said.
+    pub total: Option<u64>,
+    /// Counts download attempts from 1.
+    pub attempt: u32,
+}
+
+/// Where an installer says how far it is. Holds only the newest value, so it never fills up.
+pub type ProgressSender = tokio::sync::watch::Sender<Progress>;
+
+/// A part of an installation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstallStep {
+    /// Checking that it can work at all, and making the staging folder.
+    Prepare,
+    /// Fetching the archive.
+    Download,
+    /// Comparing digest and signature.
+    Verify,
+    /// Reading the archive and writing its members.
+    Unpack,
+    /// Making the result durable and visible.
+    Publish,
+    /// Pointing `current` at it.
+    Activate,
+}
+
+/// Why a revision could not be installed.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {step}")]
+pub struct InstallError {
+    /// The part that failed.
+    pub step: InstallStep,
+    /// Why.
+    #[source]
+    pub cause: Cause,
+}
+
+impl std::fmt::Display for InstallStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Prepare => "prepare the installation",
+            Self::Download => "download the archive",
+            Self::Verify => "verify the archive",
+            Self::Unpack => "unpack the archive",
+            Self::Publish => "publish the revision",
+            Self::Activate => "switch to the revision",
+        })
+    }
+}
+
+/// Why files could not be deleted.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to delete {what}")]
+pub struct RemoveError {
+    /// What remains.
+    pub what: String,
+    /// Why.
+    #[source]
+    pub cause: Cause,
+}
+
+// === Launcher ===
+
+/// Starts, finds and ends processes of plugins.
+///
+/// It knows every process it spawned by the plugin's name, also one whose launch was dropped half
+/// way, and `stop` ends whatever there is.
+#[async_trait]
+pub trait Launcher: Send + Sync {
+    /// Spawns the revision, waits for it to listen, and calls Start: one attempt within the spec's
+    /// start timeout. `spawned` hears of the process as soon as there is one.
+    ///
+    /// On error no process of the launch is left alive. A plugin that exits before it answered Start
+    /// fails at once, with its exit cause and last output in the error.
+    async fn launch(
+        &self,
+        spec: Arc<PluginSpec>,
+        spawned: tokio::sync::oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError>;
+
+    /// Ends every process of the plugin: the one given, the ones this launcher knows, and their
+    /// descendants; reaps what is ours. Answers when they are dead. Succeeds when there is none.
+    async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError>;
+
+    /// Resolves when a running process has exited, with its cause as far as the kernel tells.
+    /// Works for processes of an earlier life of the agent too.
+    async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause;
+
+    /// Looks for a living process of the plugin: first the recorded one, else one that was spawned
+    /// but never recorded. Never mistakes another program for it.
+    async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process>;
+
+    /// The last lines a plugin wrote, for crash events. Bounded; empty when there are none.
+    async fn last_output(&self, name: &PluginName) -> String;
+}
+
+/// A plugin whose Start succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// Its process.
+    pub process: Process,
+    /// Where it answers.
+    pub endpoint: Endpoint,
+}
+
+/// How a plugin is to be stopped.
+#[derive(Clone, Debug)]
+pub struct StopOrder {
+    /// The plugin.
+    pub name: PluginName,
+    /// The process and where it answers, where they are known.
+    pub process: Option<Process>,
+    /// Where the Stop call goes; without it the process gets signals only.
+    pub endpoint: Option<Endpoint>,
+    /// Whether the plugin is to wipe what it left on the machine.
+    pub cleanup: Cleanup,
+    /// How politely.
+    pub manner: StopManner,
+}
+
+/// Whether a plugin is asked to wipe its traces when it stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cleanup {
+    /// It will run again.
+    Keep,
+    /// It is being removed.
+    Wipe,
+}
+
+/// How politely a plugin is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StopManner {
+    /// Stop call with this deadline, then SIGTERM, then SIGKILL.
+    Politely {
+        /// How long the plugin may take before it gets signals.
+        timeout: Duration,
+    },
+    /// SIGKILL.
+    AtOnce,
+}
+
+/// What a stop found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// There was a process, and this is how it ended.
+    Ended(ExitCause),
+    /// Nothing was running.
+    NothingRan,
+}
+
+/// Why a launch failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The process could not be made.
+    #[error("failed to execute {program}")]
+    Spawn {
+        /// Path of the entry point.
+        program: String,
+        /// Why.
+        #[source]
+        cause: Cause,
+    },
+    /// The process ended before it answered Start.
+    #[error("the plugin ended before it was started: {cause}{}", Quoted(output))]
+    Exited {
+        /// How it ended.
+        cause: ExitCause,
+        /// The last lines it wrote.
+        output: String,
+    },
+    /// The process lives but does not listen.
+    #[error("the plugin did not listen on {endpoint} within {}s", waited.as_secs_f32())]
+    NotListening {
+        /// Where it should have listened.
+        endpoint: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The Start call failed.
+    #[error("the plugin refused to start: {code}: {message}{}", Quoted(output))]
+    Refused {
+        /// Name of the gRPC code.
+        code: String,
+        /// What the plugin said.
+        message: String,
+        /// The last lines it wrote.
+        output: String,
+    },
+    /// The Start call was not answered in time.
+    #[error("the plugin did not answer Start within {}s", waited.as_secs_f32())]
+    NoAnswer {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+}
+
+struct Quoted<'a>(&'a str);
+
+impl std::fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "; its last output:\n{}", self.0) }
+    }
+}
+
+/// Why a plugin could not be stopped.
+#[derive(Debug, thiserror::Error)]
+#[error("process {pid} still lives {}s after SIGKILL", waited.as_secs_f32())]
+pub struct StopError {
+    /// The process that remains.
+    pub pid: u32,
+    /// How long it was waited for.
+    pub waited: Duration,
+}
+
+// === PluginRpc ===
+
+/// The calls a running plugin answers, each with a deadline of its own.
+#[async_trait]
+pub trait PluginRpc: Send + Sync {
+    /// A health check.
+    async fn health(&self, endpoint: &Endpoint, timeout: Duration) -> Result<Health, RpcError>;
+
+    /// A question only the plugin understands.
+    async fn ask(&self, endpoint: &Endpoint, data: String) -> Result<Health, RpcError>;
+
+    /// Hands over a configuration; `None` clears it.
+    async fn apply(&self, endpoint: &Endpoint, config: Option<Config>) -> Result<(), RpcError>;
+}
+
+/// What a plugin says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Zero is healthy.
+    pub code: i32,
+    /// Lines that explain the code, or answer a question.
+    pub results: Vec<String>,
+}
+
+/// Why a call to a plugin failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RpcError {
+    /// No connection, or it broke.
+    #[error("the plugin cannot be reached: {0}")]
+    Unreachable(String),
+    /// No answer within the call's deadline.
+    #[error("the plugin did not answer within {}s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    /// The plugin does not implement the call.
+    #[error("the plugin does not implement the call")]
+    Unimplemented,
+    /// The plugin answered with an error.
+    #[error("the plugin answered {code}: {message}")]
+    Refused {
+        /// Name of the gRPC code.
+        code: String,
+        /// What it said.
+        message: String,
+    },
+}
+
+// === Meter ===
+
+/// Reads what process trees use.
+#[async_trait]
+pub trait Meter: Send + Sync {
+    /// One sweep over all given plugins. A plugin whose process is gone is missing in the answer.
+    async fn sample(&self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage>;
+}
+
+/// What a plugin's process tree has used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time since the plugin started, all processes of the tree together.
+    pub cpu_time: Duration,
+    /// Resident memory now, in bytes.
+    pub memory_bytes: u64,
+}
+
+// === Storage ===
+
+/// A family of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// One snapshot per plugin, by name.
+    Plugins,
+    /// Orders that not every plugin has taken up yet, by number.
+    Inbox,
+    /// Events the control plane has not acknowledged, by number.
+    Outbox,
+    /// Events that are settled, kept for people, by number.
+    History,
+    /// What is known of this machine, by key.
+    Facts,
+}
+
+impl Table {
+    /// All tables.
+    pub const ALL: [Self; 5] =
+        [Self::Plugins, Self::Inbox, Self::Outbox, Self::History, Self::Facts];
+}
+
+/// One change of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Sets a record.
+    Put {
+        /// The family.
+        table: Table,
+        /// Its key; numbers are big-endian, so that keys sort by number.
+        key: Vec<u8>,
+        /// Its bytes.
+        value: Vec<u8>,
+    },
+    /// Removes a record.
+    Delete {
+        /// The family.
+        table: Table,
+        /// Its key.
+        key: Vec<u8>,
+    },
+}
+
+/// Whether a commit must be on the disk itself before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Written with the next commit that must be durable; losing it is harmless.
+    Lazy,
+    /// On the disk when answered.
+    Durable,
+}
+
+/// Keeps records across restarts. One writer: the store actor.
+#[async_trait]
+pub trait Storage: Send + Sync {
+    /// All readable records of a table, in key order. Unreadable ones are set aside, not returned.
+    async fn load(&self, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError>;
+
+    /// Carries out all writes or none.
+    async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError>;
+
+    /// Moves a record that does not make sense to its reader into quarantine, with the reason.
+    async fn set_aside(
+        &self,
+        table: Table,
+        key: Vec<u8>,
+        reason: String,
+    ) -> Result<(), StorageError>;
+}
+
+/// Why the store failed.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {action} the store")]
+pub struct StorageError {
+    /// What was tried: `read`, `write`, `sync`.
+    pub action: &'static str,
+    /// Why.
+    #[source]
+    pub cause: Cause,
+}
+
+// === ControlLink ===
+
+/// Sends messages to the control plane. What arrives is pushed to the control-plane actor.
+#[async_trait]
+pub trait ControlLink: Send + Sync {
+    /// Sends one message and waits for its acknowledgement: one attempt, bounded by the
+    /// acknowledgement wait of the protocol. The caller decides about another.
+    async fn deliver(&self, message: OutboundMessage) -> Result<(), DeliveryError>;
+
+    /// Acknowledges a received message on the stream it came from. A stream that is gone makes
+    /// this a no-op: the server sends the message again.
+    async fn acknowledge(&self, receipt: Receipt);
+}
+
+/// A message for the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboundMessage {
+    /// Stays the same through every attempt.
+    pub id: String,
+    /// At least `message_type`.
+    pub labels: BTreeMap<String, String>,
+    /// Type URL of the body.
+    pub type_url: String,
+    /// The encoded body.
+    pub body: Vec<u8>,
+}
+
+/// A message from the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InboundMessage {
+    /// What to acknowledge it with.
+    pub receipt: Receipt,
+    /// Its labels, `message_type` among them where the server set it.
+    pub labels: BTreeMap<String, String>,
+    /// The encoded body; empty when there was none.
+    pub body: Vec<u8>,
+}
+
+/// Names a received message and the stream it came on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Receipt {
+    /// Counts the streams of this agent process.
+    pub stream: u64,
+    /// The server's message id. Not unique in practice.
+    pub message_id: String,
+}
+
+/// Why a message was not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeliveryError {
+    /// There is no registered stream, or it ended before the acknowledgement came.
+    #[error("the control plane is not connected")]
+    NotConnected,
+    /// No acknowledgement within the wait.
+    #[error("the control plane did not acknowledge in time")]
+    TimedOut,
+    /// The server has no room now (RESOURCE_EXHAUSTED).
+    #[error("the control plane is out of quota: {0}")]
+    Exhausted(String),
+    /// The server answered with another error.
+    #[error("the control plane refused the message: {0}")]
+    Refused(String),
+}
+
+// === Machine and Clock ===
+
+/// What the machine says of itself.
+#[async_trait]
+pub trait Machine: Send + Sync {
+    /// The current boot.
+    fn boot_id(&self) -> BootId;
+
+    /// The instance: changes when a disk is cloned into another VM.
+    fn instance_id(&self) -> String;
+
+    /// The operating system, for `OSInfo`.
+    async fn os(&self) -> OsFacts;
+}
+
+/// The operating system, field by field as `OSInfo` reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OsFacts {
+    /// `linux`.
+    pub kind: String,
+    /// os-release `ID`.
+    pub short_name: String,
+    /// os-release `PRETTY_NAME`.
+    pub long_name: String,
+    /// os-release `VERSION_ID`.
+    pub version: String,
+    /// uname machine.
+    pub architecture: String,
+    /// uname release.
+    pub kernel_release: String,
+    /// uname version.
+    pub kernel_version: String,
+}
+
+/// Wall-clock time.
+pub trait Clock: Send + Sync {
+    /// Now.
+    fn now(&self) -> std::time::SystemTime;
+}

@@ -1,0 +1,263 @@
+//! What was asked for: one revision of one plugin, with every default filled in.
+//!
+//! `wire` makes these from an order and checks every field; `snapshot` writes them to disk and reads
+//! them back. Nothing here knows either form.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{PluginName, RevisionId, Sha256Digest};
+
+/// One revision of one plugin, as ordered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PluginSpec {
+    /// The plugin.
+    pub name: PluginName,
+    /// The revision.
+    pub revision: RevisionId,
+    /// Where its archive comes from.
+    pub artifact: Artifact,
+    /// What is executed.
+    pub entry_point: EntryPoint,
+    /// Arguments that come before the agent's own.
+    pub arguments: Vec<String>,
+    /// Resources it may use.
+    pub limits: Limits,
+    /// How it is downloaded.
+    pub download: Tries,
+    /// How it is started.
+    pub start: Tries,
+    /// How long a stop may take before the process is killed.
+    pub stop_timeout: Duration,
+    /// How it is measured.
+    pub metrics: MetricsPolicy,
+    /// Factor by which the pause before a restart grows.
+    pub backoff_factor: u32,
+    /// What it is told at its start.
+    pub config: Option<Config>,
+}
+
+/// An archive and the digest it must have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Artifact {
+    /// Where it is.
+    pub url: ArtifactUrl,
+    /// What its bytes hash to.
+    pub sha256: Sha256Digest,
+}
+
+/// Where an archive is.
+///
+/// A signed URL is a secret; `Debug` and `Display` show neither query nor user.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ArtifactUrl(Arc<str>);
+
+/// Path of an executable inside an archive: relative, without `..`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EntryPoint(Arc<str>);
+
+/// Resources a plugin may use. `None` is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Memory of the whole process tree, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// CPU time of the whole process tree, in percent of one core.
+    pub cpu_percent: Option<u32>,
+}
+
+/// How often something is tried, and how long one try may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tries {
+    /// At least one.
+    pub attempts: u32,
+    /// Of one attempt.
+    pub timeout: Duration,
+}
+
+/// How a plugin is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MetricsPolicy {
+    /// Time between two samples.
+    pub interval: Duration,
+    /// How many samples are kept for a report.
+    pub points: usize,
+}
+
+/// What a plugin is told at its start, in the form it was given.
+///
+/// Configurations hold secrets; `Debug` shows their form and length.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Config {
+    /// A text whose meaning only the plugin knows.
+    Text(Arc<str>),
+    /// An encoded `google.protobuf.Struct` with its map keys sorted.
+    Struct(Arc<[u8]>),
+}
+
+/// What has to happen for a changed order of the same revision to take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Nothing that a running plugin would notice: timeouts, limits on retries, the URL.
+    Unnoticed,
+    /// Only the configuration, which can be handed to a running plugin.
+    Config,
+    /// What it is started with: entry point, arguments, limits.
+    Launch,
+    /// Another archive under the same revision.
+    Archive,
+}
+
+// === impl PluginSpec ===
+
+impl PluginSpec {
+    /// What differs between this spec and `other` of the same revision, the weightiest first.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Difference {
+        if self.artifact.sha256 != other.artifact.sha256 {
+            Difference::Archive
+        } else if self.entry_point != other.entry_point
+            || self.arguments != other.arguments
+            || self.limits != other.limits
+        {
+            Difference::Launch
+        } else if self.config != other.config {
+            Difference::Config
+        } else {
+            Difference::Unnoticed
+        }
+    }
+}
+
+// === impl ArtifactUrl ===
+
+impl ArtifactUrl {
+    /// Wraps a URL that `wire` has checked.
+    #[must_use]
+    pub fn new(url: &str) -> Self {
+        Self(url.into())
+    }
+
+    /// The whole URL, secrets included: for the downloader only.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ArtifactUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = &*self.0;
+        let bare = url.split(['?', '#']).next().unwrap_or_default();
+        match bare.split_once("://") {
+            Some((scheme, rest)) => {
+                let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                let host = authority.rsplit('@').next().unwrap_or_default();
+                write!(f, "{scheme}://{host}{path}")
+            }
+            None => f.write_str(bare),
+        }
+    }
+}
+
+impl fmt::Debug for ArtifactUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+// === impl EntryPoint ===
+
+/// Why a text is not an entry point.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("entry point {path:?} {reason}")]
+pub struct EntryPointError {
+    path: String,
+    reason: &'static str,
+}
+
+impl EntryPoint {
+    /// Takes a relative path that stays inside the archive.
+    ///
+    /// # Errors
+    /// Says why the path could leave the archive or cannot be a path.
+    pub fn parse(path: &str) -> Result<Self, EntryPointError> {
+        let wrong = |reason| EntryPointError { path: path.chars().take(80).collect(), reason };
+        if path.is_empty() {
+            return Err(wrong("is empty"));
+        }
+        if path.len() > 1024 {
+            return Err(wrong("is longer than 1024 bytes"));
+        }
+        if path.contains('\0') {
+            return Err(wrong("contains a NUL byte"));
+        }
+        if path.starts_with('/') {
+            return Err(wrong("is absolute; give the path inside the archive"));
+        }
+        if path.split('/').any(|part| part == "..") {
+            return Err(wrong("contains '..'; give the path inside the archive"));
+        }
+        if path.split('/').all(|part| part.is_empty() || part == ".") {
+            return Err(wrong("names the archive itself, not a file in it"));
+        }
+        Ok(Self(path.into()))
+    }
+
+    /// The path, relative to the revision's folder.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// The digest that is reported as `config_hash`.
+    #[must_use]
+    pub fn digest(&self) -> Sha256Digest {
+        match self {
+            Self::Text(text) => Sha256Digest::of(text.as_bytes()),
+            Self::Struct(bytes) => Sha256Digest::of(bytes),
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
+            Self::Struct(bytes) => write!(f, "Struct({} bytes)", bytes.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printed_url_shows_neither_query_nor_user() {
+        let url = ArtifactUrl::new("https://me:secret@store.example/a/b.tgz?X-Signature=abc#frag");
+        assert_eq!(url.to_string(), "https://store.example/a/b.tgz");
+        assert_eq!(format!("{url:?}"), url.to_string());
+        let bare = ArtifactUrl::new("http://host?signature=abc");
+        assert_eq!(bare.to_string(), "http://host");
+    }
+
+    #[test]
+    fn a_printed_config_shows_only_its_size() {
+        assert_eq!(format!("{:?}", Config::Text("password".into())), "Text(8 bytes)");
+    }
+
+    #[test]
+    fn entry_points_that_could_leave_the_archive_are_refused() {
+        for bad in ["", "/bin/sh", "..", "a/../../b", "a/..", ".", "./", "a\0b"] {
+            assert!(EntryPoint::parse(bad).is_err(), "{bad:?} was taken");
+        }
+        for good in ["run", "bin/agent", "./bin/agent", "a..b/c"] {
+            assert!(EntryPoint::parse(good).is_ok(), "{good:?} was refused");
+        }
+    }
+}

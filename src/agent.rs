@@ -1,0 +1,1 @@
+//! Wiring: ports, actors, signals.

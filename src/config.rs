@@ -1,0 +1,1 @@
+//! What is configured, and where it was said.

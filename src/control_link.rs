@@ -1,0 +1,1 @@
+//! The connection to the control plane.

@@ -1,0 +1,1 @@
+//! Puts revisions of plugins on disk.

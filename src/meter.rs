@@ -1,0 +1,1 @@
+//! What process trees use.
