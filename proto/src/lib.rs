@@ -11,6 +11,7 @@ pub use generated::agent_controlplane;
 pub use generated::google::cloud::agentcommunication::v1 as agent_communication;
 pub use generated::google::rpc;
 pub use generated::guest_agent::local::v1 as local;
+pub use generated::guest_agent::record::v1 as record;
 pub use generated::plugin_comm;
 
 /// Descriptors of all packages, for protobuf JSON: an encoded `google.protobuf.FileDescriptorSet`.
@@ -41,6 +42,11 @@ mod generated {
         pub mod local {
             pub mod v1 {
                 include!("gen/guest_agent.local.v1.rs");
+            }
+        }
+        pub mod record {
+            pub mod v1 {
+                include!("gen/guest_agent.record.v1.rs");
             }
         }
     }

@@ -4,14 +4,19 @@ use std::path::{Path, PathBuf};
 
 use codegen::{compile, generate_into};
 
-const PROTOS: [&str; 4] =
-    ["plugin_comm.proto", "agent_controlplane.proto", "agent_communication.proto", "local.proto"];
+const PROTOS: [&str; 5] = [
+    "plugin_comm.proto",
+    "agent_controlplane.proto",
+    "agent_communication.proto",
+    "local.proto",
+    "record.proto",
+];
 
 /// Code generation with `protox` in place of `protoc`.
 mod codegen {
     use std::path::Path;
 
-    pub fn compile(protos: &[&str], include: &Path) -> protox::Compiler {
+    pub(crate) fn compile(protos: &[&str], include: &Path) -> protox::Compiler {
         let mut compiler = protox::Compiler::new([include]).expect("the include folder exists");
         compiler.include_source_info(true).include_imports(true);
         for proto in protos {
@@ -20,7 +25,7 @@ mod codegen {
         compiler
     }
 
-    pub fn generate_into(out: &Path, compiler: &protox::Compiler) {
+    pub(crate) fn generate_into(out: &Path, compiler: &protox::Compiler) {
         let descriptors = out.join("descriptors.bin");
         std::fs::write(&descriptors, without_comments(compiler)).expect("writes descriptors");
         tonic_prost_build::configure()

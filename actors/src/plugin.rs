@@ -1,0 +1,7 @@
+//! Plugins.
+
+pub mod draft;
+pub mod machine;
+pub mod orders;
+pub mod restart;
+pub mod state;

@@ -1,0 +1,491 @@
+//! The arrows between phases: each method moves a state one arrow on and notes what has to be done.
+//!
+//! `machine.rs` decides which arrow is taken when something happened, `orders.rs` when somebody wants
+//! something; both draw it here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::exit::ExitCause;
+use crate::id::{Attempt, Endpoint, Process, RevisionId};
+use crate::plugin::machine::{
+    Announcement, ApplyFailure, Boot, Effect, Found, Notice, Transition, Verdict,
+};
+use crate::plugin::restart::Restarts;
+use crate::plugin::state::{
+    Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
+    Target, Then, Trial,
+};
+use crate::ports::{Cleanup, StopManner, Stopped};
+use crate::spec::PluginSpec;
+
+/// A state in the making, with the effects so far.
+pub(super) struct Draft {
+    pub(super) state: State,
+    effects: Vec<Effect>,
+}
+
+/// The parts of `Phase::Running`.
+pub(super) struct Live {
+    pub(super) process: Process,
+    pub(super) endpoint: Endpoint,
+    pub(super) change: Change,
+}
+
+/// A stop of a plugin that hangs is not given longer than this before signals are used.
+const HUNG_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+// === impl Draft ===
+
+impl Draft {
+    pub(super) fn of(state: State) -> Self {
+        Self { state, effects: Vec::new() }
+    }
+
+    pub(super) fn finish(self) -> Transition {
+        Transition { next: self.state, effects: self.effects }
+    }
+
+    pub(super) fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    pub(super) fn announce(&mut self, kind: Notice, details: &str) {
+        let revision = self.state.spec.revision.clone();
+        self.announce_for(revision, kind, details);
+    }
+
+    pub(super) fn announce_for(&mut self, revision: RevisionId, kind: Notice, details: &str) {
+        let details = details.into();
+        self.effects.push(Effect::Announce(Announcement { kind, revision, details }));
+    }
+
+    pub(super) fn next_attempt(&mut self) -> Attempt {
+        self.state.attempt = self.state.attempt.next();
+        self.state.attempt
+    }
+
+    /// The current revision is put on disk, with nothing running beside it.
+    pub(super) fn install(&mut self) {
+        let attempt = self.next_attempt();
+        self.state.owed.install = Due::Yes;
+        self.state.phase = Phase::Installing { attempt };
+        self.effect(Effect::Install { attempt, spec: self.state.spec.clone() });
+    }
+
+    /// Another revision is put on disk while the current one goes on.
+    pub(super) fn prepare(&mut self, spec: Arc<PluginSpec>) {
+        let attempt = self.next_attempt();
+        self.state.next = Next::Preparing { spec: spec.clone(), attempt };
+        self.effect(Effect::Install { attempt, spec });
+    }
+
+    pub(super) fn launch(&mut self, tries: u32) {
+        let attempt = self.next_attempt();
+        self.state.phase = Phase::Starting { attempt, tries, process: None };
+        self.effect(Effect::Launch { attempt, spec: self.state.spec.clone() });
+    }
+
+    pub(super) fn politely(&self) -> StopManner {
+        StopManner::Politely { timeout: self.state.spec.stop_timeout }
+    }
+
+    pub(super) fn stop(&mut self, target: Target, then: Then, manner: StopManner) {
+        let attempt = self.next_attempt();
+        let cleanup = if then == Then::Remove { Cleanup::Wipe } else { Cleanup::Keep };
+        self.effect(Effect::Stop { attempt, target: target.clone(), cleanup, manner });
+        self.state.phase = Phase::Stopping { attempt, target, then };
+    }
+
+    pub(super) fn install_failed(&mut self, reason: Arc<str>) {
+        self.state.owed.install = Due::No;
+        self.announce(Notice::InstallFailed, &reason);
+        self.fail_owed_apply("the plugin could not be installed");
+        self.state.phase = Phase::InstallFailed { reason };
+    }
+
+    /// The revision beside the current one is on disk, or failed to get there.
+    pub(super) fn prepared(&mut self, spec: &Arc<PluginSpec>, result: Result<(), Arc<str>>) {
+        if let Err(reason) = result {
+            self.announce_for(spec.revision.clone(), Notice::InstallFailed, &reason);
+            let revision = spec.revision.clone();
+            self.state.next = Next::Failed { revision, at: FailedAt::Install, reason };
+            return;
+        }
+        self.state.next = Next::Ready { spec: spec.clone() };
+        match self.state.phase.clone() {
+            Phase::Running { process, endpoint, change } => {
+                self.keep_config_of(&change);
+                self.effect(Effect::Unwatch);
+                let target = Target { process: Some(process), endpoint: Some(endpoint) };
+                let manner = self.politely();
+                self.stop(target, Then::Swap, manner);
+            }
+            Phase::Starting { attempt, process, .. } => {
+                self.effect(Effect::CancelLaunch { attempt });
+                self.stop(Target { process, endpoint: None }, Then::Swap, StopManner::AtOnce);
+            }
+            Phase::Stopping { attempt, target, then } => {
+                if then != Then::Remove {
+                    self.state.phase = Phase::Stopping { attempt, target, then: Then::Swap };
+                }
+            }
+            Phase::Stopped { .. } => self.state.phase = Phase::Stopped { then: Resume::Swap },
+            Phase::Pausing { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Crashed { .. }
+            | Phase::InstallFailed { .. } => self.swap(),
+            // None of these has a revision beside it.
+            Phase::Installing { .. } | Phase::Removing { .. } | Phase::Gone => {}
+        }
+    }
+
+    /// The next revision takes over. Nothing runs at this point.
+    pub(super) fn swap(&mut self) {
+        let Next::Ready { spec: new } = std::mem::replace(&mut self.state.next, Next::Nothing)
+        else {
+            // The next revision was superseded while the old one stopped.
+            self.launch(1);
+            return;
+        };
+        let old = std::mem::replace(&mut self.state.spec, new.clone());
+        if self.state.owed.install == Due::Yes {
+            self.announce_for(
+                old.revision.clone(),
+                Notice::InstallFailed,
+                &format!("superseded by revision {}", new.revision),
+            );
+        }
+        let proven = self.state.standing == Standing::Proven;
+        self.state.trial = match self.state.trial.take() {
+            Some(trial) if trial.last_good.revision == new.revision => {
+                self.effect(Effect::Discard { revision: old.revision.clone() });
+                None
+            }
+            Some(trial) => {
+                if old.revision != new.revision {
+                    self.effect(Effect::Discard { revision: old.revision.clone() });
+                }
+                Some(Trial { last_good: trial.last_good, slices_left: PROBATION_SLICES })
+            }
+            None if proven => Some(Trial { last_good: old, slices_left: PROBATION_SLICES }),
+            None => {
+                self.effect(Effect::Discard { revision: old.revision.clone() });
+                None
+            }
+        };
+        self.state.owed.install = Due::Yes;
+        self.state.restarts = Restarts::default();
+        self.launch(1);
+    }
+
+    /// A launch answered: the plugin runs.
+    pub(super) fn run(&mut self, process: Process, endpoint: Endpoint) {
+        let owed = std::mem::take(&mut self.state.owed);
+        let quiet = owed == Owed::default() && !self.state.restarts.is_reported();
+        if !quiet {
+            let details = match self.state.restarts.in_a_row {
+                0 => String::new(),
+                n => format!("after {n} crashes in a row"),
+            };
+            self.announce(Notice::Started, &details);
+        }
+        if owed.install == Due::Yes {
+            self.announce(Notice::Installed, "");
+        }
+        if owed.apply == Due::Yes {
+            self.announce(Notice::Applied, "the plugin was started with the new configuration");
+        }
+        self.state.standing = Standing::Proven;
+        self.effect(Effect::Watch { process: process.clone(), endpoint: endpoint.clone() });
+        self.state.phase = Phase::Running { process, endpoint, change: Change::None };
+    }
+
+    pub(super) fn launch_failed(&mut self, tries: u32, reason: Arc<str>) {
+        if tries < self.state.spec.start.attempts {
+            self.state.phase = Phase::Pausing { tries, reason };
+            return;
+        }
+        let then = self.start_failed(reason);
+        self.conclude(then);
+    }
+
+    /// Announces that a start failed for good, and says what follows.
+    pub(super) fn start_failed(&mut self, reason: Arc<str>) -> Then {
+        self.announce(Notice::StartFailed, &reason);
+        let owed = std::mem::take(&mut self.state.owed);
+        if owed.install == Due::Yes || self.state.trial.is_some() {
+            self.announce(Notice::InstallFailed, &reason);
+        }
+        if owed.apply == Due::Yes {
+            self.announce(Notice::ApplyFailed, &reason);
+        }
+        match (self.state.trial.is_some(), self.state.standing) {
+            (true, _) => Then::Return { reason },
+            (false, Standing::Proven) => {
+                self.state.restarts = self.state.restarts.crashed();
+                Then::BackOff { reason }
+            }
+            (false, Standing::Unproven) => Then::Rest { reason },
+        }
+    }
+
+    /// The watched process ended by itself.
+    pub(super) fn exited(&mut self, live: &Live, cause: ExitCause) {
+        self.state.last_exit = Some(cause);
+        self.keep_config_of(&live.change);
+        self.effect(Effect::Unwatch);
+        self.effect(Effect::Sweep);
+        let then = self.crashed(cause.to_string().into());
+        self.conclude(then);
+    }
+
+    /// Announces a crash, and says what follows.
+    fn crashed(&mut self, reason: Arc<str>) -> Then {
+        if self.state.trial.is_some() {
+            self.announce(Notice::Crashed, &reason);
+            self.announce(Notice::InstallFailed, &format!("{reason}, while on probation"));
+            self.state.owed.install = Due::No;
+            return Then::Return { reason };
+        }
+        self.state.restarts = self.state.restarts.crashed();
+        if self.state.restarts.is_reported() {
+            let details = match self.state.restarts.in_a_row {
+                1 => reason.to_string(),
+                n => format!("{reason}; {n} times in a row"),
+            };
+            self.announce(Notice::Crashed, &details);
+        }
+        Then::BackOff { reason }
+    }
+
+    /// The monitor came to a judgement about the running process.
+    pub(super) fn judged(&mut self, live: &Live, verdict: Verdict) {
+        let reason = match verdict {
+            Verdict::Healthy => return,
+            // Outside of a trial an unhealthy plugin is shown, not punished: it is alive, and it
+            // knows best.
+            Verdict::Unhealthy(_) if self.state.trial.is_none() => return,
+            Verdict::Unhealthy(reason) | Verdict::Hung(reason) => reason,
+        };
+        self.keep_config_of(&live.change);
+        self.effect(Effect::Unwatch);
+        let then = self.crashed(reason);
+        let timeout = self.state.spec.stop_timeout.min(HUNG_STOP_TIMEOUT);
+        self.stop(live.target(), then, StopManner::Politely { timeout });
+    }
+
+    /// An Apply call ended.
+    pub(super) fn applied(
+        &mut self,
+        live: &Live,
+        answered: Attempt,
+        result: Result<(), ApplyFailure>,
+    ) {
+        let Change::Applying { attempt, config, answers } = &live.change else { return };
+        if *attempt != answered {
+            return;
+        }
+        let (done, failed) = match answers {
+            Answers::Apply => (Notice::Applied, Notice::ApplyFailed),
+            Answers::Install => (Notice::Installed, Notice::InstallFailed),
+        };
+        match result {
+            Ok(()) => {
+                self.set_config(config.clone());
+                self.announce(done, "the plugin took the new configuration");
+                self.settle(live);
+            }
+            Err(ApplyFailure::Unimplemented) => {
+                self.keep_config_of(&live.change);
+                self.stop_running(live, Then::Start);
+            }
+            Err(ApplyFailure::Failed(reason)) => {
+                self.announce(failed, &format!("the old configuration stays: {reason}"));
+                self.settle(live);
+            }
+        }
+    }
+
+    /// A running plugin is stopped by an order.
+    pub(super) fn stop_running(&mut self, live: &Live, then: Then) {
+        self.effect(Effect::Unwatch);
+        let manner = self.politely();
+        self.stop(live.target(), then, manner);
+    }
+
+    fn settle(&mut self, live: &Live) {
+        self.state.phase = Phase::Running {
+            process: live.process.clone(),
+            endpoint: live.endpoint.clone(),
+            change: Change::None,
+        };
+    }
+
+    /// An Apply call is cut short by a stop or a crash: the next start does what it was to do.
+    pub(super) fn keep_config_of(&mut self, change: &Change) {
+        let Change::Applying { config, answers, .. } = change else { return };
+        self.set_config(config.clone());
+        match answers {
+            Answers::Install => self.state.owed.install = Due::Yes,
+            Answers::Apply => self.state.owed.apply = Due::Yes,
+        }
+    }
+
+    pub(super) fn set_config(&mut self, config: Option<crate::spec::Config>) {
+        let mut spec = PluginSpec::clone(&self.state.spec);
+        spec.config = config;
+        self.state.spec = Arc::new(spec);
+    }
+
+    fn fail_owed_apply(&mut self, reason: &str) {
+        if std::mem::take(&mut self.state.owed.apply) == Due::Yes {
+            self.announce(Notice::ApplyFailed, reason);
+        }
+    }
+
+    /// One more part of the probation window passed without trouble.
+    pub(super) fn probation_passed(&mut self) {
+        let Some(trial) = &mut self.state.trial else { return };
+        trial.slices_left = trial.slices_left.saturating_sub(1);
+        if trial.slices_left > 0 {
+            return;
+        }
+        let old = trial.last_good.revision.clone();
+        self.state.trial = None;
+        self.announce_for(old.clone(), Notice::RemoveRequested, "the new revision proved itself");
+        self.announce_for(old.clone(), Notice::Removed, "");
+        self.effect(Effect::Discard { revision: old });
+    }
+
+    /// The agent restarted while the plugin ran.
+    pub(super) fn running_recovered(&mut self, live: &Live, found: Found) {
+        match (found.process, found.boot) {
+            (Some(process), _) if process == live.process => {
+                let endpoint = live.endpoint.clone();
+                self.effect(Effect::Watch { process: process.clone(), endpoint });
+                if let Change::Applying { config, answers, .. } = live.change.clone() {
+                    self.apply(live, config, answers);
+                }
+            }
+            // Not the one that was started last: it cannot be trusted to be set up right.
+            (Some(process), _) => {
+                self.keep_config_of(&live.change);
+                let target = Target { process: Some(process), endpoint: None };
+                self.stop(target, Then::Start, StopManner::AtOnce);
+            }
+            (None, Boot::Same) => self.exited(live, ExitCause::Unknown),
+            (None, Boot::New) => {
+                self.keep_config_of(&live.change);
+                self.launch(1);
+            }
+        }
+    }
+
+    /// A configuration is handed to the running plugin.
+    pub(super) fn apply(
+        &mut self,
+        live: &Live,
+        config: Option<crate::spec::Config>,
+        answers: Answers,
+    ) {
+        let attempt = self.next_attempt();
+        let endpoint = live.endpoint.clone();
+        self.effect(Effect::Apply { attempt, endpoint, config: config.clone() });
+        self.state.phase = Phase::Running {
+            process: live.process.clone(),
+            endpoint: live.endpoint.clone(),
+            change: Change::Applying { attempt, config, answers },
+        };
+    }
+
+    /// The processes are gone that were to be stopped.
+    pub(super) fn after_stop(&mut self, then: Then, stopped: &Stopped) {
+        if let Stopped::Ended(cause) = stopped {
+            self.state.last_exit = Some(*cause);
+            let ordered = match then {
+                Then::Start | Then::Swap | Then::Remove => true,
+                // These were announced as a crash or a failed start.
+                Then::Return { .. } | Then::BackOff { .. } | Then::Rest { .. } => false,
+            };
+            if ordered {
+                self.announce(Notice::Stopped, &cause.to_string());
+            }
+        }
+        self.conclude(then);
+    }
+
+    /// What was to follow the end of the process, follows. Nothing runs at this point.
+    fn conclude(&mut self, then: Then) {
+        match then {
+            Then::Start => self.state.phase = Phase::Stopped { then: Resume::Start },
+            Then::Swap => self.state.phase = Phase::Stopped { then: Resume::Swap },
+            Then::Return { reason } => self.return_to_last_good(reason),
+            Then::BackOff { reason } => self.state.phase = Phase::BackingOff { reason },
+            Then::Rest { reason } => {
+                let revision = self.state.spec.revision.clone();
+                self.effect(Effect::Discard { revision });
+                self.state.phase = Phase::Crashed { reason };
+            }
+            Then::Remove => self.remove(0),
+        }
+    }
+
+    /// The revision on trial failed: the one before it runs again. It is on disk already.
+    fn return_to_last_good(&mut self, reason: Arc<str>) {
+        let Some(trial) = self.state.trial.take() else {
+            // Without a revision to return to, the current one is tried again.
+            self.state.phase = Phase::BackingOff { reason };
+            return;
+        };
+        let failed = std::mem::replace(&mut self.state.spec, trial.last_good);
+        self.effect(Effect::Discard { revision: failed.revision.clone() });
+        self.fail_owed_apply("the agent returned to the revision before");
+        if matches!(self.state.next, Next::Nothing | Next::Failed { .. }) {
+            let revision = failed.revision.clone();
+            self.state.next = Next::Failed { revision, at: FailedAt::Run, reason };
+        }
+        self.state.owed = Owed::default();
+        self.state.restarts = Restarts::default();
+        self.launch(1);
+    }
+
+    /// All files of the plugin are deleted.
+    pub(super) fn remove(&mut self, failures: u32) {
+        let attempt = self.next_attempt();
+        self.state.phase = Phase::Removing { attempt, failures };
+        self.effect(Effect::Remove { attempt });
+    }
+
+    /// All files of the plugin are deleted. Its life ends, unless it was ordered anew meanwhile.
+    pub(super) fn removed(&mut self) {
+        self.announce(Notice::Removed, "");
+        match std::mem::replace(&mut self.state.next, Next::Nothing) {
+            Next::AfterRemoval { spec } => self.reborn(spec),
+            Next::Nothing | Next::Preparing { .. } | Next::Ready { .. } | Next::Failed { .. } => {
+                self.state.phase = Phase::Gone;
+                self.effect(Effect::Retire);
+            }
+        }
+    }
+
+    /// A new life under the old name.
+    pub(super) fn reborn(&mut self, spec: Arc<PluginSpec>) {
+        self.state.spec = spec;
+        self.state.next = Next::Nothing;
+        self.state.trial = None;
+        self.state.standing = Standing::Unproven;
+        self.state.owed = Owed::default();
+        self.state.restarts = Restarts::default();
+        self.state.last_exit = None;
+        self.install();
+    }
+}
+
+// === impl Live ===
+
+impl Live {
+    fn target(&self) -> Target {
+        Target { process: Some(self.process.clone()), endpoint: Some(self.endpoint.clone()) }
+    }
+}

@@ -1,0 +1,603 @@
+//! The life of one plugin as a pure function.
+//!
+//! [`transition`] takes a state and something that happened and gives the next state and what has to
+//! be done. It is synchronous and total; it reads no clock, touches nothing and knows nobody. The
+//! shell around it (`plugin.rs`) makes the next state durable, then carries the effects out, and
+//! comes back with what happened.
+//!
+//! A plugin has two regions that move side by side: `phase` is about the revision that runs or is
+//! meant to run now; `next` is about a revision that is being prepared while that one runs. What an
+//! order does in each phase is in `orders.rs`; the arrows themselves are in `draft.rs`; this file has
+//! the vocabulary and one function per phase.
+
+use std::sync::Arc;
+
+use crate::exit::ExitCause;
+use crate::id::{Attempt, Endpoint, Generation, Process, RevisionId};
+use crate::plugin::draft::{Draft, Live};
+use crate::plugin::restart::Restarts;
+use crate::plugin::state::{
+    Change, Next, Owed, Phase, Resume, Standing, State, Target, Then, Wait,
+};
+use crate::ports::{Cleanup, StopManner, Stopped};
+use crate::spec::{Config, PluginSpec};
+
+// === What happens ===
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Somebody wants something. Ignored unless its number is the highest so far.
+    Ordered {
+        /// The order's number.
+        generation: Generation,
+        /// What is wanted.
+        order: Order,
+    },
+    /// An installation ended.
+    Installed {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<(), Arc<str>>,
+    },
+    /// A launch has a process, which has not answered Start yet.
+    Spawned {
+        /// Which launch.
+        attempt: Attempt,
+        /// The process.
+        process: Process,
+    },
+    /// A launch ended. After a failure no process of it is left.
+    Launched {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<(Process, Endpoint), Arc<str>>,
+    },
+    /// An Apply call ended.
+    Applied {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<(), ApplyFailure>,
+    },
+    /// A stop ended.
+    Stopped {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<Stopped, Arc<str>>,
+    },
+    /// A deletion of all files ended.
+    Removed {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<(), Arc<str>>,
+    },
+    /// A watched process exited.
+    Exited {
+        /// Which.
+        process: Process,
+        /// How.
+        cause: ExitCause,
+    },
+    /// The monitor came to a judgement about a watched process.
+    HealthReported {
+        /// Which.
+        process: Process,
+        /// The judgement.
+        verdict: Verdict,
+    },
+    /// A wait was as long as it may be.
+    DeadlinePassed(Wait),
+    /// The agent restarted, or the actor was rebuilt: every effect in flight is lost.
+    Recovered(Found),
+}
+
+/// What somebody wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// This revision, running.
+    Install(Arc<PluginSpec>),
+    /// Nothing of it left.
+    Remove,
+    /// This configuration in what runs; `None` clears it.
+    Apply(Option<Config>),
+    /// The same, started afresh.
+    Restart,
+}
+
+/// Why a configuration was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyFailure {
+    /// The plugin cannot take one while it runs: start it afresh.
+    Unimplemented,
+    /// The plugin, or the way to it, failed.
+    Failed(Arc<str>),
+}
+
+/// What the monitor thinks of a living process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It answers, and says that it is well.
+    Healthy,
+    /// It answers, and has said often enough that it is not.
+    Unhealthy(Arc<str>),
+    /// It has not answered often enough.
+    Hung(Arc<str>),
+}
+
+/// What was found after a restart of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whether the machine restarted too.
+    pub boot: Boot,
+    /// A living process that is proven to be this plugin's.
+    pub process: Option<Process>,
+}
+
+/// Whether the machine restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boot {
+    /// No: a process that is gone has crashed.
+    Same,
+    /// Yes: no process can have survived.
+    New,
+}
+
+// === What has to be done ===
+
+/// One arrow of the diagram. Each may be carried out twice without harm.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Put a revision on disk; answers `Installed`.
+    Install {
+        /// Number of the answer.
+        attempt: Attempt,
+        /// The revision.
+        spec: Arc<PluginSpec>,
+    },
+    /// Give an installation up.
+    CancelInstall {
+        /// Which.
+        attempt: Attempt,
+    },
+    /// Start a process; answers `Spawned` and `Launched`.
+    Launch {
+        /// Number of the answers.
+        attempt: Attempt,
+        /// The revision.
+        spec: Arc<PluginSpec>,
+    },
+    /// Give a launch up. A stop follows and ends what it began.
+    CancelLaunch {
+        /// Which.
+        attempt: Attempt,
+    },
+    /// Hand over a configuration; answers `Applied`.
+    Apply {
+        /// Number of the answer.
+        attempt: Attempt,
+        /// Where the plugin answers.
+        endpoint: Endpoint,
+        /// The configuration.
+        config: Option<Config>,
+    },
+    /// End every process of the plugin; answers `Stopped`.
+    Stop {
+        /// Number of the answer.
+        attempt: Attempt,
+        /// What is known of it.
+        target: Target,
+        /// Whether it is asked to wipe its traces.
+        cleanup: Cleanup,
+        /// How politely.
+        manner: StopManner,
+    },
+    /// End what a crashed process left running. No answer.
+    Sweep,
+    /// Watch a process for its exit and its health.
+    Watch {
+        /// The process.
+        process: Process,
+        /// Where it answers.
+        endpoint: Endpoint,
+    },
+    /// Stop watching.
+    Unwatch,
+    /// Delete a revision's files. No answer.
+    Discard {
+        /// The revision.
+        revision: RevisionId,
+    },
+    /// Delete all files of the plugin; answers `Removed`.
+    Remove {
+        /// Number of the answer.
+        attempt: Attempt,
+    },
+    /// Tell the world.
+    Announce(Announcement),
+    /// The plugin is gone: forget it.
+    Retire,
+}
+
+/// Something the world is told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Announcement {
+    /// What happened.
+    pub kind: Notice,
+    /// To which revision.
+    pub revision: RevisionId,
+    /// In words. Never part of any decision.
+    pub details: Arc<str>,
+}
+
+/// Kinds of announcements, named after the wire's event types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Notice {
+    /// PLUGIN_CONFIG_INSTALL.
+    InstallRequested,
+    /// PLUGIN_CONFIG_REMOVE.
+    RemoveRequested,
+    /// PLUGIN_INSTALLED.
+    Installed,
+    /// PLUGIN_STARTED.
+    Started,
+    /// PLUGIN_REMOVED.
+    Removed,
+    /// PLUGIN_STOPPED.
+    Stopped,
+    /// PLUGIN_CRASHED.
+    Crashed,
+    /// PLUGIN_INSTALL_FAILED.
+    InstallFailed,
+    /// PLUGIN_START_FAILED.
+    StartFailed,
+    /// PLUGIN_REMOVE_FAILED.
+    RemoveFailed,
+    /// PLUGIN_CONFIG_APPLY.
+    ApplyRequested,
+    /// PLUGIN_CONFIG_APPLIED.
+    Applied,
+    /// PLUGIN_CONFIG_APPLY_FAILED.
+    ApplyFailed,
+}
+
+/// The next state and what has to be done to get there.
+#[must_use = "a transition that is not carried out is lost"]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The next state.
+    pub next: State,
+    /// What has to be done, in order, once the next state is durable.
+    pub effects: Vec<Effect>,
+}
+
+// === The function ===
+
+/// The first state of a plugin that was never heard of.
+pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
+    let mut draft = Draft::of(State {
+        name: spec.name.clone(),
+        generation,
+        spec,
+        phase: Phase::Gone,
+        next: Next::Nothing,
+        trial: None,
+        standing: Standing::Unproven,
+        owed: Owed::default(),
+        attempt: Attempt::default(),
+        restarts: Restarts::default(),
+        last_exit: None,
+    });
+    draft.announce(Notice::InstallRequested, "");
+    draft.install();
+    draft.finish()
+}
+
+/// What follows when `event` happens in `state`.
+pub fn transition(state: &State, event: Event) -> Transition {
+    let mut draft = Draft::of(state.clone());
+    if let Next::Preparing { spec, attempt } = &state.next {
+        match &event {
+            Event::Installed { attempt: answered, result } if answered == attempt => {
+                draft.prepared(spec, result.clone());
+                return draft.finish();
+            }
+            Event::DeadlinePassed(Wait::Install) => {
+                draft.effect(Effect::CancelInstall { attempt: *attempt });
+                draft.prepared(spec, Err("the installation took too long".into()));
+                return draft.finish();
+            }
+            Event::Recovered(_) => draft.prepare(spec.clone()),
+            // Everything else is about the current revision.
+            Event::Ordered { .. }
+            | Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+    match state.phase.clone() {
+        Phase::Installing { attempt } => draft.installing(attempt, event),
+        Phase::InstallFailed { .. } | Phase::Crashed { .. } => draft.resting(event),
+        Phase::Starting { attempt, tries, process } => {
+            draft.starting(attempt, tries, process, event);
+        }
+        Phase::Pausing { tries, .. } => draft.pausing(tries, event),
+        Phase::Running { process, endpoint, change } => {
+            draft.running(&Live { process, endpoint, change }, event);
+        }
+        Phase::BackingOff { .. } => draft.backing_off(event),
+        Phase::Stopping { attempt, target, then } => draft.stopping(attempt, target, then, event),
+        Phase::Stopped { then } => draft.stopped(then, event),
+        Phase::Removing { attempt, failures } => draft.removing(attempt, failures, event),
+        Phase::Gone => draft.gone(event),
+    }
+    draft.finish()
+}
+
+// === impl Draft: one function per phase ===
+
+impl Draft {
+    /// Installing ──Installed──► Starting │ InstallFailed
+    fn installing(&mut self, attempt: Attempt, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Installed { attempt: answered, result } if answered == attempt => match result {
+                Ok(()) => self.launch(1),
+                Err(reason) => self.install_failed(reason),
+            },
+            Event::DeadlinePassed(Wait::Install) => {
+                self.effect(Effect::CancelInstall { attempt });
+                self.install_failed("the installation took too long".into());
+            }
+            Event::Recovered(_) => self.install(),
+            // Stale answers, and facts about processes that this phase does not have.
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// InstallFailed and Crashed: only an order leads out.
+    fn resting(&mut self, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_)
+            | Event::Recovered(_) => {}
+        }
+    }
+
+    /// Starting ──Launched──► Running │ Pausing │ BackingOff │ Crashed │ (last good) Starting
+    fn starting(&mut self, attempt: Attempt, tries: u32, process: Option<Process>, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Spawned { attempt: answered, process } if answered == attempt => {
+                self.state.phase = Phase::Starting { attempt, tries, process: Some(process) };
+            }
+            Event::Launched { attempt: answered, result } if answered == attempt => match result {
+                Ok((process, endpoint)) => self.run(process, endpoint),
+                Err(reason) => self.launch_failed(tries, reason),
+            },
+            Event::DeadlinePassed(Wait::Start) => {
+                // The adapter did not keep its own deadline, so nothing it says is waited for.
+                self.effect(Effect::CancelLaunch { attempt });
+                let then = self.start_failed("the launch took too long".into());
+                self.stop(Target { process, endpoint: None }, then, StopManner::AtOnce);
+            }
+            Event::Recovered(found) => match found.process.or(process) {
+                // Whether it took its Start is unknown, so it is started afresh.
+                Some(process) => {
+                    let target = Target { process: Some(process), endpoint: None };
+                    self.stop(target, Then::Start, StopManner::AtOnce);
+                }
+                None => self.launch(tries),
+            },
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// Pausing ──the pause is over──► Starting
+    fn pausing(&mut self, tries: u32, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::DeadlinePassed(Wait::Retry) => self.launch(tries + 1),
+            // The pause begins anew: its timer is armed again.
+            Event::Recovered(_)
+            | Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// Running ──Exited──► BackingOff │ (last good) Starting;  ──hung──► Stopping
+    fn running(&mut self, live: &Live, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Exited { process, cause } if process == live.process => {
+                self.exited(live, cause);
+            }
+            Event::HealthReported { process, verdict } if process == live.process => {
+                self.judged(live, verdict);
+            }
+            Event::Applied { attempt, result } => self.applied(live, attempt, result),
+            Event::DeadlinePassed(Wait::Apply) => {
+                if let Change::Applying { attempt, .. } = live.change {
+                    let failure = ApplyFailure::Failed("the plugin did not answer Apply".into());
+                    self.applied(live, attempt, Err(failure));
+                }
+            }
+            Event::DeadlinePassed(Wait::Probation) => self.probation_passed(),
+            Event::DeadlinePassed(Wait::Calm) => {
+                self.state.restarts = self.state.restarts.forgiven();
+            }
+            Event::Recovered(found) => self.running_recovered(live, found),
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// BackingOff ──the pause is over──► Starting
+    fn backing_off(&mut self, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::DeadlinePassed(Wait::Retry) => self.launch(1),
+            Event::Recovered(found) => match (found.process, found.boot) {
+                // Something of it still runs that should not.
+                (Some(process), _) => {
+                    let target = Target { process: Some(process), endpoint: None };
+                    self.stop(target, Then::Start, StopManner::AtOnce);
+                }
+                (None, Boot::New) => self.launch(1),
+                (None, Boot::Same) => {}
+            },
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// Stopping ──Stopped──► Stopped │ BackingOff │ Removing │ (last good) Starting
+    fn stopping(&mut self, attempt: Attempt, target: Target, then: Then, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Stopped { attempt: answered, result } if answered == attempt => match result {
+                Ok(stopped) => self.after_stop(then, &stopped),
+                // The deadline tries again; a removal says so, because somebody waits for it.
+                Err(reason) => {
+                    if then == Then::Remove {
+                        self.announce(Notice::RemoveFailed, &reason);
+                    }
+                }
+            },
+            Event::DeadlinePassed(Wait::Stop) => self.stop(target, then, StopManner::AtOnce),
+            Event::Recovered(found) => {
+                let process = found.process.or(target.process);
+                let manner = self.politely();
+                self.stop(Target { process, endpoint: target.endpoint }, then, manner);
+            }
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// Stopped ──one beat──► Starting
+    fn stopped(&mut self, then: Resume, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::DeadlinePassed(Wait::Resume) => match then {
+                Resume::Start => self.launch(1),
+                Resume::Swap => self.swap(),
+            },
+            // The beat begins anew: its timer is armed again.
+            Event::Recovered(_)
+            | Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// Removing ──Removed──► Gone │ (ordered anew) Installing
+    fn removing(&mut self, attempt: Attempt, failures: u32, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Removed { attempt: answered, result } if answered == attempt => match result {
+                Ok(()) => self.removed(),
+                Err(reason) => {
+                    if failures == 0 {
+                        self.announce(Notice::RemoveFailed, &reason);
+                    }
+                    self.state.phase = Phase::Removing { attempt, failures: failures + 1 };
+                }
+            },
+            Event::DeadlinePassed(Wait::Remove) | Event::Recovered(_) => self.remove(failures),
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// Gone: the manager is about to forget it. An order that just missed it begins a new life.
+    fn gone(&mut self, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Recovered(_) => self.effect(Effect::Retire),
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! What an order does in each phase. The latest order wins: work in flight for an older one is
+//! cancelled, and whoever gave it is told so.
+
+use std::sync::Arc;
+
+use crate::id::Generation;
+use crate::plugin::draft::{Draft, Live};
+use crate::plugin::machine::{Effect, Notice, Order};
+use crate::plugin::restart::Restarts;
+use crate::plugin::state::{Answers, Change, Due, Next, Phase, Resume, Target, Then};
+use crate::ports::StopManner;
+use crate::spec::{Config, Difference, PluginSpec};
+
+// === impl Draft: orders ===
+
+impl Draft {
+    /// Takes an order, unless it or a later one was taken before.
+    pub(super) fn ordered(&mut self, generation: Generation, order: Order) {
+        if generation <= self.state.generation {
+            return;
+        }
+        self.state.generation = generation;
+        match order {
+            Order::Install(spec) => self.ordered_install(spec),
+            Order::Remove => self.ordered_remove(),
+            Order::Apply(config) => self.ordered_apply(config),
+            Order::Restart => self.ordered_restart(),
+        }
+    }
+
+    fn ordered_install(&mut self, spec: Arc<PluginSpec>) {
+        self.announce_for(spec.revision.clone(), Notice::InstallRequested, "");
+        match self.state.phase.clone() {
+            Phase::Gone => self.reborn(spec),
+            Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. } => {
+                self.supersede_next(&spec);
+                self.state.next = Next::AfterRemoval { spec };
+            }
+            Phase::Installing { .. } => self.install_instead(spec),
+            Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+                self.supersede_next(&spec);
+                self.reborn(spec);
+            }
+            Phase::Starting { .. }
+            | Phase::Pausing { .. }
+            | Phase::Running { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopping { .. }
+            | Phase::Stopped { .. } => {
+                if spec.revision == self.state.spec.revision {
+                    self.reconcile(spec);
+                } else {
+                    self.upgrade(spec);
+                }
+            }
+        }
+    }
+
+    /// A first installation is in flight and another is wanted.
+    fn install_instead(&mut self, spec: Arc<PluginSpec>) {
+        let old = self.state.spec.clone();
+        let same_archive = spec.revision == old.revision
+            && spec.artifact.sha256 == old.artifact.sha256
+            && spec.entry_point == old.entry_point;
+        if same_archive {
+            // What is being fetched is what is wanted; how it is run is decided at its launch.
+            self.state.spec = spec;
+            return;
+        }
+        if let Phase::Installing { attempt } = self.state.phase {
+            self.effect(Effect::CancelInstall { attempt });
+        }
+        self.announce(Notice::InstallFailed, &superseded_by(&spec));
+        self.state.spec = spec;
+        self.install();
+    }
+
+    /// The revision that runs, or is meant to run, is ordered once more.
+    fn reconcile(&mut self, spec: Arc<PluginSpec>) {
+        let difference = self.state.spec.difference(&spec);
+        if difference == Difference::Archive {
+            let details = format!(
+                "revision {} is installed with the checksum {}; give another archive another \
+                 revision",
+                spec.revision, self.state.spec.artifact.sha256
+            );
+            self.announce(Notice::InstallFailed, &details);
+            return;
+        }
+        self.supersede_next(&spec);
+        match self.state.phase.clone() {
+            Phase::Running { process, endpoint, change } => {
+                self.reconcile_running(&Live { process, endpoint, change }, spec, difference);
+            }
+            Phase::Starting { attempt, process, .. } => {
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+                if difference != Difference::Unnoticed {
+                    self.effect(Effect::CancelLaunch { attempt });
+                    let target = Target { process, endpoint: None };
+                    self.stop(target, Then::Start, StopManner::AtOnce);
+                }
+            }
+            Phase::Pausing { .. } | Phase::BackingOff { .. } => {
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+                self.state.restarts = Restarts::default();
+                self.launch(1);
+            }
+            Phase::Stopping { attempt, target, .. } => {
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+                self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
+            }
+            Phase::Stopped { .. } => {
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+                self.state.phase = Phase::Stopped { then: Resume::Start };
+            }
+            // `ordered_install` deals with these.
+            Phase::Installing { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Crashed { .. }
+            | Phase::Removing { .. }
+            | Phase::Gone => {}
+        }
+    }
+
+    fn reconcile_running(&mut self, live: &Live, spec: Arc<PluginSpec>, difference: Difference) {
+        let applying = live.change != Change::None;
+        match difference {
+            Difference::Unnoticed if !applying => {
+                self.state.spec = spec;
+                self.announce(Notice::Installed, "already installed");
+            }
+            Difference::Config if !applying => {
+                let config = spec.config.clone();
+                let mut reported = PluginSpec::clone(&spec);
+                reported.config = self.state.spec.config.clone();
+                self.state.spec = Arc::new(reported);
+                self.apply(live, config, Answers::Install);
+            }
+            // A call in flight cannot be taken back, so its outcome is made irrelevant.
+            Difference::Unnoticed
+            | Difference::Config
+            | Difference::Launch
+            | Difference::Archive => {
+                self.keep_config_of(&live.change);
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+                self.stop_running(live, Then::Start);
+            }
+        }
+    }
+
+    /// Another revision than the current one is ordered.
+    fn upgrade(&mut self, spec: Arc<PluginSpec>) {
+        if let Next::Preparing { spec: ordered, attempt } = &self.state.next {
+            let same_archive = ordered.revision == spec.revision
+                && ordered.artifact.sha256 == spec.artifact.sha256
+                && ordered.entry_point == spec.entry_point;
+            if same_archive {
+                self.state.next = Next::Preparing { spec, attempt: *attempt };
+                return;
+            }
+        }
+        self.supersede_next(&spec);
+        match self.state.phase.clone() {
+            Phase::Stopping { attempt, target, then: Then::Swap } => {
+                self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
+            }
+            Phase::Stopped { .. } => self.state.phase = Phase::Stopped { then: Resume::Start },
+            Phase::Stopping { .. }
+            | Phase::Starting { .. }
+            | Phase::Pausing { .. }
+            | Phase::Running { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Installing { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Crashed { .. }
+            | Phase::Removing { .. }
+            | Phase::Gone => {}
+        }
+        self.prepare(spec);
+    }
+
+    /// Whatever was to follow the current revision no longer does.
+    fn supersede_next(&mut self, by: &PluginSpec) {
+        self.drop_next(Some(&superseded_by(by)), Some(by));
+    }
+
+    /// Takes the next revision back. With `details` its order is told.
+    fn drop_next(&mut self, details: Option<&str>, wanted: Option<&PluginSpec>) {
+        let dropped = match std::mem::replace(&mut self.state.next, Next::Nothing) {
+            Next::Nothing | Next::Failed { .. } => return,
+            Next::Preparing { spec, attempt } => {
+                self.effect(Effect::CancelInstall { attempt });
+                spec
+            }
+            Next::Ready { spec } => {
+                let is_last_good = self
+                    .state
+                    .trial
+                    .as_ref()
+                    .is_some_and(|trial| trial.last_good.revision == spec.revision);
+                let is_wanted = wanted.is_some_and(|wanted| {
+                    wanted.revision == spec.revision
+                        && wanted.artifact.sha256 == spec.artifact.sha256
+                });
+                if !is_last_good && !is_wanted {
+                    self.effect(Effect::Discard { revision: spec.revision.clone() });
+                }
+                spec
+            }
+            Next::AfterRemoval { spec } => spec,
+        };
+        if let Some(details) = details {
+            self.announce_for(dropped.revision.clone(), Notice::InstallFailed, details);
+        }
+    }
+
+    fn ordered_remove(&mut self) {
+        self.announce(Notice::RemoveRequested, "");
+        self.drop_next(None, None);
+        match self.state.phase.clone() {
+            Phase::Gone => {
+                self.announce(Notice::Removed, "");
+                self.effect(Effect::Retire);
+            }
+            Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. } => {}
+            Phase::Stopping { attempt, target, .. } => {
+                self.state.phase = Phase::Stopping { attempt, target, then: Then::Remove };
+            }
+            Phase::Running { process, endpoint, change } => {
+                self.stop_running(&Live { process, endpoint, change }, Then::Remove);
+            }
+            Phase::Starting { attempt, process, .. } => {
+                self.effect(Effect::CancelLaunch { attempt });
+                self.stop(Target { process, endpoint: None }, Then::Remove, StopManner::AtOnce);
+            }
+            Phase::Installing { attempt } => {
+                self.effect(Effect::CancelInstall { attempt });
+                self.stop_nothing();
+            }
+            Phase::InstallFailed { .. }
+            | Phase::Pausing { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopped { .. }
+            | Phase::Crashed { .. } => self.stop_nothing(),
+        }
+    }
+
+    /// No process is known, but what a crashed one left behind must not outlive the files.
+    fn stop_nothing(&mut self) {
+        let target = Target { process: None, endpoint: None };
+        self.stop(target, Then::Remove, StopManner::AtOnce);
+    }
+
+    fn ordered_apply(&mut self, config: Option<Config>) {
+        self.announce(Notice::ApplyRequested, "");
+        if let Next::Preparing { spec, .. } | Next::Ready { spec } = &mut self.state.next {
+            let mut changed = PluginSpec::clone(spec);
+            changed.config.clone_from(&config);
+            *spec = Arc::new(changed);
+        }
+        match self.state.phase.clone() {
+            Phase::Running { process, endpoint, change } => {
+                let live = Live { process, endpoint, change };
+                if live.change == Change::None {
+                    self.apply(&live, config, Answers::Apply);
+                } else {
+                    // A call in flight cannot be taken back, so its outcome is made irrelevant.
+                    self.keep_config_of(&live.change);
+                    self.start_with(config);
+                    self.stop_running(&live, Then::Start);
+                }
+            }
+            Phase::Starting { attempt, process, .. } => {
+                self.start_with(config);
+                self.effect(Effect::CancelLaunch { attempt });
+                self.stop(Target { process, endpoint: None }, Then::Start, StopManner::AtOnce);
+            }
+            Phase::Removing { .. } | Phase::Gone | Phase::Stopping { then: Then::Remove, .. } => {
+                self.announce(Notice::ApplyFailed, "the plugin is being removed");
+            }
+            Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+                self.announce(Notice::ApplyFailed, "the plugin is not installed");
+            }
+            Phase::Installing { .. }
+            | Phase::Pausing { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopping { .. }
+            | Phase::Stopped { .. } => self.start_with(config),
+        }
+    }
+
+    /// The configuration is taken at the next start.
+    fn start_with(&mut self, config: Option<Config>) {
+        self.set_config(config);
+        self.state.owed.apply = Due::Yes;
+    }
+
+    fn ordered_restart(&mut self) {
+        match self.state.phase.clone() {
+            Phase::Running { process, endpoint, change } => {
+                self.keep_config_of(&change);
+                self.stop_running(&Live { process, endpoint, change }, Then::Start);
+            }
+            Phase::Starting { attempt, process, .. } => {
+                self.effect(Effect::CancelLaunch { attempt });
+                self.stop(Target { process, endpoint: None }, Then::Start, StopManner::AtOnce);
+            }
+            Phase::Pausing { .. } | Phase::BackingOff { .. } => {
+                self.state.restarts = self.state.restarts.forgiven();
+                self.launch(1);
+            }
+            Phase::Stopping { attempt, target, then: Then::BackOff { .. } | Then::Rest { .. } } => {
+                self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
+            }
+            Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+                self.announce(Notice::InstallRequested, "restart of a failed installation");
+                self.install();
+            }
+            // On its way already, or on its way out.
+            Phase::Stopping { .. }
+            | Phase::Stopped { .. }
+            | Phase::Installing { .. }
+            | Phase::Removing { .. }
+            | Phase::Gone => {}
+        }
+    }
+}
+
+fn superseded_by(spec: &PluginSpec) -> String {
+    format!("superseded by an order for revision {}", spec.revision)
+}

@@ -1,0 +1,136 @@
+//! How long to wait before another try, and which crashes are worth an event. Pure.
+
+use std::time::Duration;
+
+/// When a plugin that ended is started again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RestartPolicy {
+    /// Pause before the first restart.
+    pub initial: Duration,
+    /// No pause is longer.
+    pub max: Duration,
+    /// A plugin that ran this long without a crash starts with the first pause again.
+    pub calm: Duration,
+}
+
+/// What is remembered of a plugin's crashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Restarts {
+    /// Since the plugin was installed.
+    pub total: u32,
+    /// Since it was last calm.
+    pub in_a_row: u32,
+}
+
+impl Default for RestartPolicy {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_millis(100),
+            max: Duration::from_secs(300),
+            calm: Duration::from_secs(600),
+        }
+    }
+}
+
+impl RestartPolicy {
+    /// The pause before try number `tries + 1`, after `tries` failures in a row.
+    ///
+    /// Grows by `factor` and is capped; between half and all of it is used, so that plugins which
+    /// fell together do not rise together. The jitter is a function of `seed` and `tries`, which
+    /// keeps the policy pure.
+    #[must_use]
+    pub fn pause(&self, tries: u32, factor: u32, seed: &str) -> Duration {
+        let mut full = self.initial.min(self.max);
+        for _ in 1..tries {
+            full = full.saturating_mul(factor.max(1)).min(self.max);
+            if full == self.max || factor <= 1 {
+                break;
+            }
+        }
+        let half = full / 2;
+        half + half.mul_f64(f64::from(spread(seed, tries)) / f64::from(u16::MAX))
+    }
+}
+
+impl Restarts {
+    /// One more crash.
+    #[must_use]
+    pub const fn crashed(self) -> Self {
+        Self { total: self.total.saturating_add(1), in_a_row: self.in_a_row.saturating_add(1) }
+    }
+
+    /// The crashes so far are forgiven.
+    #[must_use]
+    pub const fn forgiven(self) -> Self {
+        Self { total: self.total, in_a_row: 0 }
+    }
+
+    /// Whether the latest crash is reported. A plugin that flaps is reported the first five times
+    /// and then at every doubling, each time with the count.
+    #[must_use]
+    pub const fn is_reported(self) -> bool {
+        self.in_a_row <= 5 || self.in_a_row.is_power_of_two()
+    }
+}
+
+/// FNV-1a over seed and number, folded to 16 bits: an even spread is all that is asked of it.
+fn spread(seed: &str, number: u32) -> u16 {
+    let mut hash: u32 = 0x811c_9dc5;
+    for byte in seed.bytes().chain(number.to_le_bytes()) {
+        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    }
+    let [a, b, c, d] = hash.to_le_bytes();
+    u16::from_le_bytes([a ^ c, b ^ d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn law_a_pause_stays_between_half_and_all_of_its_step(
+            tries in 0u32..10_000, factor in 0u32..20, seed in "[a-z]{0,12}"
+        ) {
+            let policy = RestartPolicy::default();
+            let pause = policy.pause(tries, factor, &seed);
+            prop_assert!(pause >= policy.initial / 2);
+            prop_assert!(pause <= policy.max);
+        }
+
+        #[test]
+        fn law_the_pause_is_a_function_of_its_arguments(tries in 0u32..100, seed in "[a-z]{0,12}") {
+            let policy = RestartPolicy::default();
+            prop_assert_eq!(policy.pause(tries, 2, &seed), policy.pause(tries, 2, &seed));
+        }
+    }
+
+    #[test]
+    fn pauses_grow_to_the_cap() {
+        let policy = RestartPolicy::default();
+        let pauses: Vec<_> = (1..=20).map(|n| policy.pause(n, 2, "x")).collect();
+        assert!(pauses[0] <= Duration::from_millis(100));
+        assert!(pauses[3] >= Duration::from_millis(400), "{pauses:?}");
+        assert!(pauses[19] >= policy.max / 2, "{pauses:?}");
+    }
+
+    #[test]
+    fn plugins_that_fell_together_rise_apart() {
+        let policy = RestartPolicy::default();
+        let distinct: std::collections::BTreeSet<_> =
+            (0..100).map(|n| policy.pause(8, 2, &format!("plugin-{n}"))).collect();
+        assert!(distinct.len() > 90, "only {} of 100 pauses differ", distinct.len());
+    }
+
+    #[test]
+    fn a_flapping_plugin_makes_few_reports() {
+        let mut restarts = Restarts::default();
+        let mut reports = 0;
+        for _ in 0..17_000 {
+            restarts = restarts.crashed();
+            reports += u32::from(restarts.is_reported());
+        }
+        assert!((5..25).contains(&reports), "{reports} reports");
+    }
+}

@@ -1,0 +1,396 @@
+//! What is known of one plugin: the state that `machine` moves and `snapshot` keeps. Pure data.
+//!
+//! Data that belongs to a phase lives in the phase. A state knows what it waits for and how long
+//! ([`State::deadlines`]); nobody else decides that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::exit::ExitCause;
+use crate::id::{Attempt, Endpoint, Generation, PluginName, Process, RevisionId};
+use crate::plugin::restart::{RestartPolicy, Restarts};
+use crate::spec::{Config, PluginSpec};
+
+/// Everything that decides what a plugin does next. Durable before any effect of it starts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// The plugin.
+    pub name: PluginName,
+    /// The newest order this state answers to.
+    pub generation: Generation,
+    /// The revision that `phase` is about.
+    pub spec: Arc<PluginSpec>,
+    /// What that revision is doing.
+    pub phase: Phase,
+    /// The revision that is to follow it, if there is one.
+    pub next: Next,
+    /// Set while `spec` has still to prove itself against the revision that ran before it.
+    pub trial: Option<Trial>,
+    /// Whether this plugin ever ran, so that it is worth starting again after a failure.
+    pub standing: Standing,
+    /// What orders are still to be told when the plugin runs.
+    pub owed: Owed,
+    /// The number of the latest effect that answers.
+    pub attempt: Attempt,
+    /// Crashes so far.
+    pub restarts: Restarts,
+    /// How the last process ended.
+    pub last_exit: Option<ExitCause>,
+}
+
+/// What the current revision is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Being fetched and unpacked for the first time.
+    Installing {
+        /// The installation in flight.
+        attempt: Attempt,
+    },
+    /// Could not be fetched or unpacked. Rests until ordered anew.
+    InstallFailed {
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// A launch is in flight.
+    Starting {
+        /// The launch in flight.
+        attempt: Attempt,
+        /// Counts the launches of this start from 1.
+        tries: u32,
+        /// The process, once there is one.
+        process: Option<Process>,
+    },
+    /// Between two launches of one start.
+    Pausing {
+        /// Launches that failed so far.
+        tries: u32,
+        /// Why the last one failed.
+        reason: Arc<str>,
+    },
+    /// Started and watched.
+    Running {
+        /// Its process.
+        process: Process,
+        /// Where it answers.
+        endpoint: Endpoint,
+        /// Whether a configuration is being handed over.
+        change: Change,
+    },
+    /// Ended unasked; waiting to be started again.
+    BackingOff {
+        /// How it ended.
+        reason: Arc<str>,
+    },
+    /// Being stopped on purpose.
+    Stopping {
+        /// The stop in flight.
+        attempt: Attempt,
+        /// What is being stopped, as far as known.
+        target: Target,
+        /// What follows.
+        then: Then,
+    },
+    /// Stopped, and about to go on. Lasts for one beat, so that it is seen and recorded.
+    Stopped {
+        /// What follows.
+        then: Resume,
+    },
+    /// Never ran, and every launch failed. Rests until ordered anew.
+    Crashed {
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// Its files are being deleted.
+    Removing {
+        /// The deletion in flight, or the last one that failed.
+        attempt: Attempt,
+        /// Deletions that failed.
+        failures: u32,
+    },
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// The revision that is to follow the current one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Next {
+    /// None.
+    Nothing,
+    /// Being fetched and unpacked while the current one runs.
+    Preparing {
+        /// The revision.
+        spec: Arc<PluginSpec>,
+        /// The installation in flight.
+        attempt: Attempt,
+    },
+    /// On disk; takes over when the current one has stopped.
+    Ready {
+        /// The revision.
+        spec: Arc<PluginSpec>,
+    },
+    /// Ordered while the plugin was being removed; begins when that is done.
+    AfterRemoval {
+        /// The revision.
+        spec: Arc<PluginSpec>,
+    },
+    /// Failed, and is not tried again until ordered anew.
+    Failed {
+        /// The revision.
+        revision: RevisionId,
+        /// At what it failed.
+        at: FailedAt,
+        /// Why.
+        reason: Arc<str>,
+    },
+}
+
+/// At what a revision failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailedAt {
+    /// At being fetched or unpacked.
+    Install,
+    /// At running.
+    Run,
+}
+
+/// A new revision under observation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Trial {
+    /// What to return to.
+    pub last_good: Arc<PluginSpec>,
+    /// Parts of the probation window that are still ahead. The window is counted in parts so that
+    /// a restart of the agent neither resets nor fails it.
+    pub slices_left: u32,
+}
+
+/// Whether a plugin ever ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// Not since it was installed.
+    Unproven,
+    /// Yes: after a failure it is started again, for ever.
+    Proven,
+}
+
+/// What is owed to those who ordered, once the plugin runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Owed {
+    /// The outcome of an INSTALL.
+    pub install: Due,
+    /// The outcome of an APPLY.
+    pub apply: Due,
+}
+
+/// Whether an outcome is owed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Due {
+    /// No.
+    #[default]
+    No,
+    /// Yes.
+    Yes,
+}
+
+/// Whether a running plugin is taking a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// No.
+    None,
+    /// An Apply call is in flight.
+    Applying {
+        /// The call.
+        attempt: Attempt,
+        /// What it hands over.
+        config: Option<Config>,
+        /// Which order it answers.
+        answers: Answers,
+    },
+}
+
+/// Which kind of order an Apply call answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answers {
+    /// An INSTALL of what runs, with another configuration.
+    Install,
+    /// An APPLY.
+    Apply,
+}
+
+/// What a stop is aimed at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The process, if one is known.
+    pub process: Option<Process>,
+    /// Where it answers, if it ever did.
+    pub endpoint: Option<Endpoint>,
+}
+
+/// What follows a stop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Then {
+    /// The same revision starts again.
+    Start,
+    /// The next revision starts.
+    Swap,
+    /// The last good revision starts again.
+    Return {
+        /// Why the current one failed.
+        reason: Arc<str>,
+    },
+    /// The same revision starts again after a pause.
+    BackOff {
+        /// Why it was stopped.
+        reason: Arc<str>,
+    },
+    /// The plugin rests: it never ran, and cannot be started.
+    Rest {
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// Its files are deleted.
+    Remove,
+}
+
+/// What follows the beat of being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resume {
+    /// The same revision starts again.
+    Start,
+    /// The next revision starts.
+    Swap,
+}
+
+/// What a state waits for, each with its own deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Wait {
+    /// An installation.
+    Install,
+    /// A launch.
+    Start,
+    /// The pause before another launch.
+    Retry,
+    /// An Apply call.
+    Apply,
+    /// The next part of the probation window.
+    Probation,
+    /// Long enough without a crash.
+    Calm,
+    /// A stop.
+    Stop,
+    /// The beat of being stopped.
+    Resume,
+    /// A deletion, or the pause before another.
+    Remove,
+}
+
+/// When a wait ends. Two equal deadlines are the same wait: its timer goes on undisturbed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// What is waited for.
+    pub wait: Wait,
+    /// How long, from the moment the wait began.
+    pub after: Duration,
+    /// Tells one wait from the next of its kind.
+    pub of: Attempt,
+}
+
+/// What the machine is told about the agent it runs in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// When a plugin is started again.
+    pub restart: RestartPolicy,
+    /// How long a new revision has to be healthy before the old one is let go.
+    pub probation: Duration,
+}
+
+/// Parts the probation window is counted in.
+pub const PROBATION_SLICES: u32 = 6;
+
+/// What unpacking, waiting for a turn, retries and syncing may take beyond the download itself.
+const INSTALL_SLACK: Duration = Duration::from_secs(15 * 60);
+
+/// Adapters keep their own deadlines; the machine's are this much later, for an adapter that does not.
+const SLACK: Duration = Duration::from_secs(20);
+
+/// Longest a deletion may take, and the pause before another.
+const REMOVE_WAIT: Duration = Duration::from_secs(60);
+
+/// Longest an Apply call may take, slack included.
+const APPLY_WAIT: Duration = Duration::from_secs(10);
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { restart: RestartPolicy::default(), probation: Duration::from_secs(30) }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// The deadlines of everything this state waits for. A state without one rests.
+    #[must_use]
+    pub fn deadlines(&self, policy: &Policy) -> Vec<Deadline> {
+        let mut all = Vec::with_capacity(3);
+        let mut wait = |wait, after, of| all.push(Deadline { wait, after, of });
+        let install = |spec: &PluginSpec| {
+            spec.download.timeout.saturating_mul(spec.download.attempts) + INSTALL_SLACK
+        };
+        if let Next::Preparing { spec, attempt } = &self.next {
+            wait(Wait::Install, install(spec), *attempt);
+        }
+        match &self.phase {
+            Phase::Installing { attempt } => wait(Wait::Install, install(&self.spec), *attempt),
+            Phase::Starting { attempt, .. } => {
+                wait(Wait::Start, self.spec.start.timeout + SLACK, *attempt);
+            }
+            Phase::Pausing { tries, .. } => {
+                wait(Wait::Retry, self.pause(*tries, policy), self.attempt);
+            }
+            Phase::Running { change, .. } => {
+                if let Change::Applying { attempt, .. } = change {
+                    wait(Wait::Apply, APPLY_WAIT, *attempt);
+                }
+                if self.trial.is_some() {
+                    wait(Wait::Probation, policy.probation / PROBATION_SLICES, Attempt(0));
+                }
+                if self.restarts.in_a_row > 0 {
+                    wait(Wait::Calm, policy.restart.calm, Attempt(0));
+                }
+            }
+            Phase::BackingOff { .. } => {
+                wait(Wait::Retry, self.pause(self.restarts.in_a_row, policy), self.attempt);
+            }
+            Phase::Stopping { attempt, .. } => {
+                wait(Wait::Stop, self.spec.stop_timeout + SLACK, *attempt);
+            }
+            Phase::Stopped { .. } => wait(Wait::Resume, Duration::ZERO, self.attempt),
+            Phase::Removing { attempt, .. } => wait(Wait::Remove, REMOVE_WAIT, *attempt),
+            Phase::InstallFailed { .. } | Phase::Crashed { .. } | Phase::Gone => {}
+        }
+        all
+    }
+
+    /// Whether this state can only be left by an order, a crash or a plugin's own change of heart.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        let phase_rests = match &self.phase {
+            Phase::Running { change: Change::None, .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Crashed { .. }
+            | Phase::Gone => true,
+            Phase::Running { change: Change::Applying { .. }, .. }
+            | Phase::Installing { .. }
+            | Phase::Starting { .. }
+            | Phase::Pausing { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopping { .. }
+            | Phase::Stopped { .. }
+            | Phase::Removing { .. } => false,
+        };
+        phase_rests && matches!(self.next, Next::Nothing | Next::Failed { .. })
+    }
+
+    fn pause(&self, tries: u32, policy: &Policy) -> Duration {
+        policy.restart.pause(tries, self.spec.backoff_factor, self.name.as_str())
+    }
+}
