@@ -1,8 +1,37 @@
-//! The core of guest-agent.
+//! The core of guest-agent: one pure machine per plugin, the actors around the machines, and the
+//! traits through which they reach the world.
+//!
+//! ```text
+//!   link ─► ControlPlane ─► Manager ─► Plugin ─► (machine) ─► ports: Installer, Launcher, PluginRpc
+//!     ▲          local API ───┘  ▲        │ ▲
+//!     │                          └────────┘ └── Monitor (exits, health)    Metrics (samples)
+//!   Outbox ◄─ Store ◄──────────────── Save {state, events}                VmEvent (which boot)
+//! ```
+//!
+//! Reading order: the ids and specs, the machine, then the shell around it. No file, socket, process
+//! or clock is touched here; everything goes through [`ports`].
 
 pub mod error;
 pub mod exit;
 pub mod id;
-pub mod plugin;
-pub mod ports;
 pub mod spec;
+
+pub mod plugin;
+pub mod view;
+
+pub mod event;
+pub mod messages;
+pub mod ports;
+pub mod records;
+pub mod wire;
+
+pub mod control_plane;
+pub mod manager;
+pub mod metrics;
+pub mod monitor;
+pub mod outbox;
+pub mod store;
+pub mod vm_events;
+
+#[cfg(feature = "fakes")]
+pub mod fakes;

@@ -1,7 +1,575 @@
-//! Plugins.
+//! The shell around one machine.
+//!
+//! Something happens → [`PluginActor::step`] asks the machine, makes the next state durable together
+//! with what the world is told of it → `perform` carries the effects out, each of which comes back as
+//! something that happens. `step` is the only place that changes the state, saves it and re-arms its
+//! deadlines; while it saves, nothing else runs in this actor.
+//!
+//! A panic here ends this actor only. The manager notices by the guard it was given and builds it
+//! anew from its snapshot.
 
-pub mod draft;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use actix::prelude::*;
+use tokio::sync::{Mutex, oneshot, watch};
+use tracing::{debug, warn};
+
+use crate::error::Chain;
+use crate::event;
+use crate::exit::ExitCause;
+use crate::id::{Attempt, Process};
+use crate::messages::{
+    Changed, Deliver, Happened, HealthHeard, Inspect, Leave, Measure, Retired, Save, Taken,
+    Unmeasure, Unwatch, Watch,
+};
+use crate::ports::{Cleanup, Health, Ports, Progress, RpcError, StopManner, StopOrder};
+use crate::records;
+use crate::spec::PluginSpec;
+use crate::view::{Activity, PluginView, Reported, reported};
+
+mod draft;
 pub mod machine;
-pub mod orders;
+mod orders;
 pub mod restart;
+pub mod snapshot;
 pub mod state;
+
+use machine::{ApplyFailure, Boot, Effect, Event, Found, Transition};
+use snapshot::Snapshot;
+use state::{Deadline, Phase, Policy, State, Target, Wait};
+
+/// How often a download's progress is shown.
+const PROGRESS_BEAT: Duration = Duration::from_millis(250);
+
+/// Whom a plugin tells what.
+#[derive(Clone)]
+pub struct Neighbours {
+    /// Makes states durable.
+    pub store: Recipient<Save>,
+    /// Hears what the plugin looks like.
+    pub changed: Recipient<Changed>,
+    /// Hears that an order is durable.
+    pub taken: Recipient<Taken>,
+    /// Hears that nothing is left.
+    pub retired: Recipient<Retired>,
+    /// Watches a process.
+    pub watch: Recipient<Watch>,
+    /// Stops watching it.
+    pub unwatch: Recipient<Unwatch>,
+    /// Measures a process.
+    pub measure: Recipient<Measure>,
+    /// Stops measuring it.
+    pub unmeasure: Recipient<Unmeasure>,
+}
+
+/// How a plugin's actor comes to be.
+pub enum Beginning {
+    /// It was just ordered.
+    Ordered(Transition),
+    /// It lived before.
+    Recovered {
+        /// What was durable.
+        snapshot: Box<Snapshot>,
+        /// Whether the machine restarted since.
+        boot: Boot,
+    },
+}
+
+/// The actor of one plugin.
+pub struct PluginActor {
+    state: State,
+    beginning: Option<Beginning>,
+    policy: Arc<Policy>,
+    ports: Ports,
+    neighbours: Neighbours,
+    armed: BTreeMap<Wait, (Deadline, SpawnHandle)>,
+    installs: BTreeMap<Attempt, SpawnHandle>,
+    launches: BTreeMap<Attempt, [SpawnHandle; 2]>,
+    /// Launches, stops and sweeps of one plugin never overlap, in the order they were begun.
+    processes: Arc<Mutex<()>>,
+    shown: Shown,
+    /// Fires in the manager when this actor is dropped.
+    _guard: oneshot::Sender<()>,
+}
+
+/// What is shown beside the state.
+struct Shown {
+    state: Reported,
+    updated_at: SystemTime,
+    started_at: Option<SystemTime>,
+    last_exit_at: Option<SystemTime>,
+    health: Option<(Health, SystemTime)>,
+    progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
+}
+
+// === impl PluginActor ===
+
+impl PluginActor {
+    /// A plugin that will begin as told when it is started. The other end of `guard` fires when the
+    /// actor is gone.
+    #[must_use]
+    pub fn new(
+        beginning: Beginning,
+        policy: Arc<Policy>,
+        ports: Ports,
+        neighbours: Neighbours,
+        guard: oneshot::Sender<()>,
+    ) -> Self {
+        let (state, started_at, last_exit_at) = match &beginning {
+            Beginning::Ordered(transition) => (transition.next.clone(), None, None),
+            Beginning::Recovered { snapshot, .. } => {
+                (snapshot.state.clone(), snapshot.started_at, snapshot.last_exit_at)
+            }
+        };
+        let shown = Shown {
+            state: reported(&state).1,
+            updated_at: ports.clock.now(),
+            started_at,
+            last_exit_at,
+            health: None,
+            progress: None,
+        };
+        Self {
+            state,
+            beginning: Some(beginning),
+            policy,
+            ports,
+            neighbours,
+            armed: BTreeMap::new(),
+            installs: BTreeMap::new(),
+            launches: BTreeMap::new(),
+            processes: Arc::default(),
+            shown,
+            _guard: guard,
+        }
+    }
+
+    /// Something happened.
+    fn step(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let generation = match &event {
+            Event::Ordered { generation, .. } => Some(*generation),
+            _ => None,
+        };
+        let transition = machine::transition(&self.state, event);
+        self.carry_out(transition, generation, ctx);
+    }
+
+    /// Save, then act.
+    fn carry_out(
+        &mut self,
+        Transition { next, effects }: Transition,
+        taken: Option<crate::id::Generation>,
+        ctx: &mut Context<Self>,
+    ) {
+        let now = self.ports.clock.now();
+        let mut events = Vec::new();
+        let mut work = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Announce(told) => {
+                    let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
+                    let details = &told.details;
+                    events.push(event::Draft::new(told.kind, plugin, revision, now, details));
+                }
+                other => work.push(other),
+            }
+        }
+        let unchanged = next == self.state;
+        let (before, after) = (self.state.phase.clone(), next.phase.clone());
+        self.state = next;
+        self.note_times(&before, now);
+        self.arm(ctx);
+        if unchanged && events.is_empty() {
+            self.after_save(work, taken, ctx);
+            return;
+        }
+        if before != after {
+            debug!(plugin = %self.state.name, from = ?before, to = ?after, "moved");
+        }
+        let writes = vec![if work.contains(&Effect::Retire) {
+            records::delete_snapshot(&self.state.name)
+        } else {
+            records::put_snapshot(&self.state.name, self.snapshot().encode())
+        }];
+        let save = self.neighbours.store.send(Save { writes, events });
+        ctx.wait(save.into_actor(self).map(move |result, this, ctx| {
+            let saved =
+                result.map_err(|e| e.to_string()).and_then(|r| r.map_err(|e| e.to_string()));
+            if let Err(error) = saved {
+                warn!(plugin = %this.state.name, error, "goes on with a state that is not durable");
+            }
+            this.after_save(work, taken, ctx);
+        }));
+    }
+
+    fn after_save(
+        &mut self,
+        work: Vec<Effect>,
+        taken: Option<crate::id::Generation>,
+        ctx: &mut Context<Self>,
+    ) {
+        if let Some(generation) = taken {
+            let name = self.state.name.clone();
+            self.neighbours.taken.do_send(Taken { name, generation });
+        }
+        for effect in work {
+            self.perform(effect, ctx);
+        }
+        self.publish();
+    }
+
+    /// Carries one effect out. Its answer, if it has one, comes back through `step`.
+    fn perform(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        match effect {
+            Effect::Install { attempt, spec } => self.install(attempt, spec, ctx),
+            Effect::CancelInstall { attempt } => {
+                self.end_progress(ctx);
+                if let Some(handle) = self.installs.remove(&attempt) {
+                    ctx.cancel_future(handle);
+                }
+            }
+            Effect::Launch { attempt, spec } => self.launch(attempt, spec, ctx),
+            Effect::CancelLaunch { attempt } => {
+                for handle in self.launches.remove(&attempt).into_iter().flatten() {
+                    ctx.cancel_future(handle);
+                }
+            }
+            Effect::Apply { attempt, endpoint, config } => {
+                let rpc = self.ports.rpc.clone();
+                let call = async move { rpc.apply(&endpoint, config).await };
+                self.answer(call, ctx, move |result| Event::Applied {
+                    attempt,
+                    result: result.map_err(|error| match error {
+                        RpcError::Unimplemented => ApplyFailure::Unimplemented,
+                        other => ApplyFailure::Failed(other.to_string().into()),
+                    }),
+                });
+            }
+            Effect::Stop { attempt, target, cleanup, manner } => {
+                self.stop(attempt, target, cleanup, manner, ctx);
+            }
+            Effect::Sweep => self.sweep(ctx),
+            Effect::Watch { process, endpoint } => {
+                self.neighbours.watch.do_send(Watch {
+                    name: self.state.name.clone(),
+                    process: process.clone(),
+                    endpoint,
+                    happened: ctx.address().recipient(),
+                    heard: ctx.address().recipient(),
+                });
+                self.neighbours.measure.do_send(Measure {
+                    name: self.state.name.clone(),
+                    process,
+                    policy: self.state.spec.metrics,
+                });
+            }
+            Effect::Unwatch => {
+                self.neighbours.unwatch.do_send(Unwatch(self.state.name.clone()));
+                self.neighbours.unmeasure.do_send(Unmeasure(self.state.name.clone()));
+            }
+            Effect::Discard { revision } => {
+                let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
+                let discard = async move { (installer.discard(&name, &revision).await, name) };
+                ctx.spawn(discard.into_actor(self).map(|(result, name), _, _| {
+                    if let Err(error) = result {
+                        // What remains is left to the next installation or sweep.
+                        warn!(plugin = %name, error = %Chain(&error), "left files behind");
+                    }
+                }));
+            }
+            Effect::Remove { attempt } => {
+                let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
+                let remove = async move { installer.remove(&name).await };
+                self.answer(remove, ctx, move |result| Event::Removed {
+                    attempt,
+                    result: result.map_err(|error| Chain(&error).to_string().into()),
+                });
+            }
+            Effect::Retire => {
+                let (name, generation) = (self.state.name.clone(), self.state.generation);
+                self.neighbours.retired.do_send(Retired { name, generation });
+            }
+            // Told together with the save.
+            Effect::Announce(_) => {}
+        }
+    }
+
+    fn install(&mut self, attempt: Attempt, spec: Arc<PluginSpec>, ctx: &mut Context<Self>) {
+        self.end_progress(ctx);
+        let (progress, shown) = watch::channel(Progress::default());
+        let beat = ctx.run_interval(PROGRESS_BEAT, |this, _| {
+            if let Some((progress, _)) = &mut this.shown.progress
+                && progress.has_changed().unwrap_or(false)
+            {
+                progress.mark_unchanged();
+                this.publish();
+            }
+        });
+        self.shown.progress = Some((shown, beat));
+        let installer = self.ports.installer.clone();
+        let install = async move { installer.install(spec, progress).await };
+        let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
+            this.installs.remove(&attempt);
+            this.end_progress(ctx);
+            let result = result.map_err(|error| Chain(&error).to_string().into());
+            this.step(Event::Installed { attempt, result }, ctx);
+        }));
+        self.installs.insert(attempt, handle);
+    }
+
+    fn launch(&mut self, attempt: Attempt, spec: Arc<PluginSpec>, ctx: &mut Context<Self>) {
+        let (spawned, process) = oneshot::channel();
+        let heard = ctx.spawn(process.into_actor(self).map(move |process, this, ctx| {
+            // A launch that fails before it has a process drops the channel.
+            if let Ok(process) = process {
+                this.step(Event::Spawned { attempt, process }, ctx);
+            }
+        }));
+        let Ports { installer, launcher, .. } = self.ports.clone();
+        let processes = self.processes.clone();
+        let launch = async move {
+            let _turn = processes.lock().await;
+            installer
+                .activate(&spec.name, &spec.revision)
+                .await
+                .map_err(|error| Chain(&error).to_string())?;
+            launcher.launch(spec, spawned).await.map_err(|error| Chain(&error).to_string())
+        };
+        let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {
+            this.launches.remove(&attempt);
+            let result = result.map(|l| (l.process, l.endpoint)).map_err(Into::into);
+            this.step(Event::Launched { attempt, result }, ctx);
+        }));
+        self.launches.insert(attempt, [heard, launched]);
+    }
+
+    fn stop(
+        &mut self,
+        attempt: Attempt,
+        target: Target,
+        cleanup: Cleanup,
+        manner: StopManner,
+        ctx: &mut Context<Self>,
+    ) {
+        let launcher = self.ports.launcher.clone();
+        let processes = self.processes.clone();
+        let Target { process, endpoint } = target;
+        let name = self.state.name.clone();
+        let stop = async move {
+            let _turn = processes.lock().await;
+            launcher.stop(StopOrder { name, process, endpoint, cleanup, manner }).await
+        };
+        self.answer(stop, ctx, move |result| Event::Stopped {
+            attempt,
+            result: result.map_err(|error| Chain(&error).to_string().into()),
+        });
+    }
+
+    /// What a crashed process left running must not outlive it.
+    fn sweep(&self, ctx: &mut Context<Self>) {
+        let launcher = self.ports.launcher.clone();
+        let processes = self.processes.clone();
+        let name = self.state.name.clone();
+        let sweep = async move {
+            let _turn = processes.lock().await;
+            let order = StopOrder {
+                name,
+                process: None,
+                endpoint: None,
+                cleanup: Cleanup::Keep,
+                manner: StopManner::AtOnce,
+            };
+            launcher.stop(order).await
+        };
+        ctx.spawn(sweep.into_actor(self).map(|result, this, _| {
+            if let Err(error) = result {
+                warn!(plugin = %this.state.name, error = %Chain(&error), "left processes behind");
+            }
+        }));
+    }
+
+    fn answer<T: 'static>(
+        &self,
+        work: impl Future<Output = T> + 'static,
+        ctx: &mut Context<Self>,
+        event: impl FnOnce(T) -> Event + 'static,
+    ) {
+        ctx.spawn(work.into_actor(self).map(|result, this, ctx| this.step(event(result), ctx)));
+    }
+
+    /// Arms the deadlines of the state. Those that did not change go on undisturbed.
+    fn arm(&mut self, ctx: &mut Context<Self>) {
+        let wanted = self.state.deadlines(&self.policy);
+        self.armed.retain(|_, (deadline, handle)| {
+            let keep = wanted.contains(deadline);
+            if !keep {
+                ctx.cancel_future(*handle);
+            }
+            keep
+        });
+        for deadline in wanted {
+            if self.armed.contains_key(&deadline.wait) {
+                continue;
+            }
+            let wait = deadline.wait;
+            let handle = ctx.run_later(deadline.after, move |this, ctx| {
+                this.armed.remove(&wait);
+                this.step(Event::DeadlinePassed(wait), ctx);
+            });
+            self.armed.insert(wait, (deadline, handle));
+        }
+    }
+
+    fn note_times(&mut self, before: &Phase, now: SystemTime) {
+        let process = |phase: &Phase| match phase {
+            Phase::Running { process, .. } => Some(process.clone()),
+            _ => None,
+        };
+        let (was, is) = (process(before), process(&self.state.phase));
+        if was != is {
+            self.shown.health = None;
+            self.shown.started_at = is.is_some().then_some(now);
+            if was.is_some() {
+                self.shown.last_exit_at = Some(now);
+            }
+        }
+        let state = reported(&self.state).1;
+        if state != self.shown.state {
+            self.shown.state = state;
+            self.shown.updated_at = now;
+        }
+    }
+
+    fn end_progress(&mut self, ctx: &mut Context<Self>) {
+        if let Some((_, beat)) = self.shown.progress.take() {
+            ctx.cancel_future(beat);
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            state: self.state.clone(),
+            last_exit_at: self.shown.last_exit_at,
+            started_at: self.shown.started_at,
+        }
+    }
+
+    fn publish(&self) {
+        self.neighbours.changed.do_send(Changed(Box::new(self.view())));
+    }
+
+    /// What this plugin looks like now.
+    #[must_use]
+    pub fn view(&self) -> PluginView {
+        let (revision, state, reason, pending) = reported(&self.state);
+        let (process, endpoint) = match &self.state.phase {
+            Phase::Running { process, endpoint, .. } => (Some(process), Some(endpoint)),
+            Phase::Starting { process, .. } => (process.as_ref(), None),
+            _ => (None, None),
+        };
+        PluginView {
+            name: self.state.name.clone(),
+            revision,
+            state,
+            reason,
+            pending,
+            generation: self.state.generation,
+            activity: if self.state.is_settled() { Activity::Settled } else { Activity::Busy },
+            pid: process.map(|process| process.pid),
+            endpoint: endpoint.cloned(),
+            config_hash: self.state.spec.config.as_ref().map(crate::spec::Config::digest),
+            restarts: self.state.restarts.total,
+            last_exit: self
+                .state
+                .last_exit
+                .map(|cause: ExitCause| (cause, self.shown.last_exit_at)),
+            started_at: self.shown.started_at,
+            health: self.shown.health.clone(),
+            progress: self.shown.progress.as_ref().map(|(progress, _)| *progress.borrow()),
+            updated_at: self.shown.updated_at,
+            metrics: self.state.spec.metrics,
+        }
+    }
+
+    /// The process a snapshot says is this plugin's.
+    fn recorded_process(&self) -> Option<Process> {
+        match &self.state.phase {
+            Phase::Running { process, .. } => Some(process.clone()),
+            Phase::Starting { process, .. } => process.clone(),
+            Phase::Stopping { target, .. } => target.process.clone(),
+            _ => None,
+        }
+    }
+}
+
+impl Actor for PluginActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        match self.beginning.take() {
+            Some(Beginning::Ordered(transition)) => {
+                let generation = transition.next.generation;
+                // Makes the first state count as a change, so that it is saved.
+                self.state.phase = Phase::Gone;
+                self.carry_out(transition, Some(generation), ctx);
+            }
+            Some(Beginning::Recovered { boot, .. }) => {
+                let launcher = self.ports.launcher.clone();
+                let name = self.state.name.clone();
+                let recorded = self.recorded_process();
+                let find = async move { launcher.find(&name, recorded.as_ref()).await };
+                ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
+                    this.step(Event::Recovered(Found { boot, process }), ctx);
+                }));
+            }
+            None => {}
+        }
+    }
+}
+
+impl Handler<Happened> for PluginActor {
+    type Result = ();
+
+    fn handle(&mut self, Happened(event): Happened, ctx: &mut Self::Context) {
+        self.step(event, ctx);
+    }
+}
+
+impl Handler<Deliver> for PluginActor {
+    type Result = ();
+
+    fn handle(&mut self, Deliver { generation, order }: Deliver, ctx: &mut Self::Context) {
+        self.step(Event::Ordered { generation, order }, ctx);
+    }
+}
+
+impl Handler<HealthHeard> for PluginActor {
+    type Result = ();
+
+    fn handle(&mut self, HealthHeard { process, health }: HealthHeard, _: &mut Self::Context) {
+        if self.recorded_process().as_ref() != Some(&process) {
+            return;
+        }
+        let now = self.ports.clock.now();
+        self.shown.health = Some((health, now));
+        self.publish();
+    }
+}
+
+impl Handler<Leave> for PluginActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Leave, ctx: &mut Self::Context) {
+        ctx.stop();
+    }
+}
+
+impl Handler<Inspect> for PluginActor {
+    type Result = MessageResult<Inspect>;
+
+    fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.state.clone())
+    }
+}

@@ -234,8 +234,29 @@ impl fmt::Debug for Config {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A spec that nothing is wrong with.
+    pub(crate) fn spec(name: &str, revision: &str) -> Arc<PluginSpec> {
+        Arc::new(PluginSpec {
+            name: name.parse().expect("a name"),
+            revision: revision.parse().expect("a revision"),
+            artifact: Artifact {
+                url: ArtifactUrl::new("https://store.example/a.tar.gz?signature=secret"),
+                sha256: Sha256Digest::of(revision.as_bytes()),
+            },
+            entry_point: EntryPoint::parse("bin/plugin").expect("a path"),
+            arguments: vec!["--verbose".to_owned()],
+            limits: Limits { memory_bytes: Some(1 << 20), cpu_percent: None },
+            download: Tries { attempts: 5, timeout: Duration::from_secs(60) },
+            start: Tries { attempts: 3, timeout: Duration::from_secs(30) },
+            stop_timeout: Duration::from_secs(30),
+            metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
+            backoff_factor: 2,
+            config: Some(Config::Text("config".into())),
+        })
+    }
 
     #[test]
     fn a_printed_url_shows_neither_query_nor_user() {

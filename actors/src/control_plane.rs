@@ -1,0 +1,364 @@
+//! The conversation with whoever gives orders: the control plane on the stream, and people on this
+//! machine through the local API.
+//!
+//! An order is decoded, made durable in the inbox, acknowledged, and only then acted on. Questions
+//! are answered at once and never wait behind orders. What cannot be understood is logged and
+//! acknowledged: the stream lives on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::error::Chain;
+use crate::event;
+use crate::id::{Generation, Sha256Digest};
+use crate::manager::number_orders;
+use crate::messages::{
+    Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
+    Submission, Submit, Verdict,
+};
+use crate::ports::{DeliveryError, InboundMessage, OutboundMessage, Ports, Table, Write};
+use crate::records::{InboxContent, InboxEntry, Origin, number_key};
+use crate::wire::{self, AgentFacts, DecodedOrder, Request};
+
+/// A message that came again within this time on a later stream is a redelivery.
+const REDELIVERY_WINDOW: Duration = Duration::from_secs(600);
+
+/// Messages remembered for that.
+const REMEMBERED_MAX: usize = 4096;
+
+/// How often a reply is sent before the server is left to ask again.
+const REPLY_ATTEMPTS: u32 = 3;
+
+/// Key of the next order's number among the facts.
+pub const NEXT_GENERATION: &[u8] = b"next_generation";
+
+/// The control plane's actor.
+pub struct ControlPlaneActor {
+    ports: Ports,
+    agent: AgentFacts,
+    store: Recipient<Save>,
+    configure: Recipient<Configure>,
+    list: Recipient<ListPlugins>,
+    delivered: Recipient<MetricsDelivered>,
+    link_changed: Recipient<LinkChanged>,
+    next: Generation,
+    remembered: Remembered,
+}
+
+/// Messages that were taken lately.
+#[derive(Default)]
+struct Remembered {
+    streams: BTreeMap<(String, Sha256Digest), (u64, Instant)>,
+    order: VecDeque<(String, Sha256Digest)>,
+}
+
+// === impl Remembered ===
+
+impl Remembered {
+    /// Whether the same message was taken from an earlier stream. An id alone proves nothing: there
+    /// are servers that send every message under the same one.
+    fn knows(&self, id: &str, body: Sha256Digest, stream: u64, now: Instant) -> bool {
+        self.streams
+            .get(&(id.to_owned(), body))
+            .is_some_and(|(taken, at)| *taken < stream && now - *at < REDELIVERY_WINDOW)
+    }
+
+    fn remember(&mut self, id: &str, body: Sha256Digest, stream: u64, now: Instant) {
+        let key = (id.to_owned(), body);
+        if self.streams.insert(key.clone(), (stream, now)).is_none() {
+            self.order.push_back(key);
+        }
+        while self.order.len() > REMEMBERED_MAX {
+            if let Some(oldest) = self.order.pop_front() {
+                self.streams.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// The other actors this one talks to.
+pub struct Partners {
+    /// Makes orders durable.
+    pub store: Recipient<Save>,
+    /// Takes orders that are.
+    pub configure: Recipient<Configure>,
+    /// Knows what runs.
+    pub list: Recipient<ListPlugins>,
+    /// Hears which samples were reported.
+    pub delivered: Recipient<MetricsDelivered>,
+    /// Hears whether there is anybody to send to.
+    pub link_changed: Recipient<LinkChanged>,
+}
+
+// === impl ControlPlaneActor ===
+
+impl ControlPlaneActor {
+    /// A conversation whose next order gets the number `next`.
+    #[must_use]
+    pub fn new(ports: Ports, agent: AgentFacts, partners: Partners, next: Generation) -> Self {
+        let Partners { store, configure, list, delivered, link_changed } = partners;
+        let remembered = Remembered::default();
+        Self { ports, agent, store, configure, list, delivered, link_changed, next, remembered }
+    }
+
+    /// Makes orders durable. What is refused is recorded together with them, so that neither an
+    /// order nor a refusal is lost or told twice.
+    fn take(
+        &mut self,
+        content: InboxContent,
+        origin: Origin,
+        decoded: &[DecodedOrder],
+    ) -> (Save, Option<Configure>) {
+        let first = self.next;
+        let count = u64::try_from(decoded.len()).unwrap_or(u64::MAX).max(1);
+        self.next = Generation(first.0.saturating_add(count));
+        let now = self.ports.clock.now();
+        let events = decoded
+            .iter()
+            .filter_map(|order| order.as_ref().err())
+            .map(|refusal| {
+                warn!(plugin = refusal.name, reason = refusal.reason, "refuses an order");
+                let (name, revision) = (&refusal.name, &refusal.revision);
+                event::Draft::new(refusal.notice, name, revision, now, &refusal.reason)
+            })
+            .collect();
+        let entry = InboxEntry { first, content, origin };
+        let configure = number_orders(first.0, &entry).ok().filter(|c| !c.orders.is_empty());
+        let mut writes = vec![Write::Put {
+            table: Table::Facts,
+            key: NEXT_GENERATION.to_vec(),
+            value: number_key(self.next.0),
+        }];
+        if configure.is_some() {
+            writes.push(Write::Put {
+                table: Table::Inbox,
+                key: number_key(first.0),
+                value: entry.encode(),
+            });
+        }
+        (Save { writes, events }, configure)
+    }
+
+    fn received(
+        &mut self,
+        message: InboundMessage,
+        ctx: &mut Context<Self>,
+    ) -> ResponseActFuture<Self, ()> {
+        match wire::decode_request(&message) {
+            Ok(Request::Configure(bytes)) => return self.configure_received(message, bytes),
+            // Answered in the background, so that a reply on its way holds nothing up.
+            Ok(question) => self.answer(question, message.clone(), ctx),
+            Err(error) => warn!(error = %Chain(&error), "ignores a message it cannot understand"),
+        }
+        self.acknowledge(message)
+    }
+
+    fn acknowledge(&self, message: InboundMessage) -> ResponseActFuture<Self, ()> {
+        let link = self.ports.link.clone();
+        Box::pin(async move { link.acknowledge(message.receipt).await }.into_actor(self))
+    }
+
+    fn configure_received(
+        &mut self,
+        message: InboundMessage,
+        bytes: Vec<u8>,
+    ) -> ResponseActFuture<Self, ()> {
+        let receipt = message.receipt.clone();
+        let (digest, now) = (Sha256Digest::of(&bytes), Instant::now());
+        if self.remembered.knows(&receipt.message_id, digest, receipt.stream, now) {
+            info!(message = receipt.message_id, "was taken before; acknowledges it again");
+            return self.acknowledge(message);
+        }
+        let decoded = match wire::decode_orders(&bytes, Origin::ControlPlane) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                warn!(error = %Chain(&error), "ignores orders it cannot understand");
+                return self.acknowledge(message);
+            }
+        };
+        info!(orders = decoded.len(), "takes orders");
+        let (save, configure) =
+            self.take(InboxContent::Configure(bytes), Origin::ControlPlane, &decoded);
+        let (store, link) = (self.store.clone(), self.ports.link.clone());
+        let saved = async move {
+            let saved = flatten(store.send(save).await);
+            if saved.is_ok() {
+                link.acknowledge(receipt.clone()).await;
+            }
+            (saved, receipt)
+        };
+        Box::pin(saved.into_actor(self).map(move |(saved, receipt), this, _| match saved {
+            Ok(()) => {
+                this.remembered.remember(&receipt.message_id, digest, receipt.stream, now);
+                if let Some(configure) = configure {
+                    this.configure.do_send(configure);
+                }
+            }
+            // Not acknowledged: the control plane sends it again.
+            Err(error) => warn!(%error, "cannot take orders"),
+        }))
+    }
+
+    fn answer(&self, question: Request, message: InboundMessage, ctx: &mut Context<Self>) {
+        let ports = self.ports.clone();
+        let (list, agent, delivered) =
+            (self.list.clone(), self.agent.clone(), self.delivered.clone());
+        let answer = async move {
+            match question {
+                Request::AgentInfo => {
+                    send(&ports, wire::encode_agent_info(&message, &agent)).await;
+                }
+                Request::OsInfo => {
+                    let os = ports.machine.os().await;
+                    send(&ports, wire::encode_os_info(&message, os)).await;
+                }
+                Request::ListStates => {
+                    let Ok(plugins) = list.send(ListPlugins).await else { return };
+                    let reply = wire::encode_states(&message, &plugins);
+                    if send(&ports, reply).await == Sent::Acknowledged {
+                        delivered.do_send(MetricsDelivered(newest_points(&plugins)));
+                    }
+                }
+                Request::Configure(_) => {}
+            }
+        };
+        ctx.spawn(answer.into_actor(self));
+    }
+}
+
+/// Whether a reply arrived.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Acknowledged,
+    GivenUp,
+}
+
+/// Sends a reply a few times under the same id. A server that still wants it asks again.
+async fn send(ports: &Ports, reply: OutboundMessage) -> Sent {
+    for attempt in 1..=REPLY_ATTEMPTS {
+        match ports.link.deliver(reply.clone()).await {
+            Ok(()) => return Sent::Acknowledged,
+            Err(DeliveryError::TimedOut) => {}
+            Err(DeliveryError::Exhausted(_)) => {
+                tokio::time::sleep(Duration::from_millis(250) * attempt).await;
+            }
+            Err(error @ (DeliveryError::NotConnected | DeliveryError::Refused(_))) => {
+                debug!(%error, "gives a reply up");
+                return Sent::GivenUp;
+            }
+        }
+    }
+    Sent::GivenUp
+}
+
+fn newest_points(plugins: &[Listed]) -> Vec<(crate::id::PluginName, std::time::SystemTime)> {
+    let newest = |plugin: &Listed| Some((plugin.view.name.clone(), plugin.points.last()?.at));
+    plugins.iter().filter_map(newest).collect()
+}
+
+fn flatten(result: Result<Result<(), SaveFailed>, MailboxError>) -> Result<(), SaveFailed> {
+    result.unwrap_or_else(|error| Err(SaveFailed(error.to_string().into())))
+}
+
+impl Actor for ControlPlaneActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Received> for ControlPlaneActor {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, Received(message): Received, ctx: &mut Self::Context) -> Self::Result {
+        self.received(message, ctx)
+    }
+}
+
+impl Handler<LinkChanged> for ControlPlaneActor {
+    type Result = ();
+
+    fn handle(&mut self, change: LinkChanged, _: &mut Self::Context) {
+        self.link_changed.do_send(change);
+    }
+}
+
+impl Handler<Submit> for ControlPlaneActor {
+    type Result = ResponseActFuture<Self, Result<Vec<Verdict>, SaveFailed>>;
+
+    fn handle(&mut self, Submit(submission): Submit, _: &mut Self::Context) -> Self::Result {
+        let (content, decoded) = match submission {
+            Submission::Restart(name) => (InboxContent::Restart(name), Vec::new()),
+            Submission::Configure(bytes) => {
+                let decoded = match wire::decode_orders(&bytes, Origin::Local) {
+                    Ok(decoded) => decoded,
+                    Err(error) => {
+                        let error = SaveFailed(Chain(&error).to_string().into());
+                        return Box::pin(async { Err(error) }.into_actor(self));
+                    }
+                };
+                (InboxContent::Configure(bytes), decoded)
+            }
+        };
+        let (save, configure) = self.take(content.clone(), Origin::Local, &decoded);
+        let first = configure.as_ref().map_or(self.next, |configure| Generation(configure.inbox));
+        let verdicts = verdicts(&content, &decoded, first);
+        let store = self.store.clone();
+        let saved = async move { flatten(store.send(save).await) };
+        Box::pin(saved.into_actor(self).map(move |saved, this, _| {
+            saved?;
+            if let Some(configure) = configure {
+                this.configure.do_send(configure);
+            }
+            Ok(verdicts)
+        }))
+    }
+}
+
+/// What a submitter is told about each order, in the sequence given.
+fn verdicts(content: &InboxContent, decoded: &[DecodedOrder], first: Generation) -> Vec<Verdict> {
+    match content {
+        InboxContent::Restart(name) => {
+            vec![Verdict { name: name.to_string(), result: Ok(first) }]
+        }
+        InboxContent::Configure(_) => decoded
+            .iter()
+            .zip(first.0..)
+            .map(|(order, number)| match order {
+                Ok((name, _)) => Verdict { name: name.to_string(), result: Ok(Generation(number)) },
+                Err(refusal) => {
+                    Verdict { name: refusal.name.clone(), result: Err(refusal.reason.clone()) }
+                }
+            })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_message_on_a_later_stream_is_a_redelivery() {
+        let (a, b) = (Sha256Digest::of(b"a"), Sha256Digest::of(b"b"));
+        let now = Instant::now();
+        let mut remembered = Remembered::default();
+        remembered.remember("1", a, 7, now);
+        assert!(remembered.knows("1", a, 8, now));
+        assert!(!remembered.knows("1", a, 7, now), "the same stream may repeat an order");
+        assert!(!remembered.knows("1", b, 8, now), "ids are not unique");
+        assert!(!remembered.knows("2", a, 8, now));
+        assert!(!remembered.knows("1", a, 8, now + REDELIVERY_WINDOW));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut remembered = Remembered::default();
+        let now = Instant::now();
+        for n in 0..3 * REMEMBERED_MAX {
+            remembered.remember(&n.to_string(), Sha256Digest::of(b"x"), 1, now);
+        }
+        assert_eq!(remembered.streams.len(), REMEMBERED_MAX);
+    }
+}

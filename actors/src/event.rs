@@ -1,0 +1,60 @@
+//! What the world is told: events, as they are recorded and sent.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::plugin::machine::Notice;
+
+/// Something that is to be told, before it has a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// What happened.
+    pub kind: Notice,
+    /// To which plugin. Text, because an order may name an impossible plugin.
+    pub plugin: Arc<str>,
+    /// To which revision; empty when none is known.
+    pub revision: Arc<str>,
+    /// When it happened.
+    pub at: SystemTime,
+    /// In words, bounded by [`DETAILS_MAX`].
+    pub details: Arc<str>,
+}
+
+/// Something that is to be told, recorded under its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Grows by one with every event of this machine.
+    pub seq: u64,
+    /// The message id it is sent with, every time.
+    pub id: Arc<str>,
+    /// What happened.
+    pub event: Draft,
+}
+
+/// Details are cut to this many bytes.
+pub const DETAILS_MAX: usize = 16 * 1024;
+
+// === impl Draft ===
+
+impl Draft {
+    /// An event with its details cut to their bound.
+    #[must_use]
+    pub fn new(kind: Notice, plugin: &str, revision: &str, at: SystemTime, details: &str) -> Self {
+        Self {
+            kind,
+            plugin: shortened(plugin, 256).into(),
+            revision: shortened(revision, 256).into(),
+            at,
+            details: shortened(details, DETAILS_MAX).into(),
+        }
+    }
+}
+
+/// `text`, or the beginning of it that fits into `max` bytes.
+fn shortened(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        return text;
+    }
+    let end = (0..=max).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+    &text[..end]
+}

@@ -1,0 +1,477 @@
+//! The roster of plugins: takes orders, starts and retires plugin actors, answers lists.
+//!
+//! Orders reach it when they are durable in the inbox. [`plan::assign`] decides who gets what; each
+//! plugin says when an order is part of its own durable state, and when all orders of an inbox record
+//! are, the record is forgotten. Lists are answered from the roster; no plugin is ever asked.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use actix::prelude::*;
+use futures_util::FutureExt;
+use tokio::sync::{oneshot, watch};
+use tracing::{error, info, warn};
+
+use crate::error::Chain;
+use crate::event;
+use crate::id::{Generation, PluginName};
+use crate::messages::{
+    Begin, Changed, Configure, Deliver, Died, Leave, ListPlugins, Listed, LoadSnapshot, Measure,
+    MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken, Unmeasure, Unwatch,
+    Watch,
+};
+use crate::plugin::machine::Boot;
+use crate::plugin::snapshot::Snapshot;
+use crate::plugin::state::Policy;
+use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
+use crate::ports::{Ports, Table, Write};
+use crate::records::{InboxContent, InboxEntry, key_number, number_key};
+use crate::view::PluginView;
+use crate::wire;
+
+pub mod plan;
+
+use plan::{Assignment, assign};
+
+/// The other actors a manager introduces its plugins to.
+#[derive(Clone)]
+pub struct Staff {
+    /// Makes states durable.
+    pub store: Recipient<Save>,
+    /// Reads snapshots back.
+    pub snapshots: Recipient<LoadSnapshot>,
+    /// Watches processes.
+    pub watch: Recipient<Watch>,
+    /// Stops watching them.
+    pub unwatch: Recipient<Unwatch>,
+    /// Measures processes.
+    pub measure: Recipient<Measure>,
+    /// Stops measuring them.
+    pub unmeasure: Recipient<Unmeasure>,
+}
+
+/// The manager's actor.
+pub struct ManagerActor {
+    ports: Ports,
+    policy: Arc<Policy>,
+    staff: Staff,
+    roster: BTreeMap<PluginName, Entry>,
+    /// Orders per inbox record that their plugins have not made durable yet.
+    open: BTreeMap<u64, BTreeMap<(PluginName, Generation), NumberedOrder>>,
+    /// Deaths of plugin actors, so that one which panics at once is not rebuilt at once for ever.
+    deaths: BTreeMap<PluginName, u32>,
+    lists: Lists,
+    lives: u64,
+    version: watch::Sender<u64>,
+}
+
+/// One plugin on the roster.
+struct Entry {
+    address: Addr<PluginActor>,
+    life: u64,
+    delivered: Generation,
+    view: Arc<PluginView>,
+    points: VecDeque<Point>,
+}
+
+/// Whether lists can be answered yet.
+enum Lists {
+    /// Not before the plugins of an earlier life are back.
+    Held { lists: Vec<oneshot::Sender<Vec<Listed>>>, orders: Vec<Configure> },
+    /// Yes.
+    Answered,
+}
+
+/// At most this many lists and orders wait for the start; more are refused by dropping them, which
+/// their senders see and try again.
+const HELD_MAX: usize = 1024;
+
+// === impl ManagerActor ===
+
+impl ManagerActor {
+    /// A manager, and a counter that moves whenever the roster does.
+    #[must_use]
+    pub fn new(ports: Ports, policy: Arc<Policy>, staff: Staff) -> (Self, watch::Receiver<u64>) {
+        let (version, changes) = watch::channel(0);
+        let manager = Self {
+            ports,
+            policy,
+            staff,
+            roster: BTreeMap::new(),
+            open: BTreeMap::new(),
+            deaths: BTreeMap::new(),
+            lists: Lists::Held { lists: Vec::new(), orders: Vec::new() },
+            lives: 0,
+            version,
+        };
+        (manager, changes)
+    }
+
+    fn configure(&mut self, configure: Configure, ctx: &mut Context<Self>) {
+        let Configure { inbox, orders } = configure;
+        let known: BTreeSet<PluginName> = self.roster.keys().cloned().collect();
+        let assignments = assign(&known, orders);
+        let open: BTreeMap<_, _> = assignments
+            .iter()
+            .filter_map(Assignment::awaited)
+            .map(|order| ((order.name.clone(), order.generation), order))
+            .collect();
+        let refused: Vec<event::Draft> = assignments
+            .into_iter()
+            .filter_map(|assignment| self.carry_out(assignment, ctx))
+            .collect();
+        let done = open.is_empty();
+        if !done {
+            self.open.insert(inbox, open);
+        }
+        if done || !refused.is_empty() {
+            let writes = if done { vec![forget(inbox)] } else { Vec::new() };
+            self.save(Save { writes, events: refused }, ctx);
+        }
+    }
+
+    /// Carries one assignment out, or says how its refusal is told.
+    fn carry_out(
+        &mut self,
+        assignment: Assignment,
+        ctx: &mut Context<Self>,
+    ) -> Option<event::Draft> {
+        match assignment {
+            Assignment::Begin { generation, spec } => {
+                let name = spec.name.clone();
+                let first = machine::begin(generation, spec);
+                self.start(name, generation, Beginning::Ordered(first), ctx);
+                None
+            }
+            Assignment::Deliver(NumberedOrder { generation, name, order }) => {
+                if let Some(entry) = self.roster.get_mut(&name) {
+                    entry.delivered = generation;
+                    entry.address.do_send(Deliver { generation, order });
+                }
+                None
+            }
+            Assignment::Refuse { name, revision, notice, reason } => {
+                let now = self.ports.clock.now();
+                Some(event::Draft::new(notice, name.as_str(), &revision, now, &reason))
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        name: PluginName,
+        delivered: Generation,
+        beginning: Beginning,
+        ctx: &mut Context<Self>,
+    ) {
+        self.lives += 1;
+        let life = self.lives;
+        let (guard, gone) = oneshot::channel();
+        let address = ctx.address();
+        let neighbours = Neighbours {
+            store: self.staff.store.clone(),
+            changed: address.clone().recipient(),
+            taken: address.clone().recipient(),
+            retired: address.recipient(),
+            watch: self.staff.watch.clone(),
+            unwatch: self.staff.unwatch.clone(),
+            measure: self.staff.measure.clone(),
+            unmeasure: self.staff.unmeasure.clone(),
+        };
+        let (policy, ports) = (self.policy.clone(), self.ports.clone());
+        let plugin = PluginActor::new(beginning, policy, ports, neighbours, guard);
+        let view = Arc::new(plugin.view());
+        let plugin = plugin.start();
+        let died = Died { name: name.clone(), life };
+        ctx.spawn(gone.map(|_| ()).into_actor(self).map(move |(), _, ctx| ctx.notify(died)));
+        let points = self.roster.remove(&name).map(|before| before.points).unwrap_or_default();
+        self.roster.insert(name, Entry { address: plugin, life, delivered, view, points });
+    }
+
+    fn save(&self, save: Save, ctx: &mut Context<Self>) {
+        let saving = self.staff.store.send(save);
+        ctx.spawn(saving.into_actor(self).map(|result, _, _| {
+            // The store keeps what it could not write and tries again.
+            if let Ok(Err(error)) = result {
+                warn!(%error, "goes on without the inbox being up to date");
+            }
+        }));
+    }
+
+    fn begin(&mut self, boot: Boot, ctx: &mut Context<Self>) {
+        let storage = self.ports.storage.clone();
+        let load = async move {
+            let plugins = storage.load(Table::Plugins).await;
+            let inbox = storage.load(Table::Inbox).await;
+            (plugins, inbox)
+        };
+        ctx.wait(load.into_actor(self).map(move |(plugins, inbox), this, ctx| {
+            for (key, bytes) in plugins.unwrap_or_else(|error| unreadable("plugins", &error)) {
+                this.bring_back(key, &bytes, boot, ctx);
+            }
+            for (key, bytes) in inbox.unwrap_or_else(|error| unreadable("inbox", &error)) {
+                this.replay(key, &bytes, ctx);
+            }
+            this.ready(ctx);
+        }));
+    }
+
+    fn bring_back(&mut self, key: Vec<u8>, bytes: &[u8], boot: Boot, ctx: &mut Context<Self>) {
+        match Snapshot::decode(bytes) {
+            Ok(snapshot) if snapshot.state.name.as_str().as_bytes() == key => {
+                let name = snapshot.state.name.clone();
+                info!(plugin = %name, "brings back");
+                let generation = snapshot.state.generation;
+                let beginning = Beginning::Recovered { snapshot: Box::new(snapshot), boot };
+                self.start(name, generation, beginning, ctx);
+            }
+            Ok(_) => self.set_aside(Table::Plugins, key, "it is under another name's key", ctx),
+            Err(error) => {
+                self.set_aside(Table::Plugins, key, &Chain(&error).to_string(), ctx);
+            }
+        }
+    }
+
+    /// Orders that were durable but not taken by every plugin are given again. A plugin that took
+    /// its order knows it by the number.
+    fn replay(&mut self, key: Vec<u8>, bytes: &[u8], ctx: &mut Context<Self>) {
+        let entry = match (key_number(&key), InboxEntry::decode(bytes)) {
+            (Some(inbox), Ok(entry)) => number_orders(inbox, &entry),
+            (None, _) => Err("its key is not a number".to_owned()),
+            (_, Err(error)) => Err(Chain(&error).to_string()),
+        };
+        match entry {
+            Ok(configure) => self.configure(configure, ctx),
+            Err(reason) => self.set_aside(Table::Inbox, key, &reason, ctx),
+        }
+    }
+
+    fn set_aside(&self, table: Table, key: Vec<u8>, reason: &str, ctx: &mut Context<Self>) {
+        error!(?table, key = %String::from_utf8_lossy(&key), reason, "sets a bad record aside");
+        let (storage, reason) = (self.ports.storage.clone(), reason.to_owned());
+        let aside = async move { storage.set_aside(table, key, reason).await };
+        ctx.spawn(aside.into_actor(self).map(|result, _, _| {
+            if let Err(error) = result {
+                error!(error = %Chain(&error), "could not set a bad record aside");
+            }
+        }));
+    }
+
+    fn ready(&mut self, ctx: &mut Context<Self>) {
+        let held = std::mem::replace(&mut self.lists, Lists::Answered);
+        if let Lists::Held { lists, orders } = held {
+            for orders in orders {
+                self.configure(orders, ctx);
+            }
+            for list in lists {
+                drop(list.send(self.list()));
+            }
+        }
+        self.moved();
+    }
+
+    /// Brings a plugin back whose actor is gone, and gives it the orders that it had not made durable.
+    fn rebuild(&mut self, name: PluginName, ctx: &mut Context<Self>) {
+        let load = self.staff.snapshots.send(LoadSnapshot(name.clone()));
+        ctx.spawn(load.into_actor(self).map(move |record, this, ctx| {
+            let snapshot = record.ok().flatten().map(|bytes| Snapshot::decode(&bytes));
+            this.roster.remove(&name);
+            if let Some(Ok(snapshot)) = snapshot {
+                let delivered = snapshot.state.generation;
+                let snapshot = Box::new(snapshot);
+                let beginning = Beginning::Recovered { snapshot, boot: Boot::Same };
+                this.start(name.clone(), delivered, beginning, ctx);
+            }
+            let lost: Vec<NumberedOrder> = this
+                .open
+                .values()
+                .flat_map(BTreeMap::values)
+                .filter(|order| order.name == name)
+                .cloned()
+                .collect();
+            let known = this.roster.keys().cloned().collect();
+            for assignment in assign(&known, lost) {
+                // A refusal was told when the order came.
+                this.carry_out(assignment, ctx);
+            }
+            this.moved();
+        }));
+    }
+
+    fn list(&self) -> Vec<Listed> {
+        let listed = |entry: &Entry| Listed {
+            view: entry.view.clone(),
+            points: entry.points.iter().copied().collect(),
+        };
+        self.roster.values().map(listed).collect()
+    }
+
+    fn moved(&self) {
+        self.version.send_modify(|version| *version = version.wrapping_add(1));
+    }
+}
+
+/// The orders of an inbox record under their numbers. Orders that cannot be understood were refused
+/// when the record was made.
+///
+/// # Errors
+/// Says why the record makes no sense.
+pub fn number_orders(inbox: u64, entry: &InboxEntry) -> Result<Configure, String> {
+    let numbered = |(index, (name, order))| NumberedOrder {
+        generation: Generation(entry.first.0.saturating_add(index)),
+        name,
+        order,
+    };
+    let orders = match &entry.content {
+        InboxContent::Restart(name) => vec![numbered((0, (name.clone(), machine::Order::Restart)))],
+        InboxContent::Configure(bytes) => wire::decode_orders(bytes, entry.origin)
+            .map_err(|error| Chain(&error).to_string())?
+            .into_iter()
+            .zip(0u64..)
+            .filter_map(|(order, index)| Some(numbered((index, order.ok()?))))
+            .collect(),
+    };
+    Ok(Configure { inbox, orders })
+}
+
+fn forget(inbox: u64) -> Write {
+    Write::Delete { table: Table::Inbox, key: number_key(inbox) }
+}
+
+fn unreadable<T>(what: &str, error: &crate::ports::StorageError) -> Vec<T> {
+    error!(what, error = %Chain(error), "cannot be read; goes on without");
+    Vec::new()
+}
+
+impl Actor for ManagerActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(4096);
+    }
+}
+
+impl Handler<Begin> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, Begin(boot): Begin, ctx: &mut Self::Context) {
+        self.begin(boot, ctx);
+    }
+}
+
+impl Handler<Configure> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, configure: Configure, ctx: &mut Self::Context) {
+        match &mut self.lists {
+            // Orders of this life must not be carried out before those of an earlier one.
+            Lists::Held { orders, .. } if orders.len() < HELD_MAX => orders.push(configure),
+            Lists::Held { .. } => warn!("too many orders before the start; they stay in the inbox"),
+            Lists::Answered => self.configure(configure, ctx),
+        }
+    }
+}
+
+impl Handler<Changed> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, Changed(view): Changed, _: &mut Self::Context) {
+        if let Some(entry) = self.roster.get_mut(&view.name) {
+            entry.view = Arc::new(*view);
+            self.moved();
+        }
+    }
+}
+
+impl Handler<Taken> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, Taken { name, generation }: Taken, ctx: &mut Self::Context) {
+        let order = (name, generation);
+        let mut done = Vec::new();
+        for (inbox, open) in &mut self.open {
+            if open.remove(&order).is_some() && open.is_empty() {
+                done.push(*inbox);
+            }
+        }
+        for inbox in done {
+            self.open.remove(&inbox);
+            self.save(Save { writes: vec![forget(inbox)], events: Vec::new() }, ctx);
+        }
+    }
+}
+
+impl Handler<Retired> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, Retired { name, generation }: Retired, _: &mut Self::Context) {
+        // An order that was under way to it begins a new life, so it stays.
+        let gone = self.roster.get(&name).is_some_and(|entry| entry.delivered <= generation);
+        if gone && let Some(entry) = self.roster.remove(&name) {
+            entry.address.do_send(Leave);
+            self.moved();
+        }
+    }
+}
+
+impl Handler<Died> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, Died { name, life }: Died, ctx: &mut Self::Context) {
+        if self.roster.get(&name).is_none_or(|entry| entry.life != life) {
+            return;
+        }
+        let deaths = self.deaths.entry(name.clone()).or_default();
+        *deaths = deaths.saturating_add(1);
+        let pause = self.policy.restart.pause(*deaths, 2, name.as_str());
+        error!(plugin = %name, ?pause, "its actor panicked; builds it anew from its snapshot");
+        ctx.run_later(pause, move |this, ctx| this.rebuild(name, ctx));
+    }
+}
+
+impl Handler<Sampled> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, Sampled(points): Sampled, _: &mut Self::Context) {
+        for (name, point) in points {
+            let Some(entry) = self.roster.get_mut(&name) else { continue };
+            let kept = entry.view.metrics.points.max(1);
+            while entry.points.len() >= kept {
+                entry.points.pop_front();
+            }
+            entry.points.push_back(point);
+        }
+    }
+}
+
+impl Handler<MetricsDelivered> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, MetricsDelivered(until): MetricsDelivered, _: &mut Self::Context) {
+        for (name, newest) in until {
+            if let Some(entry) = self.roster.get_mut(&name) {
+                entry.points.retain(|point| point.at > newest);
+            }
+        }
+    }
+}
+
+impl Handler<ListPlugins> for ManagerActor {
+    type Result = ResponseFuture<Vec<Listed>>;
+
+    fn handle(&mut self, _: ListPlugins, _: &mut Self::Context) -> Self::Result {
+        match &mut self.lists {
+            Lists::Answered => {
+                let list = self.list();
+                Box::pin(async move { list })
+            }
+            Lists::Held { lists, .. } => {
+                let (answer, answered) = oneshot::channel();
+                if lists.len() < HELD_MAX {
+                    lists.push(answer);
+                }
+                Box::pin(async move { answered.await.unwrap_or_default() })
+            }
+        }
+    }
+}

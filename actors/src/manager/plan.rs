@@ -1,0 +1,141 @@
+//! Who gets which order. Pure: the roster is only looked at.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::id::{Generation, PluginName};
+use crate::messages::NumberedOrder;
+use crate::plugin::machine::{Notice, Order};
+use crate::spec::PluginSpec;
+
+/// Most plugins on one machine. An order for one more is refused.
+pub const PLUGINS_MAX: usize = 4096;
+
+/// What is done with one order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Assignment {
+    /// A plugin that was never heard of begins its life.
+    Begin {
+        /// The order's number.
+        generation: Generation,
+        /// What it is to run.
+        spec: Arc<PluginSpec>,
+    },
+    /// A plugin on the roster gets it.
+    Deliver(NumberedOrder),
+    /// Nobody can have it.
+    Refuse {
+        /// The plugin it was for.
+        name: PluginName,
+        /// The revision, where the order names one.
+        revision: String,
+        /// How the refusal is told.
+        notice: Notice,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Assigns orders in their sequence. An order may be for a plugin that an earlier one begins.
+#[must_use]
+pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<Assignment> {
+    let mut begun: BTreeSet<PluginName> = BTreeSet::new();
+    let mut assignments = Vec::with_capacity(orders.len());
+    for NumberedOrder { generation, name, order } in orders {
+        if roster.contains(&name) || begun.contains(&name) {
+            assignments.push(Assignment::Deliver(NumberedOrder { generation, name, order }));
+            continue;
+        }
+        let refuse = |notice, reason: &str| Assignment::Refuse {
+            name: name.clone(),
+            revision: String::new(),
+            notice,
+            reason: reason.to_owned(),
+        };
+        assignments.push(match order {
+            Order::Install(spec) if roster.len() + begun.len() < PLUGINS_MAX => {
+                begun.insert(name);
+                Assignment::Begin { generation, spec }
+            }
+            Order::Install(spec) => Assignment::Refuse {
+                name,
+                revision: spec.revision.to_string(),
+                notice: Notice::InstallFailed,
+                reason: format!(
+                    "there are {PLUGINS_MAX} plugins on this machine already; remove one first"
+                ),
+            },
+            Order::Remove => refuse(Notice::RemoveFailed, "there is no plugin of this name"),
+            Order::Apply(_) => refuse(Notice::ApplyFailed, "there is no plugin of this name"),
+            // Given on this machine, where the asker was told already.
+            Order::Restart => refuse(Notice::StartFailed, "there is no plugin of this name"),
+        });
+    }
+    assignments
+}
+
+// === impl Assignment ===
+
+impl Assignment {
+    /// The order that a plugin will report as taken, if one will.
+    #[must_use]
+    pub fn awaited(&self) -> Option<NumberedOrder> {
+        match self {
+            Self::Begin { generation, spec } => Some(NumberedOrder {
+                generation: *generation,
+                name: spec.name.clone(),
+                order: Order::Install(spec.clone()),
+            }),
+            Self::Deliver(order) => Some(order.clone()),
+            Self::Refuse { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(n: u64, name: &str, order: Order) -> NumberedOrder {
+        NumberedOrder { generation: Generation(n), name: name.parse().expect("a name"), order }
+    }
+
+    #[track_caller]
+    fn check(roster: &[&str], orders: Vec<NumberedOrder>, expected: &[&str]) {
+        let roster = roster.iter().map(|name| name.parse().expect("a name")).collect();
+        let seen: Vec<String> = assign(&roster, orders)
+            .iter()
+            .map(|assignment| match assignment {
+                Assignment::Begin { spec, .. } => format!("begin {}", spec.name),
+                Assignment::Deliver(order) => format!("deliver {}", order.name),
+                Assignment::Refuse { name, notice, .. } => format!("refuse {name} {notice:?}"),
+            })
+            .collect();
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn an_order_for_a_known_plugin_is_delivered() {
+        check(&["a"], vec![order(1, "a", Order::Remove)], &["deliver a"]);
+    }
+
+    #[test]
+    fn removing_an_unknown_plugin_is_refused() {
+        check(&[], vec![order(1, "a", Order::Remove)], &["refuse a RemoveFailed"]);
+    }
+
+    #[test]
+    fn applying_to_an_unknown_plugin_is_refused() {
+        check(&["b"], vec![order(1, "a", Order::Apply(None))], &["refuse a ApplyFailed"]);
+    }
+
+    #[test]
+    fn an_order_may_follow_the_one_that_begins_its_plugin() {
+        let spec = crate::spec::tests::spec("a", "1");
+        check(
+            &[],
+            vec![order(1, "a", Order::Install(spec)), order(2, "a", Order::Remove)],
+            &["begin a", "deliver a"],
+        );
+    }
+}

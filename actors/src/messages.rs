@@ -1,0 +1,276 @@
+//! Every message between actors, grouped by who receives it.
+//!
+//! Actors tell, they do not ask: the only answers waited for are those of [`Save`], [`ListPlugins`]
+//! and the questions at the end of this page, which come from outside of the actors.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use actix::{Message, Recipient};
+
+use crate::event;
+use crate::id::{Endpoint, Generation, PluginName, Process};
+use crate::plugin::machine::{Boot, Event, Order};
+use crate::plugin::state::State;
+use crate::ports::{Health, InboundMessage, Write};
+use crate::spec::MetricsPolicy;
+use crate::view::PluginView;
+
+// === To the store ===
+
+/// From everybody: make this durable. Answered when it is on the disk itself.
+#[derive(Message, Debug, Default)]
+#[rtype(result = "Result<(), SaveFailed>")]
+pub struct Save {
+    /// Records to write or delete, all or none.
+    pub writes: Vec<Write>,
+    /// Events to record, together with the writes. They reach the outbox when they are durable.
+    pub events: Vec<event::Draft>,
+}
+
+/// From those who can lose it: write this when something is written anyway.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct SaveLazily(pub Vec<Write>);
+
+/// The store could not write. It keeps what it could not write and tries again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("failed to save: {0}")]
+pub struct SaveFailed(pub Arc<str>);
+
+/// From the manager, when a plugin's actor died: the newest snapshot of that plugin.
+#[derive(Message, Debug)]
+#[rtype(result = "Option<Vec<u8>>")]
+pub struct LoadSnapshot(pub PluginName);
+
+// === To a plugin ===
+
+/// From the plugin's own effects, its timers and the monitor: something happened.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Happened(pub Event);
+
+/// From the manager: somebody wants something.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Deliver {
+    /// The order's number.
+    pub generation: Generation,
+    /// What is wanted.
+    pub order: Order,
+}
+
+/// From the monitor: what the plugin said of itself.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct HealthHeard {
+    /// The process that said it.
+    pub process: Process,
+    /// What it said.
+    pub health: Health,
+}
+
+/// From the manager: nothing refers to you any more.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Leave;
+
+// === To the manager ===
+
+/// From the VM-event actor, once: the machine is known, so the plugins may be brought back.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Begin(pub Boot);
+
+/// From the control-plane actor and the local API: orders that are durable in the inbox.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Configure {
+    /// Number of their inbox record.
+    pub inbox: u64,
+    /// The orders, in the sender's sequence.
+    pub orders: Vec<NumberedOrder>,
+}
+
+/// One order for one plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedOrder {
+    /// Its number.
+    pub generation: Generation,
+    /// The plugin it is for.
+    pub name: PluginName,
+    /// What is wanted.
+    pub order: Order,
+}
+
+/// From a plugin: it looks different now.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Changed(pub Box<PluginView>);
+
+/// From a plugin: the order is part of its durable state, so the inbox may forget it.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Taken {
+    /// The plugin.
+    pub name: PluginName,
+    /// The order.
+    pub generation: Generation,
+}
+
+/// From a plugin: nothing of it is left.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Retired {
+    /// The plugin.
+    pub name: PluginName,
+    /// The newest order it knew.
+    pub generation: Generation,
+}
+
+/// From the metrics actor: a sample of one plugin.
+#[derive(Message, Clone, Copy, Debug, PartialEq)]
+#[rtype(result = "()")]
+pub struct Point {
+    /// When it was taken.
+    pub at: SystemTime,
+    /// Percent of one core since the sample before.
+    pub cpu_percent: f32,
+    /// Resident memory of the whole tree, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// From the metrics actor: samples of one sweep.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Sampled(pub Vec<(PluginName, Point)>);
+
+/// From the control-plane actor: this report was acknowledged, so its samples need not be kept.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct MetricsDelivered(pub Vec<(PluginName, SystemTime)>);
+
+/// From the control-plane actor and the local API: what runs. Answered from the roster once the
+/// plugins of an earlier life are back in it.
+#[derive(Message, Debug)]
+#[rtype(result = "Vec<Listed>")]
+pub struct ListPlugins;
+
+/// One plugin in an answer to [`ListPlugins`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// What it looks like.
+    pub view: Arc<PluginView>,
+    /// Its samples, oldest first.
+    pub points: Vec<Point>,
+}
+
+// === To the monitor ===
+
+/// From a plugin: tell me when this process exits, and how it fares until then.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Watch {
+    /// The plugin.
+    pub name: PluginName,
+    /// Its process.
+    pub process: Process,
+    /// Where it answers.
+    pub endpoint: Endpoint,
+    /// Who wants to know of its exit and of judgements.
+    pub happened: Recipient<Happened>,
+    /// Who wants to know what it says.
+    pub heard: Recipient<HealthHeard>,
+}
+
+/// From a plugin: whatever that process does now was asked for.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Unwatch(pub PluginName);
+
+// === To the metrics actor ===
+
+/// From a plugin: measure this process.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Measure {
+    /// The plugin.
+    pub name: PluginName,
+    /// Its process.
+    pub process: Process,
+    /// How often, and how much is kept.
+    pub policy: MetricsPolicy,
+}
+
+/// From a plugin: stop measuring.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Unmeasure(pub PluginName);
+
+// === To the outbox ===
+
+/// From the store: these events are durable.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Enqueue(pub Vec<event::Recorded>);
+
+/// From the control-plane actor: whether there is anybody to send to.
+#[derive(Message, Clone, Debug, PartialEq, Eq)]
+#[rtype(result = "()")]
+pub enum LinkChanged {
+    /// A stream is registered.
+    Connected {
+        /// Counts the streams of this agent process.
+        stream: u64,
+    },
+    /// There is none.
+    Disconnected {
+        /// Why.
+        reason: Arc<str>,
+    },
+}
+
+// === To the control-plane actor ===
+
+/// From the link: a message arrived. The link reads on when this was dealt with.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Received(pub InboundMessage);
+
+/// From the local API: orders of somebody on this machine. Answered when they are durable.
+#[derive(Message, Debug)]
+#[rtype(result = "Result<Vec<Verdict>, SaveFailed>")]
+pub struct Submit(pub Submission);
+
+/// What somebody on this machine wants.
+#[derive(Clone, Debug)]
+pub enum Submission {
+    /// An encoded `agent_controlplane.ConfigurePluginStates`.
+    Configure(Vec<u8>),
+    /// A fresh start of this plugin.
+    Restart(PluginName),
+}
+
+/// What became of one order of a submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The plugin's name as it was given.
+    pub name: String,
+    /// The order's number, or why it was refused.
+    pub result: Result<Generation, String>,
+}
+
+// === Inside of actors ===
+
+/// A plugin's actor is gone without having left: it panicked.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub(crate) struct Died {
+    pub(crate) name: PluginName,
+    pub(crate) life: u64,
+}
+
+/// The state of a plugin, for tests.
+#[derive(Message, Debug)]
+#[rtype(result = "State")]
+pub struct Inspect;

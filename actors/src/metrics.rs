@@ -1,0 +1,147 @@
+//! Measures what plugins use: one sweep for all that are due, never one per plugin.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::time::Instant;
+
+use crate::id::{PluginName, Process};
+use crate::messages::{Measure, Point, Sampled, Unmeasure};
+use crate::ports::{Clock, Meter, Usage};
+
+/// Plugins that are due within this time of each other share a sweep.
+const TOGETHER: Duration = Duration::from_millis(500);
+
+/// The metrics actor.
+pub struct MetricsActor {
+    meter: Arc<dyn Meter>,
+    clock: Arc<dyn Clock>,
+    sampled: Recipient<Sampled>,
+    measured: BTreeMap<PluginName, Measured>,
+    timer: Option<SpawnHandle>,
+}
+
+/// One process that is measured.
+struct Measured {
+    process: Process,
+    interval: Duration,
+    due: Instant,
+    last: Option<(Instant, Usage)>,
+}
+
+// === impl MetricsActor ===
+
+impl MetricsActor {
+    /// A metrics actor that measures nothing yet.
+    #[must_use]
+    pub fn new(meter: Arc<dyn Meter>, clock: Arc<dyn Clock>, sampled: Recipient<Sampled>) -> Self {
+        Self { meter, clock, sampled, measured: BTreeMap::new(), timer: None }
+    }
+
+    fn arm(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        let Some(next) = self.measured.values().map(|measured| measured.due).min() else { return };
+        let wait = next.saturating_duration_since(Instant::now());
+        self.timer = Some(ctx.run_later(wait, Self::sweep));
+    }
+
+    fn sweep(&mut self, ctx: &mut Context<Self>) {
+        self.timer = None;
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for (name, measured) in &mut self.measured {
+            if measured.due <= now + TOGETHER {
+                // The next sweep is counted from now: after a suspend there is no catching up.
+                measured.due = now + measured.interval;
+                due.push((name.clone(), measured.process.clone()));
+            }
+        }
+        let meter = self.meter.clone();
+        let asked = due.clone();
+        let sample = async move { meter.sample(asked).await };
+        ctx.spawn(sample.into_actor(self).map(move |usages, this, ctx| {
+            this.sampled(due, &usages);
+            this.arm(ctx);
+        }));
+    }
+
+    fn sampled(&mut self, due: Vec<(PluginName, Process)>, usages: &BTreeMap<PluginName, Usage>) {
+        let (now, at) = (Instant::now(), self.clock.now());
+        let mut points = Vec::with_capacity(due.len());
+        for (name, process) in due {
+            let Some(measured) = self.measured.get_mut(&name) else { continue };
+            let Some(usage) = usages.get(&name).filter(|_| measured.process == process) else {
+                continue;
+            };
+            // The first sample of a process only says where its CPU time began to be counted.
+            if let Some((then, before)) = measured.last.replace((now, *usage)) {
+                let cpu_percent = percent(before.cpu_time, usage.cpu_time, now - then);
+                let memory_bytes = usage.memory_bytes;
+                points.push((name, Point { at, cpu_percent, memory_bytes }));
+            }
+        }
+        if !points.is_empty() {
+            self.sampled.do_send(Sampled(points));
+        }
+    }
+}
+
+/// CPU time spent between two samples, in percent of one core.
+fn percent(before: Duration, after: Duration, elapsed: Duration) -> f32 {
+    if elapsed.is_zero() {
+        return 0.0;
+    }
+    after.saturating_sub(before).as_secs_f32() / elapsed.as_secs_f32() * 100.0
+}
+
+impl Actor for MetricsActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(4096);
+    }
+}
+
+impl Handler<Measure> for MetricsActor {
+    type Result = ();
+
+    fn handle(&mut self, measure: Measure, ctx: &mut Self::Context) {
+        let Measure { name, process, policy } = measure;
+        let due = Instant::now();
+        let interval = policy.interval;
+        self.measured.insert(name, Measured { process, interval, due, last: None });
+        self.arm(ctx);
+    }
+}
+
+impl Handler<Unmeasure> for MetricsActor {
+    type Result = ();
+
+    fn handle(&mut self, Unmeasure(name): Unmeasure, ctx: &mut Self::Context) {
+        self.measured.remove(&name);
+        self.arm(ctx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_is_of_one_core_over_the_interval() {
+        let s = Duration::from_secs;
+        assert_eq!(percent(s(10), s(15), s(10)), 50.0);
+        assert_eq!(percent(s(10), s(30), s(10)), 200.0);
+    }
+
+    #[test]
+    fn time_that_ran_backwards_is_no_usage() {
+        let s = Duration::from_secs;
+        assert_eq!(percent(s(10), s(5), s(10)), 0.0);
+        assert_eq!(percent(s(10), s(15), s(0)), 0.0);
+    }
+}

@@ -1,0 +1,415 @@
+//! The durable form of a plugin's state, and the way back.
+//!
+//! What is in flight has no place on disk: a record remembers *that* something was being done, and
+//! [`recover`] does it again under a new number. Only this file knows the record types.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use guest_agent_proto::record as rec;
+use prost::Message;
+
+use crate::exit::ExitCause;
+use crate::id::{
+    Attempt, BootId, Endpoint, Generation, IdError, PluginName, Process, RevisionId, Sha256Digest,
+};
+use crate::plugin::machine::{Event, Found, Transition, transition};
+use crate::plugin::restart::Restarts;
+use crate::plugin::state::{
+    Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
+};
+use crate::spec::{
+    Artifact, ArtifactUrl, Config, EntryPoint, EntryPointError, Limits, MetricsPolicy, PluginSpec,
+    Tries,
+};
+
+/// The version this agent writes.
+const VERSION: u32 = 1;
+
+/// A state with the times that people are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The state.
+    pub state: State,
+    /// When the last process ended.
+    pub last_exit_at: Option<SystemTime>,
+    /// When the running process was started.
+    pub started_at: Option<SystemTime>,
+}
+
+/// Why a record cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// Not a record at all.
+    #[error("the record cannot be decoded")]
+    Decode(#[source] prost::DecodeError),
+    /// Written by a later agent in a way this one does not know.
+    #[error("the record has version {0}, this agent knows {VERSION}")]
+    Version(u32),
+    /// Something that every record has is not there.
+    #[error("the record has no {0}")]
+    Missing(&'static str),
+    /// A name that was valid when it was written is not.
+    #[error("the record names something impossible")]
+    Id(#[source] IdError),
+    /// A path that was valid when it was written is not.
+    #[error("the record names an impossible path")]
+    EntryPoint(#[source] EntryPointError),
+    /// A number is out of its range.
+    #[error("the record has an impossible {0}")]
+    Range(&'static str),
+}
+
+/// Goes on from a snapshot after a restart of the agent: the same function as ever, told that
+/// everything in flight is lost and what was found running.
+pub fn recover(snapshot: &Snapshot, found: Found) -> Transition {
+    transition(&snapshot.state, Event::Recovered(found))
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let state = &self.state;
+        rec::PluginRecord {
+            version: VERSION,
+            name: state.name.to_string(),
+            generation: state.generation.0,
+            spec: Some(spec_record(&state.spec)),
+            phase: Some(rec::Phase { phase: Some(phase_record(&state.phase)) }),
+            next: next_record(&state.next).map(|next| rec::Next { next: Some(next) }),
+            trial: state.trial.as_ref().map(|trial| rec::Trial {
+                last_good: Some(spec_record(&trial.last_good)),
+                slices_left: trial.slices_left,
+            }),
+            proven: state.standing == Standing::Proven,
+            owes_install: state.owed.install == Due::Yes,
+            owes_apply: state.owed.apply == Due::Yes,
+            attempt: state.attempt.0,
+            restarts_total: state.restarts.total,
+            restarts_in_a_row: state.restarts.in_a_row,
+            last_exit: state.last_exit.map(exit_record),
+            last_exit_at: self.last_exit_at.map(Into::into),
+            started_at: self.started_at.map(Into::into),
+        }
+        .encode_to_vec()
+    }
+
+    /// Reads a record's bytes.
+    ///
+    /// # Errors
+    /// Says what is wrong with the record. It is not trusted: it may be damaged, or be written by
+    /// somebody else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        let record = rec::PluginRecord::decode(bytes).map_err(SnapshotError::Decode)?;
+        if record.version != VERSION {
+            return Err(SnapshotError::Version(record.version));
+        }
+        let name: PluginName = record.name.parse().map_err(SnapshotError::Id)?;
+        let attempt = Attempt(record.attempt);
+        let trial = record.trial.map(|trial| {
+            let last_good = spec_of(trial.last_good)?;
+            Ok(Trial { last_good, slices_left: trial.slices_left.max(1) })
+        });
+        let state = State {
+            name,
+            generation: Generation(record.generation),
+            spec: spec_of(record.spec)?,
+            phase: phase_of(record.phase.and_then(|phase| phase.phase), attempt)?,
+            next: next_of(record.next.and_then(|next| next.next), attempt)?,
+            trial: trial.transpose()?,
+            standing: if record.proven { Standing::Proven } else { Standing::Unproven },
+            owed: Owed { install: due(record.owes_install), apply: due(record.owes_apply) },
+            attempt,
+            restarts: Restarts { total: record.restarts_total, in_a_row: record.restarts_in_a_row },
+            last_exit: record.last_exit.map(exit_of),
+        };
+        Ok(Self {
+            state,
+            last_exit_at: record.last_exit_at.and_then(|at| at.try_into().ok()),
+            started_at: record.started_at.and_then(|at| at.try_into().ok()),
+        })
+    }
+}
+
+// === Specs ===
+
+fn spec_record(spec: &PluginSpec) -> rec::Spec {
+    rec::Spec {
+        name: spec.name.to_string(),
+        revision: spec.revision.to_string(),
+        url: spec.artifact.url.expose().to_owned(),
+        sha256: spec.artifact.sha256.as_bytes().to_vec(),
+        entry_point: spec.entry_point.as_str().to_owned(),
+        arguments: spec.arguments.clone(),
+        memory_bytes: spec.limits.memory_bytes,
+        cpu_percent: spec.limits.cpu_percent,
+        download_attempts: spec.download.attempts,
+        download_timeout: duration_record(spec.download.timeout),
+        start_attempts: spec.start.attempts,
+        start_timeout: duration_record(spec.start.timeout),
+        stop_timeout: duration_record(spec.stop_timeout),
+        metrics_interval: duration_record(spec.metrics.interval),
+        metrics_points: u64::try_from(spec.metrics.points).unwrap_or(u64::MAX),
+        backoff_factor: spec.backoff_factor,
+        config: spec.config.as_ref().map(config_record),
+    }
+}
+
+fn spec_of(record: Option<rec::Spec>) -> Result<Arc<PluginSpec>, SnapshotError> {
+    let record = record.ok_or(SnapshotError::Missing("spec"))?;
+    let sha256: [u8; 32] =
+        record.sha256.try_into().map_err(|_| SnapshotError::Range("checksum"))?;
+    Ok(Arc::new(PluginSpec {
+        name: record.name.parse().map_err(SnapshotError::Id)?,
+        revision: record.revision.parse().map_err(SnapshotError::Id)?,
+        artifact: Artifact {
+            url: ArtifactUrl::new(&record.url),
+            sha256: Sha256Digest::from_bytes(sha256),
+        },
+        entry_point: EntryPoint::parse(&record.entry_point).map_err(SnapshotError::EntryPoint)?,
+        arguments: record.arguments,
+        limits: Limits { memory_bytes: record.memory_bytes, cpu_percent: record.cpu_percent },
+        download: Tries {
+            attempts: record.download_attempts.max(1),
+            timeout: duration_of(record.download_timeout, "download timeout")?,
+        },
+        start: Tries {
+            attempts: record.start_attempts.max(1),
+            timeout: duration_of(record.start_timeout, "start timeout")?,
+        },
+        stop_timeout: duration_of(record.stop_timeout, "stop timeout")?,
+        metrics: MetricsPolicy {
+            interval: duration_of(record.metrics_interval, "metrics interval")?,
+            points: usize::try_from(record.metrics_points)
+                .map_err(|_| SnapshotError::Range("number of metrics"))?,
+        },
+        backoff_factor: record.backoff_factor,
+        config: record.config.and_then(config_of),
+    }))
+}
+
+fn config_record(config: &Config) -> rec::Config {
+    let form = match config {
+        Config::Text(text) => rec::config::Form::Text(text.to_string()),
+        Config::Struct(bytes) => rec::config::Form::Struct(bytes.to_vec()),
+    };
+    rec::Config { form: Some(form) }
+}
+
+fn config_of(record: rec::Config) -> Option<Config> {
+    record.form.map(|form| match form {
+        rec::config::Form::Text(text) => Config::Text(text.into()),
+        rec::config::Form::Struct(bytes) => Config::Struct(bytes.into()),
+    })
+}
+
+// === Phases ===
+
+fn phase_record(phase: &Phase) -> rec::phase::Phase {
+    use rec::phase as p;
+    let rest = |reason: &Arc<str>| p::Rest { reason: reason.to_string() };
+    match phase {
+        Phase::Installing { .. } => p::Phase::Installing(p::Installing {}),
+        Phase::InstallFailed { reason } => p::Phase::InstallFailed(rest(reason)),
+        Phase::Starting { tries, process, .. } => p::Phase::Starting(p::Starting {
+            tries: *tries,
+            process: process.as_ref().map(process_record),
+        }),
+        Phase::Pausing { tries, reason } => {
+            p::Phase::Pausing(p::Pausing { tries: *tries, reason: reason.to_string() })
+        }
+        Phase::Running { process, endpoint, change } => p::Phase::Running(p::Running {
+            process: Some(process_record(process)),
+            endpoint: endpoint.to_string(),
+            applying: match change {
+                Change::None => None,
+                Change::Applying { config, answers, .. } => Some(p::Applying {
+                    config: config.as_ref().map(config_record),
+                    answers_install: *answers == Answers::Install,
+                }),
+            },
+        }),
+        Phase::BackingOff { reason } => p::Phase::BackingOff(rest(reason)),
+        Phase::Stopping { target, then, .. } => p::Phase::Stopping(p::Stopping {
+            process: target.process.as_ref().map(process_record),
+            endpoint: target.endpoint.as_ref().map(ToString::to_string).unwrap_or_default(),
+            then: Some(then_record(then)),
+        }),
+        Phase::Stopped { then } => p::Phase::Stopped(then_record(&match then {
+            Resume::Start => Then::Start,
+            Resume::Swap => Then::Swap,
+        })),
+        Phase::Crashed { reason } => p::Phase::Crashed(rest(reason)),
+        Phase::Removing { failures, .. } => p::Phase::Removing(p::Removing { failures: *failures }),
+        Phase::Gone => p::Phase::Gone(p::Gone {}),
+    }
+}
+
+fn phase_of(record: Option<rec::phase::Phase>, attempt: Attempt) -> Result<Phase, SnapshotError> {
+    use rec::phase::Phase as P;
+    Ok(match record.ok_or(SnapshotError::Missing("phase"))? {
+        P::Installing(_) => Phase::Installing { attempt },
+        P::InstallFailed(rest) => Phase::InstallFailed { reason: rest.reason.into() },
+        P::Starting(starting) => Phase::Starting {
+            attempt,
+            tries: starting.tries.max(1),
+            process: starting.process.map(process_of),
+        },
+        P::Pausing(pausing) => {
+            Phase::Pausing { tries: pausing.tries.max(1), reason: pausing.reason.into() }
+        }
+        P::Running(running) => Phase::Running {
+            process: process_of(running.process.ok_or(SnapshotError::Missing("process"))?),
+            endpoint: Endpoint::from_stored(&running.endpoint),
+            change: match running.applying {
+                None => Change::None,
+                Some(applying) => Change::Applying {
+                    attempt,
+                    config: applying.config.and_then(config_of),
+                    answers: if applying.answers_install {
+                        Answers::Install
+                    } else {
+                        Answers::Apply
+                    },
+                },
+            },
+        },
+        P::BackingOff(rest) => Phase::BackingOff { reason: rest.reason.into() },
+        P::Stopping(stopping) => Phase::Stopping {
+            attempt,
+            target: Target {
+                process: stopping.process.map(process_of),
+                endpoint: (!stopping.endpoint.is_empty())
+                    .then(|| Endpoint::from_stored(&stopping.endpoint)),
+            },
+            then: then_of(stopping.then)?,
+        },
+        P::Stopped(then) => Phase::Stopped {
+            then: match then_of(Some(then))? {
+                Then::Swap => Resume::Swap,
+                Then::Start
+                | Then::Return { .. }
+                | Then::BackOff { .. }
+                | Then::Rest { .. }
+                | Then::Remove => Resume::Start,
+            },
+        },
+        P::Crashed(rest) => Phase::Crashed { reason: rest.reason.into() },
+        P::Removing(removing) => Phase::Removing { attempt, failures: removing.failures },
+        P::Gone(_) => Phase::Gone,
+    })
+}
+
+fn then_record(then: &Then) -> rec::Then {
+    use rec::then::Kind;
+    let (kind, reason) = match then {
+        Then::Start => (Kind::Start, None),
+        Then::Swap => (Kind::Swap, None),
+        Then::Return { reason } => (Kind::Return, Some(reason)),
+        Then::BackOff { reason } => (Kind::BackOff, Some(reason)),
+        Then::Rest { reason } => (Kind::Rest, Some(reason)),
+        Then::Remove => (Kind::Remove, None),
+    };
+    rec::Then { kind: kind.into(), reason: reason.map(ToString::to_string).unwrap_or_default() }
+}
+
+fn then_of(record: Option<rec::Then>) -> Result<Then, SnapshotError> {
+    use rec::then::Kind;
+    let record = record.ok_or(SnapshotError::Missing("what follows the stop"))?;
+    let reason: Arc<str> = record.reason.into();
+    match Kind::try_from(record.kind) {
+        Ok(Kind::Start) => Ok(Then::Start),
+        Ok(Kind::Swap) => Ok(Then::Swap),
+        Ok(Kind::Return) => Ok(Then::Return { reason }),
+        Ok(Kind::BackOff) => Ok(Then::BackOff { reason }),
+        Ok(Kind::Rest) => Ok(Then::Rest { reason }),
+        Ok(Kind::Remove) => Ok(Then::Remove),
+        Ok(Kind::Unspecified) | Err(_) => Err(SnapshotError::Range("kind of what follows")),
+    }
+}
+
+fn next_record(next: &Next) -> Option<rec::next::Next> {
+    use rec::next as n;
+    match next {
+        Next::Nothing => None,
+        Next::Preparing { spec, .. } => Some(n::Next::Preparing(spec_record(spec))),
+        Next::Ready { spec } => Some(n::Next::Ready(spec_record(spec))),
+        Next::AfterRemoval { spec } => Some(n::Next::AfterRemoval(spec_record(spec))),
+        Next::Failed { revision, at, reason } => Some(n::Next::Failed(n::Failed {
+            revision: revision.to_string(),
+            at_run: *at == FailedAt::Run,
+            reason: reason.to_string(),
+        })),
+    }
+}
+
+fn next_of(record: Option<rec::next::Next>, attempt: Attempt) -> Result<Next, SnapshotError> {
+    use rec::next::Next as N;
+    Ok(match record {
+        None => Next::Nothing,
+        Some(N::Preparing(spec)) => Next::Preparing { spec: spec_of(Some(spec))?, attempt },
+        Some(N::Ready(spec)) => Next::Ready { spec: spec_of(Some(spec))? },
+        Some(N::AfterRemoval(spec)) => Next::AfterRemoval { spec: spec_of(Some(spec))? },
+        Some(N::Failed(failed)) => Next::Failed {
+            revision: failed.revision.parse::<RevisionId>().map_err(SnapshotError::Id)?,
+            at: if failed.at_run { FailedAt::Run } else { FailedAt::Install },
+            reason: failed.reason.into(),
+        },
+    })
+}
+
+// === Small parts ===
+
+fn process_record(process: &Process) -> rec::Process {
+    rec::Process {
+        pid: process.pid,
+        start_ticks: process.start_ticks,
+        boot: process.boot.0.to_string(),
+    }
+}
+
+fn process_of(record: rec::Process) -> Process {
+    Process { pid: record.pid, start_ticks: record.start_ticks, boot: BootId(record.boot.into()) }
+}
+
+fn exit_record(cause: ExitCause) -> rec::ExitCause {
+    use rec::exit_cause::Cause;
+    let cause = match cause {
+        ExitCause::Exited(code) => Cause::Exited(code),
+        ExitCause::Signaled(signal) => Cause::Signaled(signal),
+        ExitCause::OutOfMemory => Cause::OutOfMemory(true),
+        ExitCause::Unknown => Cause::Unknown(true),
+    };
+    rec::ExitCause { cause: Some(cause) }
+}
+
+fn exit_of(record: rec::ExitCause) -> ExitCause {
+    use rec::exit_cause::Cause;
+    match record.cause {
+        Some(Cause::Exited(code)) => ExitCause::Exited(code),
+        Some(Cause::Signaled(signal)) => ExitCause::Signaled(signal),
+        Some(Cause::OutOfMemory(_)) => ExitCause::OutOfMemory,
+        Some(Cause::Unknown(_)) | None => ExitCause::Unknown,
+    }
+}
+
+fn due(owed: bool) -> Due {
+    if owed { Due::Yes } else { Due::No }
+}
+
+fn duration_record(duration: Duration) -> Option<prost_types::Duration> {
+    duration.try_into().ok()
+}
+
+fn duration_of(
+    record: Option<prost_types::Duration>,
+    what: &'static str,
+) -> Result<Duration, SnapshotError> {
+    record.ok_or(SnapshotError::Missing(what))?.try_into().map_err(|_| SnapshotError::Range(what))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! The one writer of the store. A [`Save`] is answered when it is on the disk itself.
+//!
+//! Saves that arrive while a commit is under way share the next one, so a burst of a thousand plugins
+//! costs a few syncs, not a thousand. Events get their numbers here, in the order in which they were
+//! saved, and go to the outbox when they are durable.
+//!
+//! A commit that fails is answered as failed, once, and kept: its writes are part of every later
+//! commit until one succeeds. Supervision goes on meanwhile
+//! (`docs/decisions/0003-a-failed-save-never-stops-supervision.md`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+use tracing::{error, info};
+
+use crate::error::Chain;
+use crate::event::Recorded;
+use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily};
+use crate::ports::{Durability, Storage, StorageError, Table, Write};
+use crate::records::number_key;
+
+/// Pause before a failed commit is tried again when nobody saves anything meanwhile.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What could not be written is kept up to this many records; beyond it the oldest keys go.
+const BACKLOG_MAX: usize = 16 * 1024;
+
+/// The store's actor.
+pub struct StoreActor {
+    storage: Arc<dyn Storage>,
+    outbox: Recipient<Enqueue>,
+    next_event: u64,
+    waiting: Waiting,
+    backlog: BTreeMap<(Table, Vec<u8>), Write>,
+    commit: Commit,
+}
+
+/// What the next commit consists of.
+#[derive(Default)]
+struct Waiting {
+    writes: Vec<Write>,
+    events: Vec<Recorded>,
+    answers: Vec<oneshot::Sender<Result<(), SaveFailed>>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Commit {
+    Idle,
+    UnderWay,
+}
+
+// === impl StoreActor ===
+
+impl StoreActor {
+    /// A store whose next event gets the number `next_event`.
+    #[must_use]
+    pub fn new(storage: Arc<dyn Storage>, outbox: Recipient<Enqueue>, next_event: u64) -> Self {
+        Self {
+            storage,
+            outbox,
+            next_event,
+            waiting: Waiting::default(),
+            backlog: BTreeMap::new(),
+            commit: Commit::Idle,
+        }
+    }
+
+    fn record(&mut self, save: Save) {
+        self.waiting.writes.extend(save.writes);
+        for event in save.events {
+            let id = uuid::Uuid::new_v4().to_string().into();
+            let recorded = Recorded { seq: self.next_event, id, event };
+            self.next_event += 1;
+            self.waiting.writes.push(Write::Put {
+                table: Table::Outbox,
+                key: number_key(recorded.seq),
+                value: recorded.encode(),
+            });
+            self.waiting.events.push(recorded);
+        }
+    }
+
+    fn commit(&mut self, ctx: &mut Context<Self>) {
+        if self.commit == Commit::UnderWay {
+            return;
+        }
+        let batch = std::mem::take(&mut self.waiting);
+        if batch.writes.is_empty() && self.backlog.is_empty() {
+            answer(batch.answers, &Ok(()));
+            return;
+        }
+        // Only writes nobody waits for and that were not refused before may be lazy.
+        let durability = if batch.answers.is_empty() && self.backlog.is_empty() {
+            Durability::Lazy
+        } else {
+            Durability::Durable
+        };
+        let mut writes: Vec<Write> = self.backlog.values().cloned().collect();
+        writes.extend(batch.writes.iter().cloned());
+        self.commit = Commit::UnderWay;
+        let storage = self.storage.clone();
+        let commit = async move { storage.commit(writes, durability).await };
+        ctx.spawn(
+            commit.into_actor(self).map(|result, this, ctx| this.committed(batch, result, ctx)),
+        );
+    }
+
+    fn committed(
+        &mut self,
+        batch: Waiting,
+        result: Result<(), StorageError>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.commit = Commit::Idle;
+        let answered = match result {
+            Ok(()) => {
+                if !self.backlog.is_empty() {
+                    info!(records = self.backlog.len(), "the store is written again");
+                    self.backlog.clear();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                error!(error = %Chain(&error), "the store could not be written; supervision goes on");
+                self.keep(batch.writes);
+                ctx.run_later(RETRY, |this, ctx| this.commit(ctx));
+                Err(SaveFailed(Chain(&error).to_string().into()))
+            }
+        };
+        // Even events that are not durable are told: better twice after a crash than never.
+        if !batch.events.is_empty() {
+            self.outbox.do_send(Enqueue(batch.events));
+        }
+        answer(batch.answers, &answered);
+        if !self.waiting.writes.is_empty() || !self.waiting.answers.is_empty() {
+            self.commit(ctx);
+        }
+    }
+
+    fn keep(&mut self, writes: Vec<Write>) {
+        for write in writes {
+            let key = match &write {
+                Write::Put { table, key, .. } | Write::Delete { table, key } => {
+                    (*table, key.clone())
+                }
+            };
+            self.backlog.insert(key, write);
+        }
+        while self.backlog.len() > BACKLOG_MAX {
+            self.backlog.pop_first();
+        }
+    }
+}
+
+impl Actor for StoreActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // Every sender waits for its answer, so the senders are the bound.
+        ctx.set_mailbox_capacity(1024);
+    }
+}
+
+impl Handler<Save> for StoreActor {
+    type Result = ResponseFuture<Result<(), SaveFailed>>;
+
+    fn handle(&mut self, save: Save, ctx: &mut Self::Context) -> Self::Result {
+        let (answer, answered) = oneshot::channel();
+        self.record(save);
+        self.waiting.answers.push(answer);
+        self.commit(ctx);
+        Box::pin(async move {
+            answered.await.unwrap_or_else(|_| Err(SaveFailed("the store is gone".into())))
+        })
+    }
+}
+
+impl Handler<SaveLazily> for StoreActor {
+    type Result = ();
+
+    fn handle(&mut self, SaveLazily(writes): SaveLazily, ctx: &mut Self::Context) {
+        self.waiting.writes.extend(writes);
+        self.commit(ctx);
+    }
+}
+
+impl Handler<LoadSnapshot> for StoreActor {
+    type Result = ResponseFuture<Option<Vec<u8>>>;
+
+    fn handle(&mut self, LoadSnapshot(name): LoadSnapshot, _: &mut Self::Context) -> Self::Result {
+        let storage = self.storage.clone();
+        Box::pin(async move {
+            let records = storage.load(Table::Plugins).await.ok()?;
+            records.into_iter().find(|(key, _)| key == name.as_str().as_bytes()).map(|(_, v)| v)
+        })
+    }
+}
+
+fn answer(waiting: Vec<oneshot::Sender<Result<(), SaveFailed>>>, result: &Result<(), SaveFailed>) {
+    for sender in waiting {
+        // Nobody waits any more when the asking actor stopped: that is all right.
+        drop(sender.send(result.clone()));
+    }
+}

@@ -1,0 +1,548 @@
+//! The only place where control-plane messages and the core's own types meet.
+//!
+//! Decoding checks every field before it acts: what comes out of here is safe to join into paths and
+//! to wait for. One bad order is refused by name; the others in its message stand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use guest_agent_proto::agent_controlplane as pb;
+use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
+use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
+use prost::Message;
+
+use crate::event::Recorded;
+use crate::id::{PluginName, Sha256Digest};
+use crate::messages::Listed;
+use crate::plugin::machine::{Notice, Order};
+use crate::ports::{InboundMessage, OsFacts, OutboundMessage};
+use crate::records::Origin;
+use crate::spec::{
+    Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Tries,
+};
+use crate::view::Reported;
+
+/// The label that says what a message is.
+pub const MESSAGE_TYPE: &str = "message_type";
+
+/// Most orders in one message.
+pub const ORDERS_MAX: usize = 4096;
+
+const AGENT_INFO: &str = "agent_controlplane.AgentInfo";
+const OS_INFO: &str = "agent_controlplane.OSInfo";
+const STATES: &str = "agent_controlplane.CurrentPluginStates";
+const EVENT: &str = "agent_controlplane.PluginEventMessage";
+
+/// What the control plane wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Who the agent is.
+    AgentInfo,
+    /// What the machine runs.
+    OsInfo,
+    /// What runs.
+    ListStates,
+    /// The body is an encoded `ConfigurePluginStates`; see [`decode_orders`].
+    Configure(Vec<u8>),
+}
+
+/// Why a message or a list of orders cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// It does not say what it is.
+    #[error("the message has no label \"{MESSAGE_TYPE}\"")]
+    NoType,
+    /// It is something this agent does not know.
+    #[error("the message type {0:?} is not known")]
+    UnknownType(String),
+    /// Its body is not what it says it is.
+    #[error("the body is not a valid {what}")]
+    Body {
+        /// What it should be.
+        what: &'static str,
+        /// Why it is not.
+        #[source]
+        cause: prost::DecodeError,
+    },
+    /// Too much at once.
+    #[error("the message has {0} orders, at most {ORDERS_MAX} are taken")]
+    TooManyOrders(usize),
+}
+
+/// One order that was understood, or why it was not.
+pub type DecodedOrder = Result<(PluginName, Order), Refusal>;
+
+/// Why one order was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The plugin as it was named.
+    pub name: String,
+    /// The revision as it was named.
+    pub revision: String,
+    /// How the refusal is told.
+    pub notice: Notice,
+    /// What is wrong: the field, the reason, the fix.
+    pub reason: String,
+}
+
+/// What the agent says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentFacts {
+    /// Its configured name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+// === Down: what arrives ===
+
+/// Reads what a message is.
+///
+/// # Errors
+/// Says why it cannot be understood. Such a message is acknowledged and logged, no more.
+pub fn decode_request(message: &InboundMessage) -> Result<Request, WireError> {
+    let kind = message.labels.get(MESSAGE_TYPE).ok_or(WireError::NoType)?;
+    match kind.as_str() {
+        "agent_controlplane.GetAgentInfo" => Ok(Request::AgentInfo),
+        "agent_controlplane.GetOSInfo" => Ok(Request::OsInfo),
+        "agent_controlplane.ListPluginStates" => Ok(Request::ListStates),
+        "agent_controlplane.ConfigurePluginStates" => Ok(Request::Configure(message.body.clone())),
+        other => Err(WireError::UnknownType(other.chars().take(80).collect())),
+    }
+}
+
+/// Reads an encoded `ConfigurePluginStates`.
+///
+/// # Errors
+/// When the whole cannot be read. A bad order is an `Err` in the list instead.
+pub fn decode_orders(bytes: &[u8], origin: Origin) -> Result<Vec<DecodedOrder>, WireError> {
+    let what = "agent_controlplane.ConfigurePluginStates";
+    let message = pb::ConfigurePluginStates::decode(bytes)
+        .map_err(|cause| WireError::Body { what, cause })?;
+    if message.configure_plugins.len() > ORDERS_MAX {
+        return Err(WireError::TooManyOrders(message.configure_plugins.len()));
+    }
+    Ok(message.configure_plugins.into_iter().map(|item| decode_order(item, origin)).collect())
+}
+
+fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
+    let plugin = item.plugin.unwrap_or_default();
+    let action = pb::configure_plugin_states::Action::try_from(item.action);
+    let notice = match action {
+        Ok(cfg::Action::Remove) => Notice::RemoveFailed,
+        Ok(cfg::Action::Apply) => Notice::ApplyFailed,
+        Ok(cfg::Action::Install | cfg::Action::Unspecified) | Err(_) => Notice::InstallFailed,
+    };
+    let refuse = |reason: String| Refusal {
+        name: plugin.name.chars().take(80).collect(),
+        revision: plugin.revision_id.chars().take(160).collect(),
+        notice,
+        reason,
+    };
+    let name: PluginName = plugin.name.parse().map_err(|e| refuse(format!("{e}")))?;
+    let manifest = item.manifest.unwrap_or_default();
+    let order = match action {
+        Ok(cfg::Action::Install) => {
+            let spec = decode_spec(&name, &plugin, manifest, origin).map_err(refuse)?;
+            Order::Install(Arc::new(spec))
+        }
+        Ok(cfg::Action::Remove) => Order::Remove,
+        Ok(cfg::Action::Apply) => Order::Apply(decode_config(manifest.config).map_err(refuse)?),
+        Ok(cfg::Action::Unspecified) => return Err(refuse("the order has no action".to_owned())),
+        Err(_) => return Err(refuse(format!("the action {} is not known", item.action))),
+    };
+    Ok((name, order))
+}
+
+fn decode_spec(
+    name: &PluginName,
+    plugin: &cfg::Plugin,
+    manifest: cfg::Manifest,
+    origin: Origin,
+) -> Result<PluginSpec, String> {
+    let text = |e: &dyn std::fmt::Display| e.to_string();
+    match manifest.plugin_type() {
+        pb::PluginType::Unspecified | pb::PluginType::Daemon => {}
+        pb::PluginType::OneShot => {
+            return Err("plugin_type is ONE_SHOT; this agent runs daemon plugins".to_owned());
+        }
+    }
+    if manifest.plugin_installation_type() != pb::PluginInstallationType::DynamicInstallation {
+        return Err("plugin_installation_type is not DYNAMIC_INSTALLATION; local plugins come \
+                    from the machine itself"
+            .to_owned());
+    }
+    if let Some(model) = &manifest.execution_model {
+        let one_shot = matches!(model.r#type, Some(pb::execution_model::Type::OneShot(_)));
+        if one_shot || !model.rules.is_empty() {
+            return Err("execution_model has rules or is one_shot; this agent runs daemon \
+                        plugins without rules"
+                .to_owned());
+        }
+    }
+    Ok(PluginSpec {
+        name: name.clone(),
+        revision: plugin.revision_id.parse().map_err(|e| text(&e))?,
+        artifact: Artifact {
+            url: decode_url(&plugin.gcs_signed_url, origin)?,
+            sha256: plugin.checksum.parse::<Sha256Digest>().map_err(|e| text(&e))?,
+        },
+        entry_point: EntryPoint::parse(&plugin.entry_point).map_err(|e| text(&e))?,
+        arguments: decode_arguments(&plugin.arguments)?,
+        limits: Limits {
+            memory_bytes: nothing_is_unlimited(
+                manifest.max_memory_usage_bytes,
+                "max_memory_usage_bytes",
+            )?,
+            cpu_percent: nothing_is_unlimited(
+                manifest.max_cpu_usage_percentage,
+                "max_cpu_usage_percentage",
+            )?,
+        },
+        download: Tries {
+            attempts: count(manifest.download_attempt_count, 5, 100, "download_attempt_count")?,
+            timeout: duration(manifest.download_timeout, 60, "download_timeout")?,
+        },
+        start: Tries {
+            attempts: count(manifest.start_attempt_count, 3, 100, "start_attempt_count")?,
+            timeout: duration(manifest.start_timeout, 30, "start_timeout")?,
+        },
+        stop_timeout: duration(manifest.stop_timeout, 30, "stop_timeout")?,
+        metrics: MetricsPolicy {
+            interval: duration(manifest.metrics_interval, 10, "metrics_interval")?
+                .max(Duration::from_secs(1)),
+            points: match manifest.max_metric_datapoints {
+                0 => 60,
+                n if n <= 10_000 => usize::try_from(n).unwrap_or(60),
+                n => return Err(format!("max_metric_datapoints is {n}; at most 10000 are kept")),
+            },
+        },
+        backoff_factor: count(
+            manifest.start_exp_backoff_factor,
+            2,
+            10,
+            "start_exp_backoff_factor",
+        )?,
+        config: decode_config(manifest.config)?,
+    })
+}
+
+/// Zero and absent are the same on the wire, and mean unlimited.
+fn nothing_is_unlimited<N, U>(value: N, field: &str) -> Result<Option<U>, String>
+where
+    N: Copy + Default + PartialEq + std::fmt::Display + TryInto<U>,
+{
+    if value == N::default() {
+        return Ok(None);
+    }
+    value.try_into().map(Some).map_err(|_| format!("{field} is {value}; it cannot be negative"))
+}
+
+fn count(value: i32, default: u32, max: u32, field: &str) -> Result<u32, String> {
+    match u32::try_from(value) {
+        Ok(0) => Ok(default),
+        Ok(n) if n <= max => Ok(n),
+        Ok(_) | Err(_) => {
+            Err(format!("{field} is {value}; it has to be between 1 and {max}, or 0 for {default}"))
+        }
+    }
+}
+
+fn duration(
+    value: Option<prost_types::Duration>,
+    default_secs: u64,
+    field: &str,
+) -> Result<Duration, String> {
+    const MIN: Duration = Duration::from_millis(100);
+    const MAX: Duration = Duration::from_secs(3600);
+    let default = Duration::from_secs(default_secs);
+    let Some(value) = value else { return Ok(default) };
+    if value.seconds == 0 && value.nanos == 0 {
+        return Ok(default);
+    }
+    let wrong = || {
+        format!(
+            "{field} is {}.{:09}s; it has to be between 0.1s and 3600s, or 0 for {default_secs}s",
+            value.seconds, value.nanos
+        )
+    };
+    let nanos = u32::try_from(value.nanos).ok().filter(|n| *n < 1_000_000_000);
+    let seconds = u64::try_from(value.seconds).map_err(|_| wrong())?;
+    let duration = Duration::new(seconds, nanos.ok_or_else(wrong)?);
+    if duration < MIN || duration > MAX { Err(wrong()) } else { Ok(duration) }
+}
+
+fn decode_arguments(arguments: &[String]) -> Result<Vec<String>, String> {
+    const COUNT: usize = 1024;
+    const BYTES: usize = 128 * 1024;
+    if arguments.len() > COUNT {
+        return Err(format!("arguments has {} entries; at most {COUNT}", arguments.len()));
+    }
+    let bytes: usize = arguments.iter().map(String::len).sum();
+    if bytes > BYTES {
+        return Err(format!("arguments are {bytes} bytes together; at most {BYTES}"));
+    }
+    match arguments.iter().position(|argument| argument.contains('\0')) {
+        Some(index) => Err(format!("argument {index} contains a NUL byte")),
+        None => Ok(arguments.to_vec()),
+    }
+}
+
+/// Accepts `http:`, `https:`, `unix:<socket>:<path>`, and from this machine `file:<path>`.
+fn decode_url(url: &str, origin: Origin) -> Result<ArtifactUrl, String> {
+    const MAX: usize = 16 * 1024;
+    if url.is_empty() {
+        return Err("gcs_signed_url is empty".to_owned());
+    }
+    if url.len() > MAX {
+        return Err(format!("gcs_signed_url is longer than {MAX} bytes"));
+    }
+    if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("gcs_signed_url contains white space or control characters".to_owned());
+    }
+    let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let rest = url.get(scheme.len() + 1..).unwrap_or_default();
+    let known = match scheme.as_str() {
+        "http" | "https" => rest.starts_with("//") && rest.len() > 2,
+        "unix" => rest.starts_with('/') && rest.contains(":/"),
+        "file" => {
+            if origin != Origin::Local {
+                return Err("gcs_signed_url is a file: URL; only orders given on the machine \
+                            itself may name local archives"
+                    .to_owned());
+            }
+            rest.starts_with('/')
+        }
+        _ => {
+            return Err("gcs_signed_url is neither http(s):// nor unix:<socket>:<path>".to_owned());
+        }
+    };
+    if known {
+        Ok(ArtifactUrl::new(url))
+    } else {
+        Err(format!("gcs_signed_url is not a complete {scheme} URL"))
+    }
+}
+
+fn decode_config(config: Option<cfg::manifest::Config>) -> Result<Option<Config>, String> {
+    const MAX: usize = 1024 * 1024;
+    let config = match config {
+        None => return Ok(None),
+        Some(cfg::manifest::Config::StringConfig(text)) => Config::Text(text.into()),
+        // Maps are sorted in memory, so equal structs have equal bytes.
+        Some(cfg::manifest::Config::StructConfig(value)) => {
+            Config::Struct(value.encode_to_vec().into())
+        }
+    };
+    let len = match &config {
+        Config::Text(text) => text.len(),
+        Config::Struct(bytes) => bytes.len(),
+    };
+    if len > MAX {
+        return Err(format!("the configuration is {len} bytes long; at most {MAX} are taken"));
+    }
+    Ok(Some(config))
+}
+
+// === Up: what is sent ===
+
+/// Answers a request: the request's labels come back, only the type is replaced.
+#[must_use]
+pub fn encode_agent_info(to: &InboundMessage, agent: &AgentFacts) -> OutboundMessage {
+    use pb::agent_info::AgentCapability as Can;
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let body = pb::AgentInfo {
+        name: agent.name.clone(),
+        version: agent.version.clone(),
+        architecture: architecture.to_owned(),
+        agent_capabilities: [
+            Can::GetAgentInfo,
+            Can::GetOsInfo,
+            Can::ListPluginStates,
+            Can::ConfigurePluginStates,
+            Can::ApplyPluginConfig,
+        ]
+        .map(Into::into)
+        .into(),
+    };
+    reply(to, AGENT_INFO, body.encode_to_vec())
+}
+
+/// Answers a request for the operating system.
+#[must_use]
+pub fn encode_os_info(to: &InboundMessage, os: OsFacts) -> OutboundMessage {
+    let body = pb::OsInfo {
+        r#type: os.kind,
+        short_name: os.short_name,
+        long_name: os.long_name,
+        version: os.version,
+        architecture: os.architecture,
+        kernel_release: os.kernel_release,
+        kernel_version: os.kernel_version,
+    };
+    reply(to, OS_INFO, body.encode_to_vec())
+}
+
+/// Answers a request for what runs.
+#[must_use]
+pub fn encode_states(to: &InboundMessage, plugins: &[Listed]) -> OutboundMessage {
+    let body = pb::CurrentPluginStates {
+        daemon_plugin_states: plugins.iter().map(daemon_state).collect(),
+        one_shot_plugin_states: Vec::new(),
+    };
+    reply(to, STATES, body.encode_to_vec())
+}
+
+/// An event as it is sent: always under the id it was recorded with.
+#[must_use]
+pub fn encode_event(recorded: &Recorded) -> OutboundMessage {
+    let event = &recorded.event;
+    let body = pb::PluginEventMessage {
+        revision_id: event.revision.to_string(),
+        plugin_name: event.plugin.to_string(),
+        event_type: event_number(event.kind),
+        event_timestamp: Some(event.at.into()),
+        event_details: (!event.details.is_empty()).then(|| event.details.as_bytes().to_vec()),
+    };
+    OutboundMessage {
+        id: recorded.id.to_string(),
+        labels: BTreeMap::from([(MESSAGE_TYPE.to_owned(), EVENT.to_owned())]),
+        type_url: type_url(EVENT),
+        body: body.encode_to_vec(),
+    }
+}
+
+fn reply(to: &InboundMessage, kind: &str, body: Vec<u8>) -> OutboundMessage {
+    let mut labels = to.labels.clone();
+    labels.insert(MESSAGE_TYPE.to_owned(), kind.to_owned());
+    let id = uuid::Uuid::new_v4().to_string();
+    OutboundMessage { id, labels, type_url: type_url(kind), body }
+}
+
+fn type_url(message: &str) -> String {
+    format!("type.googleapis.com/{message}")
+}
+
+fn daemon_state(plugin: &Listed) -> cur::DaemonPluginState {
+    let view = &plugin.view;
+    let update_time = timestamp(view.updated_at);
+    let (response_code, results) = match &view.health {
+        Some((health, _)) => (health.code, health.results.clone()),
+        None if view.reason.is_empty() => (0, Vec::new()),
+        None => (0, vec![view.reason.to_string()]),
+    };
+    let pending = view.pending.as_ref();
+    cur::DaemonPluginState {
+        name: view.name.to_string(),
+        current_revision_id: view.revision.to_string(),
+        current_plugin_status: Some(cur::Status {
+            status: status_value(view.state).into(),
+            response_code,
+            results,
+            update_time,
+        }),
+        pending_revision_id: pending.map(|p| p.revision.to_string()).unwrap_or_default(),
+        pending_plugin_status: pending.map(|pending| cur::Status {
+            status: status_value(pending.state).into(),
+            response_code: 0,
+            results: match &*pending.error {
+                "" => Vec::new(),
+                error => vec![error.to_owned()],
+            },
+            update_time,
+        }),
+        current_plugin_metrics: plugin
+            .points
+            .iter()
+            .map(|point| cur::Metric {
+                timestamp: timestamp(point.at),
+                cpu_usage: point.cpu_percent,
+                memory_usage: i64::try_from(point.memory_bytes).unwrap_or(i64::MAX),
+            })
+            .collect(),
+        config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
+    }
+}
+
+fn timestamp(at: SystemTime) -> Option<prost_types::Timestamp> {
+    Some(at.into())
+}
+
+fn status_value(state: Reported) -> cur::StatusValue {
+    match state {
+        Reported::Installing => cur::StatusValue::Installing,
+        Reported::InstallFailed => cur::StatusValue::InstallFailed,
+        Reported::Starting => cur::StatusValue::Starting,
+        Reported::Running => cur::StatusValue::Running,
+        Reported::Stopping => cur::StatusValue::Stopping,
+        Reported::Stopped => cur::StatusValue::Stopped,
+        Reported::Crashed => cur::StatusValue::Crashed,
+    }
+}
+
+/// The wire name of a state, such as `RUNNING`.
+#[must_use]
+pub fn state_name(state: Reported) -> &'static str {
+    status_value(state).as_str_name()
+}
+
+/// The wire name of a notice, such as `PLUGIN_STARTED`.
+#[must_use]
+pub fn event_name(kind: Notice) -> &'static str {
+    event_type(kind).as_str_name()
+}
+
+/// The wire number of a notice.
+#[must_use]
+pub fn event_number(kind: Notice) -> i32 {
+    event_type(kind).into()
+}
+
+/// The notice with a wire number, if there is one.
+#[must_use]
+pub fn event_kind(number: i32) -> Option<Notice> {
+    NOTICES.into_iter().find(|kind| event_number(*kind) == number)
+}
+
+const NOTICES: [Notice; 13] = [
+    Notice::InstallRequested,
+    Notice::RemoveRequested,
+    Notice::Installed,
+    Notice::Started,
+    Notice::Removed,
+    Notice::Stopped,
+    Notice::Crashed,
+    Notice::InstallFailed,
+    Notice::StartFailed,
+    Notice::RemoveFailed,
+    Notice::ApplyRequested,
+    Notice::Applied,
+    Notice::ApplyFailed,
+];
+
+fn event_type(kind: Notice) -> pb::plugin_event_message::PluginEventType {
+    use pb::plugin_event_message::PluginEventType as T;
+    match kind {
+        Notice::InstallRequested => T::PluginConfigInstall,
+        Notice::RemoveRequested => T::PluginConfigRemove,
+        Notice::Installed => T::PluginInstalled,
+        Notice::Started => T::PluginStarted,
+        Notice::Removed => T::PluginRemoved,
+        Notice::Stopped => T::PluginStopped,
+        Notice::Crashed => T::PluginCrashed,
+        Notice::InstallFailed => T::PluginInstallFailed,
+        Notice::StartFailed => T::PluginStartFailed,
+        Notice::RemoveFailed => T::PluginRemoveFailed,
+        Notice::ApplyRequested => T::PluginConfigApply,
+        Notice::Applied => T::PluginConfigApplied,
+        Notice::ApplyFailed => T::PluginConfigApplyFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests;
