@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn own_arguments_come_back_in_order() {
-        let arguments = parsed("serve --greeting=hi -v --protocol=tcp --address=[::1]:7 --errorlogfile=");
+        let arguments =
+            parsed("serve --greeting=hi -v --protocol=tcp --address=[::1]:7 --errorlogfile=");
         assert_eq!(arguments.own(), ["serve", "--greeting=hi", "-v"]);
         assert_eq!(arguments.error_log(), None);
     }

@@ -140,7 +140,9 @@ impl ConfigError {
         let (line, column) = (error.line(), error.column());
         match error.classify() {
             Category::Data => ConfigError::Mismatch { line, column },
-            Category::Syntax | Category::Eof | Category::Io => ConfigError::NotJson { line, column },
+            Category::Syntax | Category::Eof | Category::Io => {
+                ConfigError::NotJson { line, column }
+            }
         }
     }
 }

@@ -63,7 +63,10 @@ impl From<io::Error> for PluginError {
 
 impl From<Box<dyn Error + Send + Sync>> for PluginError {
     fn from(cause: Box<dyn Error + Send + Sync>) -> PluginError {
-        PluginError::Failed { doing: "the plugin's own work failed".to_owned(), source: Some(cause) }
+        PluginError::Failed {
+            doing: "the plugin's own work failed".to_owned(),
+            source: Some(cause),
+        }
     }
 }
 

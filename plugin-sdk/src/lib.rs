@@ -94,3 +94,8 @@ pub use async_trait::async_trait;
 
 /// The types inside [`ServiceConfig::Struct`].
 pub use prost_types;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

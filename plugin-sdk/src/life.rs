@@ -121,10 +121,7 @@ impl<P: Plugin> Life<P> {
 
     /// Stops the plugin within the deadline; afterwards its life has ended, however that went.
     /// Whoever asks again is told how the first stop ended.
-    pub(crate) async fn stop(
-        self: &Arc<Self>,
-        context: StopContext,
-    ) -> Result<(), Arc<CallError>> {
+    pub(crate) async fn stop(self: &Arc<Self>, context: StopContext) -> Result<(), Arc<CallError>> {
         let allowed = context.deadline.min(LONGEST_STOP);
         let deadline = Instant::now() + allowed;
         self.stopping.store(true, Ordering::Release);

@@ -63,7 +63,9 @@ pub trait Plugin: Send + Sync + 'static {
     async fn status(&self, query: StatusQuery) -> PluginStatus {
         match query {
             StatusQuery::HealthCheck => PluginStatus::healthy(),
-            StatusQuery::Question(_) => PluginStatus::unhealthy(1, "this plugin answers no questions"),
+            StatusQuery::Question(_) => {
+                PluginStatus::unhealthy(1, "this plugin answers no questions")
+            }
         }
     }
 

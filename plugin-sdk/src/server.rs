@@ -93,10 +93,7 @@ impl<P: Plugin> Server<P> {
     ///
     /// [`ServeError::Transport`] if the server broke; [`ServeError::Stop`] if `end` completed and
     /// the plugin's `stop` failed, since no caller is there to be told.
-    pub async fn run_until(
-        self,
-        end: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError> {
+    pub async fn run_until(self, end: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let Server { life, listener, .. } = self;
         let context = StopContext { cleanup: Cleanup::Keep, deadline: SIGNAL_DEADLINE };
         let asked = AtomicBool::new(false);

@@ -40,7 +40,10 @@ impl<P: Plugin> Service<P> {
 
 #[tonic::async_trait]
 impl<P: Plugin> GuestAgentPlugin for Service<P> {
-    async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
+    async fn start(
+        &self,
+        request: Request<StartRequest>,
+    ) -> Result<Response<StartResponse>, Status> {
         let StartRequest { config, service_config } = request.into_inner();
         let context = StartContext {
             state_directory: config.unwrap_or_default().state_directory_path.into(),
@@ -76,7 +79,10 @@ impl<P: Plugin> GuestAgentPlugin for Service<P> {
         Ok(Response::new(Answer { code: status.code, results: status.results }))
     }
 
-    async fn apply(&self, request: Request<ApplyRequest>) -> Result<Response<ApplyResponse>, Status> {
+    async fn apply(
+        &self,
+        request: Request<ApplyRequest>,
+    ) -> Result<Response<ApplyResponse>, Status> {
         let config = request.into_inner().service_config.map(ServiceConfig::from);
         self.life.apply(config).await.map_err(|error| refusal(&error))?;
         Ok(Response::new(ApplyResponse {}))
@@ -109,7 +115,9 @@ fn refusal(error: &CallError) -> Status {
         CallError::NotStarted | CallError::Stopping => Code::FailedPrecondition,
         CallError::Failed(PluginError::Unsupported) => Code::Unimplemented,
         CallError::Failed(PluginError::BadConfig { .. }) => Code::InvalidArgument,
-        CallError::Failed(PluginError::Failed { .. }) | CallError::Panicked { .. } => Code::Internal,
+        CallError::Failed(PluginError::Failed { .. }) | CallError::Panicked { .. } => {
+            Code::Internal
+        }
         CallError::Cancelled { .. } => Code::Aborted,
         CallError::TooLate { .. } => Code::DeadlineExceeded,
     };
