@@ -167,10 +167,11 @@ fn json(value: &Value) -> serde_json::Value {
 /// says `port: u16` should accept 8080 from one.
 fn json_number(number: f64) -> serde_json::Value {
     const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53: integers up to here are exact in an f64.
-    if number.fract() == 0.0 && number.abs() <= EXACT {
-        if let Ok(integer) = format!("{number:.0}").parse::<i64>() {
-            return integer.into();
-        }
+    if number.fract() == 0.0
+        && number.abs() <= EXACT
+        && let Ok(integer) = format!("{number:.0}").parse::<i64>()
+    {
+        return integer.into();
     }
     number.into()
 }

@@ -71,6 +71,22 @@ pub fn serve_blocking<P: Plugin>(plugin: P) -> Result<(), ServeError> {
 /// Serves the plugin until it is stopped, with the process's own arguments, on the runtime it is
 /// awaited on: for `#[tokio::main]`.
 ///
+/// ```no_run
+/// # use guest_agent_plugin::{Plugin, PluginError, ServeError, StartContext, async_trait};
+/// # struct Quiet;
+/// # #[async_trait]
+/// # impl Plugin for Quiet {
+/// #     async fn start(&self, _: StartContext) -> Result<(), PluginError> { Ok(()) }
+/// # }
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> Result<(), ServeError> {
+///     guest_agent_plugin::serve(Quiet).await
+/// }
+/// ```
+///
+/// On a runtime with one thread, as here, a method that blocks keeps everything else from being
+/// answered.
+///
 /// Ends like [`serve_with`].
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use guest_agent_plugin::Address;
@@ -93,7 +93,7 @@ impl Process {
             .args(agents)
             .arg(format!("--errorlogfile={}", log.display()))
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("the example can be launched");
@@ -120,6 +120,18 @@ impl Process {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it prints. Examples print less than a pipe holds, unless they are told to.
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("taken once")
+    }
+
+    /// How much it has written, to whatever.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.pid())).unwrap_or_default();
+        let line = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+        line.and_then(|count| count.parse().ok()).unwrap_or(0)
     }
 
     pub(crate) fn terminate(&self) {

@@ -115,7 +115,7 @@ impl Served {
         Client::connect(&self.address).await
     }
 
-    async fn is_over(self) -> Result<(), ServeError> {
+    async fn ends(self) -> Result<(), ServeError> {
         let over = tokio::time::timeout(PATIENCE, self.server).await;
         over.expect("the server ends").expect("the server does not panic")
     }
@@ -144,7 +144,7 @@ async fn check_conversation(address: &Address) {
     client.stop(true, 5 * SECOND).await.expect("stopped");
 
     let plugin = served.plugin.clone();
-    served.is_over().await.expect("a good end");
+    served.ends().await.expect("a good end");
     let expected =
         ["start /state Some(\"first\")", "apply Some(\"second\")", "apply None", "stop Remove 5s"];
     assert_eq!(plugin.heard(), expected);
@@ -227,7 +227,7 @@ async fn a_panic_fails_its_call_and_the_plugin_lives_on() {
     assert_eq!(error.message(), "status panicked: status gone wrong");
     assert_eq!(client.health().await.expect("still alive").code, 0);
     client.stop(false, SECOND).await.expect("stopped");
-    served.is_over().await.expect("a good end");
+    served.ends().await.expect("a good end");
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn calls_in_flight_are_answered_before_the_end() {
     client.stop(false, 5 * SECOND).await.expect("stopped");
     let answer = slow.await.expect("no panic").expect("answered though stopping");
     assert_eq!(answer.results, ["done"]);
-    served.is_over().await.expect("a good end");
+    served.ends().await.expect("a good end");
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn a_call_that_hangs_delays_the_end_by_two_seconds_at_most() {
     eventually("the hanging question arrives", heard).await;
     let before = Instant::now();
     client.stop(false, 30 * SECOND).await.expect("stopped");
-    served.is_over().await.expect("a good end");
+    served.ends().await.expect("a good end");
     assert!(before.elapsed() < 10 * SECOND, "took {:?}", before.elapsed());
     hanging.abort();
 }
@@ -265,7 +265,7 @@ async fn a_stop_that_hangs_is_answered_at_its_deadline_and_ends_the_server() {
     let mut client = served.client().await;
     let error = client.stop(false, Duration::from_millis(50)).await.expect_err("it hangs");
     assert_eq!(error.code(), Code::DeadlineExceeded);
-    served.is_over().await.expect("the caller was told; nothing else is wrong");
+    served.ends().await.expect("the caller was told; nothing else is wrong");
 }
 
 #[tokio::test]

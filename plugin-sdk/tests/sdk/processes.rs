@@ -233,3 +233,32 @@ async fn a_start_that_hangs_can_still_be_stopped() {
     stop.await.expect("in time").expect("stopped");
     assert_eq!(trouble.exit().await.code(), Some(0));
 }
+
+#[tokio::test]
+async fn as_many_bytes_go_to_stdout_as_told() {
+    let own = ["--spam-stdout=300000"];
+    let mut trouble = Process::launch("trouble_plugin", &own);
+    let stdout = trouble.stdout();
+    let count = std::thread::spawn(move || std::io::copy(&mut { stdout }, &mut std::io::sink()));
+    let mut client = trouble.connect().await;
+    client.start(trouble.state(), None).await.expect("started");
+    let written = || async { (trouble.bytes_written() >= 300_000).then_some(()) };
+    eventually("everything is written", written).await;
+    trouble.terminate();
+    trouble.exit().await;
+    assert_eq!(count.join().expect("no panic").expect("read"), 300_000);
+}
+
+#[tokio::test]
+async fn a_plugin_told_never_to_bind_lives_without_a_socket() {
+    let mut trouble = Process::launch("trouble_plugin", &["--never-bind"]);
+    let status = format!("/proc/{}/status", trouble.pid());
+    eventually("it sleeps", || async {
+        let status = std::fs::read_to_string(&status).ok()?;
+        let asleep = status.contains("trouble_plugin") && status.contains("(sleeping)");
+        asleep.then_some(())
+    })
+    .await;
+    assert!(trouble.is_alive());
+    assert!(!trouble.state().join("plugin.sock").exists());
+}
