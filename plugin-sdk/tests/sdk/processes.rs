@@ -196,8 +196,8 @@ async fn children_are_in_the_process_group_or_in_sessions_of_their_own() {
         rustix::process::Pid::from_raw(number).expect("not zero")
     };
     let [near, far] = [pid(&children[0]), pid(&children[1])];
-    let group = rustix::process::getpgid(Some(near)).expect("it runs");
-    assert_ne!(group, near, "it is in somebody else's group");
+    let group_of = |pid| rustix::process::getpgid(Some(pid)).expect("it runs");
+    assert_eq!(group_of(near), group_of(pid(&trouble.pid().to_string())));
     eventually("the other one has a session of its own", || async {
         (rustix::process::getsid(Some(far)).ok()? == far).then_some(())
     })
