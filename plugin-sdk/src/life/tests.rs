@@ -72,6 +72,11 @@ fn end_within(seconds: u64) -> StopContext {
     StopContext { cleanup: Cleanup::Keep, deadline: Duration::from_secs(seconds) }
 }
 
+/// Fails instead of waiting for ever; paused time makes the patience free.
+async fn end_of(life: &Life<Arc<Probe>>) -> Instant {
+    tokio::time::timeout(LONGEST_STOP, life.ended()).await.expect("the life ends")
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_start_that_succeeded_is_not_repeated() {
     let (probe, life) = life(Probe::default());
@@ -124,7 +129,7 @@ async fn a_stop_that_hangs_is_over_at_its_deadline() {
     let error = life.stop(end_within(7)).await.expect_err("it hangs");
     assert_eq!(error.to_string(), "stop did not end within 7000 ms");
     assert_eq!(before.elapsed().as_secs(), 7);
-    assert_eq!(life.ended().await.duration_since(before).as_secs(), 7);
+    assert_eq!(end_of(&life).await.duration_since(before).as_secs(), 7);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +141,7 @@ async fn a_stop_does_not_wait_for_a_start_that_hangs() {
     });
     probe.entered.notified().await;
     life.stop(end_within(7)).await.expect("stopped");
-    life.ended().await;
+    end_of(&life).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +169,7 @@ async fn a_panicking_stop_ends_the_life_all_the_same() {
     let (_probe, life) = life(Probe { stop: Behaviour::Panics, ..Probe::default() });
     let error = life.stop(end_within(7)).await.expect_err("it panics");
     assert_eq!(error.to_string(), "stop panicked: call 0 went wrong");
-    life.ended().await;
+    end_of(&life).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ impl Client {
             Address::Unix(path) => format!("unix:{}", path.display()),
             Address::Tcp(address) => format!("http://{address}"),
         };
-        let channel = Endpoint::from_shared(uri)?.connect().await?;
+        let channel = Endpoint::from_shared(uri)?.timeout(PATIENCE).connect().await?;
         Ok(Client(GuestAgentPluginClient::new(channel)))
     }
 

@@ -274,7 +274,8 @@ async fn the_end_signal_stops_without_cleanup() {
     let plugin = served.plugin.clone();
     let Served { end, server, .. } = served;
     end.send(()).expect("the server waits for it");
-    server.await.expect("no panic").expect("a good end");
+    let ended = tokio::time::timeout(PATIENCE, server).await.expect("the server ends");
+    ended.expect("no panic").expect("a good end");
     assert_eq!(plugin.heard(), ["stop Keep 10s"]);
     assert!(plugin.heard()[0].contains(&format!("{:?}", Cleanup::Keep)));
 }
