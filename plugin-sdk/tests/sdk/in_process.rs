@@ -71,6 +71,7 @@ impl Plugin for Scripted {
                 "slow" => {
                     self.hear("slow".to_owned());
                     tokio::time::sleep(SECOND / 5).await;
+                    self.hear("slow is done".to_owned());
                     PluginStatus::answer("done")
                 }
                 other => PluginStatus::unhealthy(7, other),
@@ -239,9 +240,11 @@ async fn calls_in_flight_are_answered_before_the_end() {
     let heard = || async { served.plugin.heard().contains(&"slow".to_owned()).then_some(()) };
     eventually("the slow question arrives", heard).await;
     client.stop(false, 5 * SECOND).await.expect("stopped");
+    let plugin = served.plugin.clone();
+    served.ends().await.expect("a good end");
+    assert!(plugin.heard().contains(&"slow is done".to_owned()), "the end waits for the answer");
     let answer = slow.await.expect("no panic").expect("answered though stopping");
     assert_eq!(answer.results, ["done"]);
-    served.ends().await.expect("a good end");
 }
 
 #[tokio::test]
