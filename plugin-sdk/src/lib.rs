@@ -1,1 +1,101 @@
-//! Placeholder.
+//! What a plugin author depends on: implement [`Plugin`], hand it to [`main`], and guest-agent can
+//! install, start, configure, watch, upgrade and remove it.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use guest_agent_plugin::{Plugin, PluginError, StartContext, async_trait};
+//!
+//! struct Greeter;
+//!
+//! #[async_trait]
+//! impl Plugin for Greeter {
+//!     async fn start(&self, context: StartContext) -> Result<(), PluginError> {
+//!         let greeting = context.config.as_ref().and_then(|config| config.as_str()).unwrap_or("hello");
+//!         std::fs::write(context.state_directory.join("greeting"), greeting)?;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     guest_agent_plugin::main(Greeter)
+//! }
+//! ```
+//!
+//! # The life of a plugin
+//!
+//! The agent launches the executable with the plugin's own arguments followed by three of the
+//! agent's. The plugin listens on the address it was given and answers four calls, each of which
+//! becomes a method of [`Plugin`]:
+//!
+//! ```text
+//!   agent ── exec ──►  main / serve: arguments, error log, socket (owner-only)
+//!         ── Start ──►      start    once, until it succeeds
+//!         ── GetStatus ──►  status   every few seconds, and whenever somebody asks a question
+//!         ── Apply ──►      apply    a new configuration, or news about the VM
+//!         ── Stop ──►       stop     once; then the server drains and the process exits 0
+//! ```
+//!
+//! `SIGTERM` and `SIGINT` do the same as Stop. A panic in a method fails that call and nothing
+//! else (unless the program is built with `panic = "abort"`), and is appended to the error log,
+//! whose last lines the agent puts into its crash events.
+//!
+//! # Four ways to run
+//!
+//! | call | for |
+//! |---|---|
+//! | [`main`] | a plugin whose whole `main` is this one call |
+//! | [`serve_blocking`] | a `main` that does something of its own before or after |
+//! | [`serve`] | a program with a tokio runtime of its own, such as `#[tokio::main]` |
+//! | [`serve_with`] | arguments that do not come from the command line |
+//!
+//! [`Server`] is what they are made of, without anything that concerns the whole process (no
+//! signals, no panic hook): use it in tests.
+//!
+//! # Reading order of the source
+//!
+//! `plugin` is the trait; `config`, `status` and `error` are what its methods take and give.
+//! `arguments`, `address` and `environment` are what the agent hands to the process. `server`
+//! ties them together: it binds a `listener` and serves `service` (wire types in and out), which
+//! drives `life` (order of calls, panics, deadlines).
+
+mod plugin;
+
+mod config;
+mod error;
+mod status;
+
+mod address;
+mod arguments;
+mod environment;
+mod error_log;
+
+mod life;
+mod listener;
+mod run;
+mod server;
+mod service;
+
+pub use address::{Address, AddressError};
+pub use arguments::{Arguments, ArgumentsError};
+pub use config::{ConfigError, ServiceConfig, VmEvent};
+pub use environment::{Environment, Ticket};
+pub use error::PluginError;
+pub use error_log::ErrorLog;
+pub use listener::BindError;
+pub use plugin::{Cleanup, Plugin, StartContext, StatusQuery, StopContext};
+pub use run::{ServeError, main, serve, serve_blocking, serve_with};
+pub use server::Server;
+pub use status::PluginStatus;
+
+/// What the methods of [`Plugin`] are marked with; re-exported so that a plugin needs no
+/// dependency for it.
+pub use async_trait::async_trait;
+
+/// The types inside [`ServiceConfig::Struct`].
+pub use prost_types;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

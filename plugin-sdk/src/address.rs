@@ -1,0 +1,185 @@
+//! Where a plugin listens: a unix socket, or a loopback port.
+//!
+//! Parsed once from `--protocol` and `--address`; after that the address is known to be one a
+//! plugin may listen on. `listener` binds it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The longest path the kernel takes for a unix socket, in bytes.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// An address a plugin may listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A unix socket at this path. Only its owner can connect.
+    Unix(PathBuf),
+    /// A TCP port of a loopback address. Every user of the machine can connect to it.
+    Tcp(SocketAddr),
+}
+
+/// Why an address cannot be listened on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// Neither of the two protocols.
+    #[error("unknown protocol {given:?}: use --protocol=unix or --protocol=tcp")]
+    UnknownProtocol {
+        /// What was given.
+        given: String,
+    },
+    /// An empty path, or one with a NUL byte.
+    #[error("{given:?} is not the path of a socket: use an absolute path")]
+    NotAPath {
+        /// What was given.
+        given: PathBuf,
+    },
+    /// The kernel has no room for the path.
+    #[error(
+        "socket path {} has {length} bytes and the kernel takes {MAX_SOCKET_PATH}: use a shorter one",
+        path.display()
+    )]
+    PathTooLong {
+        /// What was given.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// Not `IP:PORT` and not `localhost:PORT`.
+    #[error("{given:?} is not an address and a port: use 127.0.0.1:PORT or [::1]:PORT")]
+    NotAnAddress {
+        /// What was given.
+        given: String,
+    },
+    /// Other machines could connect.
+    #[error(
+        "{given} can be reached from other machines and the plugin protocol has no authentication: \
+         use 127.0.0.1:{port}, or better --protocol=unix",
+        port = given.port()
+    )]
+    NotLoopback {
+        /// What was given.
+        given: SocketAddr,
+    },
+}
+
+// === impl Address ===
+
+impl Address {
+    /// Reads the values of `--protocol` and `--address`.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressError`], each with what to use instead.
+    pub fn parse(protocol: &str, address: &str) -> Result<Address, AddressError> {
+        match protocol {
+            "unix" => Address::unix(address),
+            "tcp" => Address::tcp(parse_socket_address(address)?),
+            other => Err(AddressError::UnknownProtocol { given: other.to_owned() }),
+        }
+    }
+
+    /// A unix socket at `path`.
+    ///
+    /// # Errors
+    ///
+    /// If the path is empty, contains a NUL byte or is longer than the kernel takes.
+    pub fn unix(path: impl AsRef<Path>) -> Result<Address, AddressError> {
+        let path = path.as_ref();
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.is_empty() || bytes.contains(&0) {
+            return Err(AddressError::NotAPath { given: path.to_owned() });
+        }
+        if bytes.len() > MAX_SOCKET_PATH {
+            return Err(AddressError::PathTooLong { path: path.to_owned(), length: bytes.len() });
+        }
+        Ok(Address::Unix(path.to_owned()))
+    }
+
+    /// A loopback port; port 0 lets the kernel choose one, which [`Server::address`] tells.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not a loopback address.
+    ///
+    /// [`Server::address`]: crate::Server::address
+    pub fn tcp(address: SocketAddr) -> Result<Address, AddressError> {
+        // An IPv4 address in IPv6 clothing is judged by what it is.
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(AddressError::NotLoopback { given: address });
+        }
+        Ok(Address::Tcp(address))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+/// `localhost` is taken without asking a resolver: it might answer with anything.
+fn parse_socket_address(given: &str) -> Result<SocketAddr, AddressError> {
+    let local = given
+        .strip_prefix("localhost:")
+        .and_then(|port| port.parse().ok())
+        .map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    local
+        .or_else(|| given.parse().ok())
+        .ok_or_else(|| AddressError::NotAnAddress { given: given.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn accepted(protocol: &str, address: &str) -> String {
+        Address::parse(protocol, address).expect("a good address").to_string()
+    }
+
+    #[track_caller]
+    fn refused(protocol: &str, address: &str) -> String {
+        Address::parse(protocol, address).expect_err("a bad address").to_string()
+    }
+
+    #[test]
+    fn unix_paths_and_loopback_ports_are_accepted() {
+        assert_eq!(accepted("unix", "/run/x.sock"), "unix:/run/x.sock");
+        assert_eq!(accepted("tcp", "127.0.0.1:7000"), "tcp:127.0.0.1:7000");
+        assert_eq!(accepted("tcp", "127.9.9.9:0"), "tcp:127.9.9.9:0");
+        assert_eq!(accepted("tcp", "[::1]:7000"), "tcp:[::1]:7000");
+        assert_eq!(accepted("tcp", "localhost:7000"), "tcp:127.0.0.1:7000");
+    }
+
+    #[test]
+    fn addresses_other_machines_could_reach_are_refused_with_the_reason_and_the_fix() {
+        for address in ["0.0.0.0:7000", "192.168.1.2:7000", "[::]:7000", "[::ffff:8.8.8.8]:7000"] {
+            let text = refused("tcp", address);
+            assert!(text.contains("other machines"), "{text}");
+            assert!(text.contains("127.0.0.1:7000"), "{text}");
+            assert!(text.contains("--protocol=unix"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_named() {
+        for address in ["", "localhost", "localhost:99999", "example.org:80", "127.0.0.1"] {
+            assert!(refused("tcp", address).contains(&format!("{address:?}")), "{address}");
+        }
+        assert!(refused("unix", "").contains("not the path"));
+        assert!(refused("unix", "/a\0b").contains("not the path"));
+        assert!(refused("vsock", "3:1024").contains("\"vsock\""));
+    }
+
+    #[test]
+    fn a_path_the_kernel_has_no_room_for_is_refused_with_its_length() {
+        let fits = format!("/{}", "x".repeat(MAX_SOCKET_PATH - 1));
+        assert!(Address::parse("unix", &fits).is_ok());
+        assert!(refused("unix", &format!("{fits}x")).contains("108 bytes"));
+    }
+}

@@ -1,0 +1,119 @@
+//! What the agent puts into a plugin's environment.
+//!
+//! All of it is optional for the plugin: started by hand, or by another agent that speaks the same
+//! protocol, it finds none of these variables.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Who the plugin is and what belongs to it, as the agent says. A variable that is unset, empty or
+/// (where text is meant) not UTF-8 is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// The plugin's name.
+    pub name: Option<String>,
+    /// The revision that runs.
+    pub revision: Option<String>,
+    /// The plugin's own directory, the same as in [`StartContext`](crate::StartContext).
+    pub state_directory: Option<PathBuf>,
+    /// The socket on which the agent answers its plugins.
+    pub host_socket: Option<PathBuf>,
+    /// What proves to the host socket who is calling.
+    pub ticket: Option<Ticket>,
+}
+
+/// The secret with which a plugin introduces itself at the host socket. Never printed.
+///
+/// Children of the plugin inherit the environment; those that should not speak in the plugin's
+/// name are spawned with `Command::env_remove(Environment::TICKET)`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ticket(String);
+
+// === impl Environment ===
+
+impl Environment {
+    /// The variable that holds the plugin's name.
+    pub const NAME: &str = "GUEST_AGENT_PLUGIN";
+    /// The variable that holds the revision.
+    pub const REVISION: &str = "GUEST_AGENT_REVISION";
+    /// The variable that holds the plugin's own directory.
+    pub const STATE_DIRECTORY: &str = "GUEST_AGENT_STATE_DIR";
+    /// The variable that holds the path of the host socket.
+    pub const HOST_SOCKET: &str = "GUEST_AGENT_HOST_SOCKET";
+    /// The variable that holds the ticket.
+    pub const TICKET: &str = "GUEST_AGENT_TICKET";
+
+    /// The process's own environment.
+    pub fn from_env() -> Environment {
+        Environment::read(|name| std::env::var_os(name))
+    }
+
+    /// An environment given by a lookup, for tests.
+    pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Environment {
+        let value = |name| lookup(name).filter(|value| !value.is_empty());
+        let text = |name| value(name).and_then(|value| value.into_string().ok());
+        Environment {
+            name: text(Environment::NAME),
+            revision: text(Environment::REVISION),
+            state_directory: value(Environment::STATE_DIRECTORY).map(PathBuf::from),
+            host_socket: value(Environment::HOST_SOCKET).map(PathBuf::from),
+            ticket: text(Environment::TICKET).map(Ticket),
+        }
+    }
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    /// The secret itself, to be sent to the host socket and nowhere else.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ticket(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(name: &str) -> Option<OsString> {
+        let value = match name {
+            Environment::NAME => "echo",
+            Environment::REVISION => "1.0",
+            Environment::STATE_DIRECTORY => "/var/lib/echo",
+            Environment::HOST_SOCKET => "/run/host.sock",
+            Environment::TICKET => "hunter2",
+            _ => return None,
+        };
+        Some(value.into())
+    }
+
+    #[test]
+    fn every_variable_is_read() {
+        let environment = Environment::read(full);
+        assert_eq!(environment.name.as_deref(), Some("echo"));
+        assert_eq!(environment.revision.as_deref(), Some("1.0"));
+        assert_eq!(environment.state_directory, Some("/var/lib/echo".into()));
+        assert_eq!(environment.host_socket, Some("/run/host.sock".into()));
+        assert_eq!(environment.ticket.as_ref().map(Ticket::reveal), Some("hunter2"));
+    }
+
+    #[test]
+    fn unset_and_empty_variables_are_absent() {
+        assert_eq!(Environment::read(|_| None), Environment::default());
+        assert_eq!(Environment::read(|_| Some(OsString::new())), Environment::default());
+    }
+
+    #[test]
+    fn debug_never_prints_the_ticket() {
+        let text = format!("{:?}", Environment::read(full));
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains("/run/host.sock"), "{text}");
+    }
+}

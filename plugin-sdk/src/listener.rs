@@ -1,0 +1,232 @@
+//! Binding: from an [`Address`] to a socket that listens.
+//!
+//! A unix socket is made owner-only between `bind` and `listen`, when nobody can connect yet, so
+//! there is no moment in which others could; the process-wide umask stays as it is. What lies at
+//! the path is removed only if it is a socket on which nobody listens.
+
+use std::fs::Permissions;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::Address;
+
+/// How many connections may wait to be accepted. There is one agent.
+const BACKLOG: i32 = 64;
+
+/// Why an address could not be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Something else than a socket lies at the path; it is left alone.
+    #[error("{} exists and is not a socket: it was left alone; use another path", path.display())]
+    NotASocket {
+        /// The path of the socket.
+        path: PathBuf,
+    },
+    /// A process answers at the path.
+    #[error("another process listens on {}: end it first or use another path", path.display())]
+    InUse {
+        /// The path of the socket.
+        path: PathBuf,
+    },
+    /// It could not be told whether the file at the path is stale, or it could not be removed.
+    #[error("cannot replace the stale socket {}", path.display())]
+    Stale {
+        /// The path of the socket.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The kernel refused, for instance because the directory does not exist.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// A socket that listens, not yet tied to a runtime.
+pub(crate) enum Listener {
+    Unix(UnixListener, SocketFile),
+    Tcp(TcpListener),
+}
+
+/// The file of a unix socket; removed when dropped, unless another file is there by then.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Listens on the address; gives the listener and the address with its real port.
+    pub(crate) fn bind(address: &Address) -> Result<(Listener, Address), BindError> {
+        let failed = |source| BindError::Listen { address: address.clone(), source };
+        match address {
+            Address::Unix(path) => {
+                remove_stale(path)?;
+                let (listener, file) = listen_unix(path).map_err(failed)?;
+                Ok((Listener::Unix(listener, file), address.clone()))
+            }
+            Address::Tcp(wanted) => {
+                let listener = TcpListener::bind(wanted).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                let real = listener.local_addr().map_err(failed)?;
+                Ok((Listener::Tcp(listener), Address::Tcp(real)))
+            }
+        }
+    }
+}
+
+// === impl SocketFile ===
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<SocketFile> {
+        let metadata = path.symlink_metadata()?;
+        Ok(SocketFile { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let metadata = self.path.symlink_metadata();
+        if metadata.is_ok_and(|now| now.dev() == self.device && now.ino() == self.inode) {
+            // If it cannot be removed it is stale, which the next start copes with.
+            drop(std::fs::remove_file(&self.path));
+        }
+    }
+}
+
+fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    let socket = unix_socket()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let file = SocketFile::of(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok((UnixListener::from(socket), file))
+}
+
+/// Removes what a predecessor left at the path.
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    let failed = |source| BindError::Stale { path: path.to_owned(), source };
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(BindError::NotASocket { path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    if somebody_listens(path).map_err(failed)? {
+        return Err(BindError::InUse { path: path.to_owned() });
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Tries to connect, without waiting: a listener whose queue is full is a listener.
+fn somebody_listens(path: &Path) -> io::Result<bool> {
+    let socket = unix_socket()?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Closed on exec: the plugin's children must not hold the plugin's address.
+fn unix_socket() -> io::Result<std::os::fd::OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn somewhere() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("plugin.sock");
+        (directory, path)
+    }
+
+    fn bind(path: &Path) -> Result<Listener, BindError> {
+        Listener::bind(&Address::unix(path).expect("a short path")).map(|(listener, _)| listener)
+    }
+
+    #[test]
+    fn the_socket_is_the_owners_alone_and_goes_with_the_listener() {
+        let (_directory, path) = somewhere();
+        let listener = bind(&path).expect("bound");
+        let mode = path.symlink_metadata().expect("the socket exists").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced() {
+        let (_directory, path) = somewhere();
+        drop(UnixListener::bind(&path).expect("bound"));
+        assert!(path.exists(), "the file outlives its listener");
+        let _listener = bind(&path).expect("the stale file is replaced");
+        assert!(somebody_listens(&path).expect("probed"));
+    }
+
+    #[test]
+    fn a_socket_somebody_listens_on_is_left_alone() {
+        let (_directory, path) = somewhere();
+        let other = UnixListener::bind(&path).expect("bound");
+        assert!(matches!(bind(&path), Err(BindError::InUse { .. })));
+        assert!(somebody_listens(&path).expect("probed"));
+        drop(other);
+    }
+
+    #[test]
+    fn files_and_symlinks_at_the_path_are_left_alone() {
+        let (directory, path) = somewhere();
+        std::fs::write(&path, "precious").expect("written");
+        assert!(matches!(bind(&path), Err(BindError::NotASocket { .. })));
+        assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
+
+        let link = directory.path().join("link.sock");
+        std::os::unix::fs::symlink(&path, &link).expect("linked");
+        assert!(matches!(bind(&link), Err(BindError::NotASocket { .. })));
+        assert!(link.symlink_metadata().expect("still there").is_symlink());
+    }
+
+    #[test]
+    fn a_successors_socket_survives_the_predecessors_end() {
+        let (_directory, path) = somewhere();
+        let first = bind(&path).expect("bound");
+        std::fs::remove_file(&path).expect("removed");
+        let _second = UnixListener::bind(&path).expect("bound");
+        drop(first);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let error = bind(Path::new("/nonexistent/plugin.sock")).err().expect("no such directory");
+        assert_eq!(error.to_string(), "cannot listen on unix:/nonexistent/plugin.sock");
+    }
+
+    #[test]
+    fn port_zero_becomes_a_real_port() {
+        let wanted = Address::parse("tcp", "127.0.0.1:0").expect("loopback");
+        let (_listener, real) = Listener::bind(&wanted).expect("bound");
+        let Address::Tcp(real) = real else { panic!("{real} is not a TCP address") };
+        assert_ne!(real.port(), 0);
+    }
+}
