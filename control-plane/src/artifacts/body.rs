@@ -18,6 +18,9 @@ const CHUNK: u64 = 64 << 10;
 /// Throttled bodies are sent in so many pieces per second.
 const PIECES_PER_SECOND: u64 = 20;
 
+/// How long a client that reads has to take what was sent before its connection is cut.
+const BEFORE_CUTTING: Duration = Duration::from_millis(100);
+
 /// Which bytes to send, and how.
 pub(super) struct Plan {
     pub(super) first: u64,
@@ -68,6 +71,9 @@ impl<C: Fn(u64)> Sending<C> {
             return Err(io::Error::other("stalled until the shutdown"));
         }
         if faults.truncate_after.is_some_and(|after| self.sent >= after) {
+            // An error makes the transport drop what it has not written yet, so it gets time to write
+            // all that was handed over.
+            tokio::time::sleep(BEFORE_CUTTING).await;
             return Err(io::Error::other("truncated"));
         }
         let mut size = CHUNK.min(self.plan.length - self.sent);
