@@ -29,7 +29,8 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::core::{Chain, lock};
+use crate::chain::Chain;
+use crate::core::lock;
 use crate::server::{SocketFile, bind_unix};
 use catalog::Catalog;
 

@@ -5,30 +5,30 @@
 //! spawns nothing. An [`Agent`] exists while a stream of it is open, something waits for it, or an
 //! operation holds it; an agent that is away and owes nothing costs no memory.
 
+mod agent;
+
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use guest_agent_proto::agent_communication::{MessageBody, StreamAgentMessagesResponse};
-use guest_agent_proto::agent_controlplane::{ConfigurePluginStates, PluginEventMessage};
+use guest_agent_proto::agent_communication::MessageBody;
+use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::rpc;
 use prost::Message;
-use tokio::sync::{broadcast, oneshot, watch};
-use tokio::time::Instant;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::delivery::{Acknowledged, Delivery, DeliveryError, Outcome};
+use crate::chain::Chain;
 use crate::event::AgentEvent;
 use crate::faults::Faults;
 use crate::frame::{Frame, FrameContent};
 use crate::messages;
-use crate::operations::{ConfigureError, RequestError};
-use crate::outbox::{Due, Outbox, Resend, Settled};
 use crate::server::{Limits, RateLimits, Timings};
 use crate::session::SessionHandle;
 use crate::store::{Appended, Report, Store, StoreError};
+
+pub(crate) use agent::{Agent, AgentRef};
 
 /// Events that a slow subscriber may lag behind before it is told that it missed some.
 const EVENT_BACKLOG: usize = 1024;
@@ -49,38 +49,6 @@ pub(crate) struct Core {
     events: broadcast::Sender<Arc<AgentEvent>>,
     /// Grows with every stream that is registered or ended; gives streams their numbers.
     streams: watch::Sender<u64>,
-}
-
-/// One agent, by resource id.
-pub(crate) struct Agent {
-    pub(crate) resource: Arc<str>,
-    /// Held while a configuration is recorded and queued, so that both happen in the same order.
-    /// True once the store's pending configurations are in the outbox.
-    restored: tokio::sync::Mutex<bool>,
-    state: Mutex<AgentState>,
-}
-
-#[derive(Default)]
-struct AgentState {
-    outbox: Outbox,
-    /// One per channel, the newest last. The last one carries the outbox.
-    sessions: Vec<Arc<SessionHandle>>,
-    deliveries: HashMap<String, oneshot::Sender<Outcome>>,
-    /// By request id.
-    replies: HashMap<String, oneshot::Sender<MessageBody>>,
-}
-
-/// An agent in use. When the last one is dropped and nothing waits, the agent is forgotten.
-pub(crate) struct AgentRef {
-    core: Arc<Core>,
-    agent: Arc<Agent>,
-}
-
-/// A request whose reply is awaited. Dropping it withdraws the request.
-pub(crate) struct PendingReply {
-    agent: AgentRef,
-    id: String,
-    pub(crate) reply: oneshot::Receiver<MessageBody>,
 }
 
 // === impl Core ===
@@ -114,34 +82,33 @@ impl Core {
         let agent = match agents.get(resource) {
             Some(agent) => agent.clone(),
             None => {
-                let resource: Arc<str> = resource.into();
-                let agent = Arc::new(Agent {
-                    resource: resource.clone(),
-                    restored: tokio::sync::Mutex::new(false),
-                    state: Mutex::default(),
-                });
-                agents.insert(resource, agent.clone());
+                let agent = Arc::new(Agent::new(resource.into()));
+                agents.insert(agent.resource.clone(), agent.clone());
                 agent
             }
         };
-        AgentRef { core: self.clone(), agent }
+        AgentRef::new(self.clone(), agent)
+    }
+
+    /// Forgets an agent that nobody needs, given the last [`AgentRef`] to it.
+    fn forget_if_idle(&self, agent: &Arc<Agent>) {
+        let mut agents = lock(&self.agents);
+        // The table's and the caller's. New ones are only made under the table's lock, which we hold.
+        if Arc::strong_count(agent) == 2 && agent.is_idle() {
+            agents.remove(&agent.resource);
+        }
     }
 
     /// The sessions of all agents, those of one agent oldest first.
     pub(crate) fn sessions(&self) -> Vec<(Arc<str>, Arc<SessionHandle>)> {
         // Under the table's lock, without cloning agents: see the drop of `AgentRef`.
         let agents = lock(&self.agents);
-        let mut sessions = Vec::new();
-        for agent in agents.values() {
-            let state = agent.state();
-            sessions.extend(state.sessions.iter().map(|s| (agent.resource.clone(), s.clone())));
-        }
-        sessions
+        agents.values().flat_map(|agent| agent.sessions()).collect()
     }
 
     /// The session that carries messages to this agent, if it is connected.
     pub(crate) fn session(&self, resource: &str) -> Option<Arc<SessionHandle>> {
-        lock(&self.agents).get(resource)?.state().sessions.last().cloned()
+        lock(&self.agents).get(resource)?.session()
     }
 
     pub(crate) fn has_room_for(&self, resource: &str) -> bool {
@@ -254,200 +221,6 @@ impl Core {
     }
 }
 
-// === impl AgentRef ===
-
-impl AgentRef {
-    /// Records a configuration and queues it for the agent.
-    pub(crate) async fn configure(
-        &self,
-        states: ConfigurePluginStates,
-    ) -> Result<Delivery, ConfigureError> {
-        let mut restored = self.restored.lock().await;
-        self.restore_into(&mut restored).await?;
-        if !self.state().outbox.accepts_configuration() {
-            return Err(ConfigureError::QueueFull);
-        }
-        let id = uuid::Uuid::new_v4().to_string();
-        self.core.store.record_configuration(&self.resource, &id, &states).await?;
-        let (delivery, outcome) = Delivery::new(id.clone());
-        let mut state = self.state();
-        for superseded in state.outbox.configure(id.clone(), states) {
-            state.conclude(&superseded, Err(DeliveryError::Superseded));
-        }
-        state.deliveries.insert(id, outcome);
-        state.wake();
-        Ok(delivery)
-    }
-
-    /// Brings the store's pending configurations into the outbox, once.
-    pub(crate) async fn restore(&self) -> Result<(), StoreError> {
-        let mut restored = self.restored.lock().await;
-        self.restore_into(&mut restored).await
-    }
-
-    async fn restore_into(&self, restored: &mut bool) -> Result<(), StoreError> {
-        if !*restored {
-            let pending = self.core.store.pending_configurations(&self.resource).await?;
-            self.state().outbox.restore(pending);
-            *restored = true;
-        }
-        Ok(())
-    }
-
-    /// Queues a request; its reply comes through the returned value, which withdraws the request
-    /// when it is dropped.
-    pub(crate) fn request<M: Message>(
-        self,
-        kind: &'static str,
-        message: &M,
-    ) -> Result<PendingReply, RequestError> {
-        let id = uuid::Uuid::new_v4().to_string();
-        let body = messages::pack_request(kind, &id, message);
-        let (sender, reply) = oneshot::channel();
-        {
-            let mut state = self.state();
-            state.outbox.request(id.clone(), body).map_err(|_full| RequestError::QueueFull)?;
-            state.replies.insert(id.clone(), sender);
-            state.wake();
-        }
-        Ok(PendingReply { agent: self, id, reply })
-    }
-
-    /// The agent answered the message `id`.
-    pub(crate) async fn answered(&self, id: &str, status: Option<&rpc::Status>) {
-        let settled = self.state().outbox.answered(id, status, Instant::now());
-        match settled {
-            Settled::Nothing => {
-                tracing::debug!(resource = %self.resource, id, "an answer settled nothing");
-            }
-            Settled::Request => {}
-            Settled::Configuration => {
-                if let Err(error) = self.core.store.settle_configuration(&self.resource, id).await {
-                    // The agent has it. At worst it gets it again, which changes nothing.
-                    tracing::warn!(resource = %self.resource, %error, "could not settle a message");
-                }
-                let outcome = match status {
-                    Some(status) if status.code != 0 => Err(DeliveryError::Refused {
-                        code: status.code,
-                        message: status.message.clone(),
-                    }),
-                    _ => Ok(Acknowledged),
-                };
-                self.state().conclude(id, outcome);
-            }
-        }
-    }
-}
-
-impl Deref for AgentRef {
-    type Target = Agent;
-
-    fn deref(&self) -> &Agent {
-        &self.agent
-    }
-}
-
-impl Drop for AgentRef {
-    fn drop(&mut self) {
-        let mut agents = lock(&self.core.agents);
-        // The table's and ours. New ones are only made under the table's lock, which we hold.
-        if Arc::strong_count(&self.agent) == 2 && self.agent.state().is_idle() {
-            agents.remove(&self.agent.resource);
-        }
-    }
-}
-
-// === impl Agent ===
-
-impl Agent {
-    fn state(&self) -> MutexGuard<'_, AgentState> {
-        lock(&self.state)
-    }
-
-    /// Makes `session` the one that carries messages; returns the older one of the same channel.
-    pub(crate) fn attach(&self, session: Arc<SessionHandle>) -> Option<Arc<SessionHandle>> {
-        let mut state = self.state();
-        let older = state.sessions.iter().position(|other| other.channel == session.channel);
-        let older = older.map(|at| state.sessions.remove(at));
-        state.sessions.push(session);
-        state.outbox.interrupt();
-        older
-    }
-
-    pub(crate) fn channels(&self) -> usize {
-        self.state().sessions.len()
-    }
-
-    pub(crate) fn has_channel(&self, channel: &str) -> bool {
-        self.state().sessions.iter().any(|session| &*session.channel == channel)
-    }
-
-    /// The stream is gone. What it carried goes to the newest of the others.
-    pub(crate) fn detach(&self, stream: u64) {
-        let mut state = self.state();
-        let carried = state.sessions.last().is_some_and(|last| last.stream == stream);
-        state.sessions.retain(|session| session.stream != stream);
-        if carried {
-            state.outbox.interrupt();
-            state.wake();
-        }
-    }
-
-    /// What the stream has to send now.
-    pub(crate) fn due(&self, stream: u64, now: Instant, resend: Resend) -> Due {
-        let mut state = self.state();
-        match state.sessions.last() {
-            Some(last) if last.stream == stream => state.outbox.due(now, resend),
-            _ => Due::Nothing,
-        }
-    }
-
-    /// Hands a reply to whoever asked with this request id.
-    pub(crate) fn replied(&self, request_id: &str, body: MessageBody) {
-        if let Some(waiting) = self.state().replies.remove(request_id) {
-            // Fails only when the waiter gave up meanwhile.
-            drop(waiting.send(body));
-        }
-    }
-}
-
-// === impl AgentState ===
-
-impl AgentState {
-    fn is_idle(&self) -> bool {
-        self.sessions.is_empty() && self.outbox.is_empty() && self.replies.is_empty()
-    }
-
-    fn wake(&self) {
-        if let Some(session) = self.sessions.last() {
-            session.wake();
-        }
-    }
-
-    fn conclude(&mut self, id: &str, outcome: Outcome) {
-        if let Some(waiting) = self.deliveries.remove(id) {
-            // Fails only when nobody awaits the delivery.
-            drop(waiting.send(outcome));
-        }
-    }
-}
-
-// === impl PendingReply ===
-
-impl PendingReply {
-    pub(crate) fn is_connected(&self) -> bool {
-        !self.agent.state().sessions.is_empty()
-    }
-}
-
-impl Drop for PendingReply {
-    fn drop(&mut self) {
-        let mut state = self.agent.state();
-        state.outbox.cancel_request(&self.id);
-        state.replies.remove(&self.id);
-    }
-}
-
 /// A status to refuse a message with that the agent should send again later.
 fn unavailable(resource: &str, error: &StoreError) -> rpc::Status {
     tracing::error!(resource, error = %Chain(error), "could not record a message");
@@ -466,24 +239,63 @@ fn unpack<M: Message + Default>(body: &MessageBody) -> Result<M, rpc::Status> {
     })
 }
 
-/// Prints an error with its causes on one line.
-pub(crate) struct Chain<'a>(pub(crate) &'a dyn std::error::Error);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(formatter, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
-}
-
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a frame to the agent is, for the transport.
-pub(crate) type ToAgent = Result<StreamAgentMessagesResponse, tonic::Status>;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::GET_AGENT_INFO;
+    use crate::store::MemoryStore;
+    use guest_agent_proto::agent_controlplane::{ConfigurePluginStates, GetAgentInfo};
+
+    fn core() -> Arc<Core> {
+        let store = Arc::new(MemoryStore::default());
+        let rate_limits = RateLimits::default();
+        Arc::new(Core::new(store, Timings::default(), Limits::default(), rate_limits, None))
+    }
+
+    fn known(core: &Core) -> usize {
+        lock(&core.agents).len()
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_is_away_and_owes_nothing_is_forgotten() {
+        let core = core();
+        let (first, second) = (core.agent("a"), core.agent("a"));
+        drop(first);
+        assert_eq!(known(&core), 1);
+        drop(second);
+        assert_eq!(known(&core), 0);
+    }
+
+    #[tokio::test]
+    async fn a_request_keeps_its_agent_until_it_is_withdrawn() {
+        let core = core();
+        let pending = core.agent("a").request(GET_AGENT_INFO, &GetAgentInfo {}).expect("room");
+        assert_eq!(known(&core), 1);
+        drop(pending);
+        assert_eq!(known(&core), 0);
+    }
+
+    #[tokio::test]
+    async fn a_pending_configuration_keeps_its_agent() {
+        let core = core();
+        let states = ConfigurePluginStates::default();
+        drop(core.agent("a").configure(states).await.expect("room"));
+        assert_eq!(known(&core), 1);
+    }
+
+    #[tokio::test]
+    async fn requests_beyond_the_bound_are_refused() {
+        let core = core();
+        let mut pending = Vec::new();
+        while let Ok(request) = core.agent("a").request(GET_AGENT_INFO, &GetAgentInfo {}) {
+            pending.push(request);
+            assert!(pending.len() < 1000, "the queue has no bound");
+        }
+        pending.pop();
+        assert!(core.agent("a").request(GET_AGENT_INFO, &GetAgentInfo {}).is_ok());
+    }
+}

@@ -16,6 +16,7 @@
 //! machines. Those are built on the handle and on another `Store`.
 
 pub mod artifacts;
+mod chain;
 mod core;
 mod delivery;
 mod event;

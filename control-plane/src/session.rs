@@ -26,7 +26,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use crate::core::{AgentRef, Core, ToAgent, lock};
+use crate::core::{AgentRef, Core, lock};
 use crate::faults::BodyFault;
 use crate::frame::FrameContent;
 use crate::messages;
@@ -40,6 +40,9 @@ pub(crate) const OUT_QUEUE: usize = 8;
 const RAW_QUEUE: usize = 64;
 /// Acknowledgements that the delay fault may hold back; then the session stops reading.
 const DELAYED_QUEUE: usize = 256;
+
+/// A frame to the agent, or the status its stream ends with, for the transport.
+pub(crate) type ToAgent = Result<StreamAgentMessagesResponse, Status>;
 
 /// A connected agent.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,7 +16,8 @@ use tonic::transport::server::Router;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use super::{Listen, ServerTls, StartError};
-use crate::core::{Chain, Core};
+use crate::chain::Chain;
+use crate::core::Core;
 use crate::service::Service;
 
 /// Pause after a failed accept, which is mostly a lack of descriptors and does not pass at once.

@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status, Streaming};
 
-use super::{Ending, Session, SessionHandle, refusal, response};
-use crate::core::{AgentRef, Chain, Core, ToAgent};
+use super::{Ending, Session, SessionHandle, ToAgent, refusal, response};
+use crate::chain::Chain;
+use crate::core::{AgentRef, Core};
 use crate::faults::RefusalForm;
 use crate::frame::FrameContent;
 

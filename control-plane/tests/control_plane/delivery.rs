@@ -8,7 +8,7 @@ use guest_agent_control_plane::store::MemoryStore;
 use guest_agent_control_plane::{
     Acknowledged, ControlPlane, DeliveryError, FrameContent, RequestError, Timings, messages,
 };
-use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
+use guest_agent_proto::agent_communication::{MessageBody, StreamAgentMessagesResponse};
 use guest_agent_proto::agent_controlplane::current_plugin_states::DaemonPluginState;
 use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates, OsInfo,
@@ -304,4 +304,26 @@ async fn raw_frames_pass_unchanged_and_the_tap_sees_both_directions() {
     let up = frames.recv().await.unwrap();
     assert!(matches!(&up.content, FrameContent::FromAgent(f) if f.message_id == "unknown"));
     assert_eq!((&*up.resource, up.stream), (AGENT, down.stream));
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_read_loses_its_stream() {
+    let timings = Timings { send: SOON, ..Timings::default() };
+    let control_plane = ControlPlane::builder()
+        .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
+        .timings(timings)
+        .start()
+        .await
+        .unwrap();
+    let _agent = Agent::connect(&control_plane).await;
+    let large = MessageBody {
+        body: Some(prost_types::Any { type_url: String::new(), value: vec![0; 1 << 20] }),
+        ..MessageBody::default()
+    };
+    for _ in 0..60 {
+        let r#type = Some(Down::MessageBody(large.clone()));
+        let frame = StreamAgentMessagesResponse { message_id: "large".into(), r#type };
+        control_plane.send_raw(AGENT, frame).unwrap();
+    }
+    control_plane.wait_disconnected(AGENT, LONG).await.unwrap();
 }

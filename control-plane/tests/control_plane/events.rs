@@ -1,8 +1,10 @@
 //! Messages from agents: recorded, then acknowledged, and never twice.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_control_plane::store::{EventBounds, FileStore};
 use guest_agent_control_plane::{ControlPlane, WaitError, messages};
 use guest_agent_proto::agent_communication::SendAgentMessageRequest;
 use guest_agent_proto::agent_communication::agent_communication_client::AgentCommunicationClient;
@@ -74,6 +76,28 @@ async fn a_body_that_cannot_be_read_is_refused_and_the_stream_goes_on() {
     assert_eq!((id.as_str(), status.unwrap().code), ("1", i32::from(Code::InvalidArgument)));
     agent.send_body("2", event("y")).await;
     assert_eq!(agent.acknowledgement().await, ("2".to_owned(), None));
+    assert_eq!(control_plane.events(AGENT).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_recorded_is_asked_for_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let store = FileStore::open(&state, EventBounds::default()).unwrap();
+    let control_plane = ControlPlane::builder()
+        .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
+        .store(Arc::new(store))
+        .start()
+        .await
+        .unwrap();
+    let mut agent = Agent::connect(&control_plane).await;
+    std::fs::remove_dir_all(&state).unwrap();
+    agent.send_body("1", event("a")).await;
+    let (_, status) = agent.acknowledgement().await;
+    assert_eq!(status.unwrap().code, i32::from(Code::Unavailable));
+    std::fs::create_dir(&state).unwrap();
+    agent.send_body("1", event("a")).await;
+    assert_eq!(agent.acknowledgement().await, ("1".to_owned(), None));
     assert_eq!(control_plane.events(AGENT).await.unwrap().len(), 1);
 }
 

@@ -161,7 +161,9 @@ async fn send_to_all(control_plane: &ControlPlane, desired: &Desired) {
                 send_missing(control_plane, &resource, desired).await;
             }
         }
-        Err(error) => eprintln!("the agents cannot be listed: {error}"),
+        Err(error) => {
+            eprintln!("{:#}", anyhow::Error::from(error).context("the agents cannot be listed"))
+        }
     }
 }
 
