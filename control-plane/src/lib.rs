@@ -42,3 +42,5 @@ pub use server::{
     AddressError, Builder, ControlPlane, Limits, Listen, RateLimits, ServerTls, StartError, Timings,
 };
 pub use session::AgentConnection;
+/// gRPC status codes, as faults and [`ControlPlane::disconnect`] take them.
+pub use tonic::Code;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates, GetAgentInfo, GetOsInfo,
     ListPluginStates, OsInfo,
@@ -25,12 +26,18 @@ use crate::server::ControlPlane;
 use crate::session::AgentConnection;
 use crate::store::{Reports, Store, StoreError};
 
+/// What ids and labels may add to the size of a configuration.
+const ENVELOPE_BYTES: usize = 1024;
+
 /// Why a configuration was not taken on.
 #[derive(Debug, Error)]
 pub enum ConfigureError {
     /// Too many configurations wait for this agent already.
     #[error("too many configurations wait for this agent")]
     QueueFull,
+    /// No agent would accept a message of this size; it would break every stream it is sent on.
+    #[error("the configuration has {0} bytes, which is more than a message may have")]
+    TooLarge(usize),
     /// It could not be made durable.
     #[error("the configuration could not be recorded")]
     Store(#[from] StoreError),
@@ -103,6 +110,10 @@ impl ControlPlane {
         resource: &str,
         states: ConfigurePluginStates,
     ) -> Result<Delivery, ConfigureError> {
+        let size = states.encoded_len();
+        if size.saturating_add(ENVELOPE_BYTES) > self.core().limits.message_bytes {
+            return Err(ConfigureError::TooLarge(size));
+        }
         let agent = self.core().agent(resource);
         // In a task of its own: a caller that gives up in between must not leave it recorded but
         // never sent.
@@ -114,6 +125,14 @@ impl ControlPlane {
     /// Where state is kept: desired plugins, pending configurations, events, reports.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.core().store
+    }
+
+    /// What is desired of each plugin of an agent, by plugin name.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn desired(&self, resource: &str) -> Result<Vec<ConfigurePlugin>, StoreError> {
+        self.store().desired(resource).await
     }
 
     /// The last reports of an agent, connected or not.

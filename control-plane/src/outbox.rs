@@ -27,6 +27,8 @@ const MAX_CONFIGURATIONS: usize = 256;
 const MAX_REQUESTS: usize = 64;
 /// Pause before a resend that the agent asked for, times the number of sendings.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(250);
+/// Bound of that pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Messages for one agent, in order.
 #[derive(Debug, Default)]
@@ -88,8 +90,9 @@ enum Progress {
     Queued,
     /// Sent on an earlier stream.
     Interrupted,
-    /// Sent on this stream.
-    Sent { resend_at: Instant, attempts: u32 },
+    /// Sent on this stream, so often altogether and so often since the agent last said anything
+    /// about it.
+    Sent { resend_at: Instant, sendings: u32, unanswered: u32 },
 }
 
 // === impl Outbox ===
@@ -216,10 +219,12 @@ impl Outbox {
             .map(|configuration| (&configuration.id, &mut configuration.progress))
             .chain(self.requests.iter_mut().map(|request| (&request.id, &mut request.progress)));
         for (known, progress) in all {
-            if let Progress::Sent { resend_at, attempts } = progress
+            if let Progress::Sent { resend_at, sendings, unanswered } = progress
                 && known == id
             {
-                *resend_at = now + EXHAUSTED_PAUSE * *attempts;
+                *resend_at = now + EXHAUSTED_PAUSE.saturating_mul(*sendings).min(LONGEST_PAUSE);
+                // It is busy, not deaf: the stream is of use.
+                *unanswered = 0;
             }
         }
     }
@@ -233,13 +238,17 @@ enum Step {
 
 /// Decides about one message and marks it as sent when it is to be sent.
 fn advance(progress: &mut Progress, now: Instant, resend: Resend) -> Step {
-    let attempts = match *progress {
-        Progress::Queued | Progress::Interrupted => 0,
+    let (sendings, unanswered) = match *progress {
+        Progress::Queued | Progress::Interrupted => (0, 0),
         Progress::Sent { resend_at, .. } if now < resend_at => return Step::Wait(resend_at),
-        Progress::Sent { attempts, .. } if attempts >= resend.attempts => return Step::GiveUp,
-        Progress::Sent { attempts, .. } => attempts,
+        Progress::Sent { unanswered, .. } if unanswered >= resend.attempts => return Step::GiveUp,
+        Progress::Sent { sendings, unanswered, .. } => (sendings, unanswered),
     };
-    *progress = Progress::Sent { resend_at: now + resend.after, attempts: attempts + 1 };
+    *progress = Progress::Sent {
+        resend_at: now + resend.after,
+        sendings: sendings.saturating_add(1),
+        unanswered: unanswered + 1,
+    };
     Step::Send
 }
 
@@ -328,6 +337,24 @@ mod tests {
         assert_eq!(outbox.answered("1", Some(&exhausted), now), Settled::Nothing);
         assert_eq!(outbox.due(now, RESEND), Due::At(now + EXHAUSTED_PAUSE));
         assert_eq!(sent_id(outbox.due(now + EXHAUSTED_PAUSE, RESEND)), "1");
+    }
+
+    #[test]
+    fn an_agent_that_stays_busy_is_asked_ever_more_slowly_and_never_given_up() {
+        let mut now = Instant::now();
+        let mut outbox = Outbox::default();
+        outbox.configure("1".into(), install("a", "1"));
+        let exhausted = rpc::Status { code: 8, ..rpc::Status::default() };
+        let mut pause = Duration::ZERO;
+        for _ in 0..100 {
+            assert_eq!(sent_id(outbox.due(now, RESEND)), "1");
+            outbox.answered("1", Some(&exhausted), now);
+            let Due::At(at) = outbox.due(now, RESEND) else { panic!("it waits") };
+            assert!(at - now >= pause);
+            pause = at - now;
+            now = at;
+        }
+        assert_eq!(pause, LONGEST_PAUSE);
     }
 
     #[test]

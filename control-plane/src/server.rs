@@ -105,7 +105,7 @@ pub struct Limits {
     pub agents: usize,
     /// Channels of one agent.
     pub channels: usize,
-    /// Largest message that is accepted from an agent, in bytes.
+    /// Largest message that is accepted from an agent or configured for one, in bytes.
     pub message_bytes: usize,
 }
 
@@ -230,7 +230,14 @@ impl Builder {
         let bound = listeners.iter().map(listener::Listener::bound).collect();
         let mut tasks = Vec::new();
         for listener in listeners {
-            tasks.push(listener.serve(core.clone())?);
+            match listener.serve(core.clone()) {
+                Ok(task) => tasks.push(task),
+                Err(error) => {
+                    // Those that serve already stop again.
+                    core.shutdown.cancel();
+                    return Err(error);
+                }
+            }
         }
         let running = Running { core, bound, tasks: Mutex::new(tasks) };
         Ok(ControlPlane { running: Arc::new(running) })

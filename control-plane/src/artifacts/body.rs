@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::catalog::Content;
 use super::faults::RequestFaults;
 
-const CHUNK: u64 = 64 << 10;
+/// Each read of a file is a trip to another thread, which small chunks would be dominated by.
+const CHUNK: u64 = 256 << 10;
 /// Throttled bodies are sent in so many pieces per second.
 const PIECES_PER_SECOND: u64 = 20;
 

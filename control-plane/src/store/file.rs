@@ -28,6 +28,7 @@ use sha2::{Digest, Sha256};
 
 use super::record::{AgentRecord, ReportsRecord};
 use super::{Appended, EventBounds, PendingConfiguration, Report, Reports, Store, StoreError};
+use crate::chain::Chain;
 use crate::event::AgentEvent;
 use crate::hex::hex;
 
@@ -293,14 +294,18 @@ impl Inner {
 
     fn check_all(&self) -> Result<(), StoreError> {
         for path in self.files()? {
-            match path.extension().and_then(|extension| extension.to_str()) {
-                Some("agent") => drop(self.load::<AgentRecord>(&path)?),
-                Some("reports") => drop(self.load::<ReportsRecord>(&path)?),
+            let checked = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("agent") => self.load::<AgentRecord>(&path).map(drop),
+                Some("reports") => self.load::<ReportsRecord>(&path).map(drop),
                 Some("new") => {
-                    fs::remove_file(&path).map_err(|source| failed("delete", &path, source))?;
+                    fs::remove_file(&path).map_err(|source| failed("delete", &path, source))
                 }
                 // Not ours, or set aside before.
-                _ => {}
+                _ => Ok(()),
+            };
+            if let Err(error) = checked {
+                // Whoever needs this file will be told; it must not stop the others.
+                tracing::error!(error = %Chain(&error), "a file of the store is of no use");
             }
         }
         Ok(())

@@ -74,10 +74,13 @@ async fn connect(directory: &Path) -> Agent {
     agent
 }
 
-/// Name and revision of the one plugin in the next configuration; acknowledges it.
+/// Name and revision of the one plugin in the next configuration; acknowledges it and waits until
+/// that was read, which it was when something sent later is acknowledged.
 async fn configured(agent: &mut Agent) -> (String, String) {
     let (id, body) = agent.body().await;
     agent.answer(&id, None).await;
+    agent.send_body("later", event("")).await;
+    agent.acknowledgement().await;
     let states: ConfigurePluginStates = messages::unpack(&body).unwrap();
     let [entry] = states.configure_plugins.as_slice() else { panic!("one entry in {states:?}") };
     let plugin = entry.plugin.as_ref().unwrap();
@@ -105,6 +108,7 @@ async fn agents_are_brought_to_the_desired_state_and_not_again() {
     // An event is printed as one line, whatever stands in it.
     agent.send_body("e", event("two\nlines")).await;
     agent.acknowledgement().await;
+    served.line("event ").await;
     let line = served.line("event ").await;
     assert!(line.contains("PLUGIN_STARTED") && line.contains(r#""two\nlines""#), "{line}");
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use guest_agent_control_plane::store::MemoryStore;
 use guest_agent_control_plane::{
-    Acknowledged, ControlPlane, DeliveryError, FrameContent, RequestError, Timings, messages,
+    Acknowledged, ConfigureError, ControlPlane, DeliveryError, FrameContent, RequestError, Timings,
+    messages,
 };
 use guest_agent_proto::agent_communication::{MessageBody, StreamAgentMessagesResponse};
 use guest_agent_proto::agent_controlplane::current_plugin_states::DaemonPluginState;
@@ -135,6 +136,14 @@ async fn a_pending_configuration_survives_the_server_with_its_id() {
     let control_plane = start(store).await;
     let mut agent = Agent::connect(&control_plane).await;
     assert_eq!(agent.body().await.0, id);
+}
+
+#[tokio::test]
+async fn a_configuration_too_large_for_any_agent_is_not_taken_on() {
+    let control_plane = start(Arc::default()).await;
+    let refused = control_plane.configure(AGENT, install("a", &"1".repeat(4 << 20))).await;
+    assert!(matches!(refused, Err(ConfigureError::TooLarge(_))), "{refused:?}");
+    assert!(control_plane.desired(AGENT).await.unwrap().is_empty());
 }
 
 #[tokio::test]

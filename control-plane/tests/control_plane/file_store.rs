@@ -67,6 +67,8 @@ async fn a_torn_file_is_set_aside_and_the_others_go_on() {
     fs::write(&bad, &whole[..whole.len() - 1]).unwrap();
     // A half-written replacement is left over, too.
     fs::write(bad.with_added_extension("new"), "half").unwrap();
+    // Something that cannot even be read stops nobody either.
+    fs::create_dir(directory.path().join("folder.agent")).unwrap();
 
     let store = open(directory.path());
     assert_eq!(store.set_aside().len(), 1);

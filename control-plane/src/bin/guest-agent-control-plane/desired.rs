@@ -59,7 +59,7 @@ pub(crate) async fn bring_up_to_date(
     resource: &str,
     desired: &Desired,
 ) -> anyhow::Result<usize> {
-    let known = control_plane.store().desired(resource).await?;
+    let known = control_plane.desired(resource).await?;
     let missing: Vec<_> =
         desired.values().filter(|plugin| !known.contains(plugin)).cloned().collect();
     let count = missing.len();
