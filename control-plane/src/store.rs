@@ -173,18 +173,20 @@ pub struct Reports {
     pub platform_info: Option<Reported<PlatformInfo>>,
 }
 
-/// How many events a store keeps of one agent. The newest event is always kept.
+/// How much a store keeps. Agents name themselves, so their number has to have a bound, too.
 #[derive(Clone, Copy, Debug)]
-pub struct EventBounds {
-    /// Number of events.
-    pub count: usize,
-    /// Sum of their encoded sizes in bytes.
-    pub bytes: usize,
+pub struct StoreBounds {
+    /// Number of agents. Nothing is recorded for further ones.
+    pub agents: usize,
+    /// Number of events of one agent. The oldest leave; the newest is always kept.
+    pub events: usize,
+    /// Sum of the encoded sizes of one agent's events, in bytes.
+    pub event_bytes: usize,
 }
 
-impl Default for EventBounds {
+impl Default for StoreBounds {
     fn default() -> Self {
-        Self { count: 1000, bytes: 1 << 20 }
+        Self { agents: 100_000, events: 1000, event_bytes: 1 << 20 }
     }
 }
 
@@ -202,6 +204,9 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
+    /// The agent is new and there are too many already.
+    #[error("the store has its {0} agents")]
+    Full(usize),
     /// The work was cut off because the runtime is ending.
     #[error("the runtime ended before the store was done")]
     Interrupted,

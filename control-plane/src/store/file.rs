@@ -17,6 +17,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -27,7 +28,7 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use super::record::{AgentRecord, ReportsRecord};
-use super::{Appended, EventBounds, PendingConfiguration, Report, Reports, Store, StoreError};
+use super::{Appended, PendingConfiguration, Report, Reports, Store, StoreBounds, StoreError};
 use crate::chain::Chain;
 use crate::event::AgentEvent;
 use crate::hex::hex;
@@ -47,8 +48,10 @@ pub struct FileStore {
 #[derive(Debug)]
 struct Inner {
     directory: PathBuf,
-    bounds: EventBounds,
+    bounds: StoreBounds,
     locks: [Mutex<()>; LOCKS],
+    /// Files of agents in the directory; there are at most two per agent.
+    files: AtomicUsize,
     set_aside: Mutex<Vec<PathBuf>>,
 }
 
@@ -67,7 +70,7 @@ impl FileStore {
     ///
     /// # Errors
     /// When the directory cannot be created or read. A damaged file is not an error.
-    pub fn open(directory: impl Into<PathBuf>, bounds: EventBounds) -> Result<Self, StoreError> {
+    pub fn open(directory: impl Into<PathBuf>, bounds: StoreBounds) -> Result<Self, StoreError> {
         let directory = directory.into();
         fs::DirBuilder::new()
             .recursive(true)
@@ -78,6 +81,7 @@ impl FileStore {
             directory,
             bounds,
             locks: std::array::from_fn(|_| Mutex::new(())),
+            files: AtomicUsize::new(0),
             set_aside: Mutex::default(),
         };
         inner.check_all()?;
@@ -248,6 +252,10 @@ impl Inner {
         message: &M,
         durability: Durability,
     ) -> Result<(), StoreError> {
+        let is_new = !path.exists();
+        if is_new && self.files.load(Ordering::Relaxed) >= self.bounds.agents.saturating_mul(2) {
+            return Err(StoreError::Full(self.bounds.agents));
+        }
         let beside = path.with_added_extension("new");
         let write = || -> io::Result<()> {
             let mut file = OpenOptions::new()
@@ -266,7 +274,11 @@ impl Inner {
             }
             Ok(())
         };
-        write().map_err(|source| failed("write", path, source))
+        write().map_err(|source| failed("write", path, source))?;
+        if is_new {
+            self.files.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Renames a damaged file to the first free name, so that nothing is lost and nothing trusted.
@@ -280,6 +292,7 @@ impl Inner {
             free += 1;
         };
         fs::rename(path, &aside).map_err(|source| failed("set aside", path, source))?;
+        self.files.fetch_sub(1, Ordering::Relaxed);
         tracing::warn!(file = %aside.display(), "a damaged file was set aside");
         self.set_aside.lock().unwrap_or_else(PoisonError::into_inner).push(aside);
         Ok(())
@@ -294,7 +307,11 @@ impl Inner {
 
     fn check_all(&self) -> Result<(), StoreError> {
         for path in self.files()? {
-            let checked = match path.extension().and_then(|extension| extension.to_str()) {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if matches!(extension, Some("agent" | "reports")) {
+                self.files.fetch_add(1, Ordering::Relaxed);
+            }
+            let checked = match extension {
                 Some("agent") => self.load::<AgentRecord>(&path).map(drop),
                 Some("reports") => self.load::<ReportsRecord>(&path).map(drop),
                 Some("new") => {

@@ -9,22 +9,22 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlu
 use guest_agent_proto::agent_controlplane::{ConfigurePluginStates, PluginEventMessage};
 
 use super::record::{AgentRecord, ReportsRecord};
-use super::{Appended, EventBounds, PendingConfiguration, Report, Reports, Store, StoreError};
+use super::{Appended, PendingConfiguration, Report, Reports, Store, StoreBounds, StoreError};
 use crate::event::AgentEvent;
 
-/// Keeps everything in memory; what it keeps per agent is bounded by [`EventBounds`] and by the
+/// Keeps everything in memory; what it keeps per agent is bounded by [`StoreBounds`] and by the
 /// number of plugins that were configured.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    bounds: EventBounds,
+    bounds: StoreBounds,
     agents: Mutex<BTreeMap<String, (AgentRecord, ReportsRecord)>>,
 }
 
 // === impl MemoryStore ===
 
 impl MemoryStore {
-    /// An empty store that keeps as many events per agent as `bounds` says.
-    pub fn new(bounds: EventBounds) -> Self {
+    /// An empty store that keeps as much as `bounds` says.
+    pub fn new(bounds: StoreBounds) -> Self {
         Self { bounds, agents: Mutex::default() }
     }
 
@@ -32,10 +32,13 @@ impl MemoryStore {
         &self,
         resource: &str,
         change: impl FnOnce(&mut AgentRecord, &mut ReportsRecord) -> T,
-    ) -> T {
+    ) -> Result<T, StoreError> {
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        if agents.len() >= self.bounds.agents && !agents.contains_key(resource) {
+            return Err(StoreError::Full(self.bounds.agents));
+        }
         let (agent, reports) = agents.entry(resource.to_owned()).or_default();
-        change(agent, reports)
+        Ok(change(agent, reports))
     }
 
     fn read<T: Default>(
@@ -56,8 +59,7 @@ impl Store for MemoryStore {
         message_id: &str,
         states: &ConfigurePluginStates,
     ) -> Result<(), StoreError> {
-        self.write(resource, |agent, _| agent.record_configuration(message_id, states));
-        Ok(())
+        self.write(resource, |agent, _| agent.record_configuration(message_id, states))
     }
 
     async fn settle_configuration(
@@ -65,8 +67,7 @@ impl Store for MemoryStore {
         resource: &str,
         message_id: &str,
     ) -> Result<(), StoreError> {
-        self.write(resource, |agent, _| agent.settle_configuration(message_id));
-        Ok(())
+        self.write(resource, |agent, _| agent.settle_configuration(message_id))
     }
 
     async fn pending_configurations(
@@ -90,7 +91,7 @@ impl Store for MemoryStore {
         let append = |agent: &mut AgentRecord, _: &mut ReportsRecord| {
             agent.append_event(message_id, received_at, event, self.bounds)
         };
-        Ok(self.write(resource, append))
+        self.write(resource, append)
     }
 
     async fn events(&self, resource: &str) -> Result<Vec<AgentEvent>, StoreError> {
@@ -103,8 +104,7 @@ impl Store for MemoryStore {
         at: SystemTime,
         report: Report,
     ) -> Result<(), StoreError> {
-        self.write(resource, |_, reports| reports.record(at, report));
-        Ok(())
+        self.write(resource, |_, reports| reports.record(at, report))
     }
 
     async fn reports(&self, resource: &str) -> Result<Reports, StoreError> {

@@ -16,7 +16,7 @@ use guest_agent_proto::agent_controlplane::{
 use prost::Message;
 use prost_types::Timestamp;
 
-use super::{Appended, EventBounds, PendingConfiguration, Report, Reported, Reports};
+use super::{Appended, PendingConfiguration, Report, Reported, Reports, StoreBounds};
 use crate::event::AgentEvent;
 
 /// The part that must be durable.
@@ -136,7 +136,7 @@ impl AgentRecord {
         id: &str,
         received_at: SystemTime,
         event: &PluginEventMessage,
-        bounds: EventBounds,
+        bounds: StoreBounds,
     ) -> Appended {
         if self.events.iter().any(|known| known.message_id == id) {
             return Appended::Duplicate;
@@ -187,16 +187,16 @@ impl AgentRecord {
         }
     }
 
-    fn drop_oldest_events(&mut self, bounds: EventBounds) {
+    fn drop_oldest_events(&mut self, bounds: StoreBounds) {
         let mut bytes = 0_usize;
         let kept = self
             .events
             .iter()
             .rev()
-            .take(bounds.count.max(1))
+            .take(bounds.events.max(1))
             .take_while(|event| {
                 bytes = bytes.saturating_add(event.encoded_len());
-                bytes <= bounds.bytes
+                bytes <= bounds.event_bytes
             })
             .count()
             .max(1);
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn the_same_message_id_is_the_same_event() {
         let mut record = AgentRecord::default();
-        let bounds = EventBounds::default();
+        let bounds = StoreBounds::default();
         let at = SystemTime::UNIX_EPOCH;
         assert_eq!(record.append_event("x", at, &event(b"1"), bounds), Appended::New(1));
         assert_eq!(record.append_event("x", at, &event(b"1"), bounds), Appended::Duplicate);
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn the_oldest_events_leave_when_a_bound_is_passed() {
         let mut record = AgentRecord::default();
-        let bounds = EventBounds { count: 2, bytes: 1000 };
+        let bounds = StoreBounds { events: 2, event_bytes: 1000, ..StoreBounds::default() };
         let at = SystemTime::UNIX_EPOCH;
         for id in ["a", "b", "c"] {
             record.append_event(id, at, &event(b""), bounds);

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_control_plane::store::{EventBounds, FileStore};
+use guest_agent_control_plane::store::{FileStore, StoreBounds};
 use guest_agent_control_plane::{ControlPlane, WaitError, messages};
 use guest_agent_proto::agent_communication::SendAgentMessageRequest;
 use guest_agent_proto::agent_communication::agent_communication_client::AgentCommunicationClient;
@@ -83,7 +83,7 @@ async fn a_body_that_cannot_be_read_is_refused_and_the_stream_goes_on() {
 async fn an_event_that_cannot_be_recorded_is_asked_for_again() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
-    let store = FileStore::open(&state, EventBounds::default()).unwrap();
+    let store = FileStore::open(&state, StoreBounds::default()).unwrap();
     let control_plane = ControlPlane::builder()
         .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
         .store(Arc::new(store))

@@ -5,13 +5,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use guest_agent_control_plane::store::{Appended, EventBounds, FileStore, Report, Store};
+use guest_agent_control_plane::store::{
+    Appended, FileStore, MemoryStore, Report, Store, StoreBounds, StoreError,
+};
 use guest_agent_proto::agent_controlplane::{AgentInfo, PluginEventMessage};
 
 use crate::client::install;
 
 fn open(directory: &Path) -> FileStore {
-    FileStore::open(directory, EventBounds::default()).unwrap()
+    FileStore::open(directory, StoreBounds::default()).unwrap()
 }
 
 fn event(details: &str) -> PluginEventMessage {
@@ -82,6 +84,27 @@ async fn a_torn_file_is_set_aside_and_the_others_go_on() {
     fs::write(&bad, "").unwrap();
     assert!(store.desired("bad").await.unwrap().is_empty());
     assert_eq!(store.set_aside().len(), 2);
+}
+
+#[tokio::test]
+async fn a_store_takes_no_more_agents_than_its_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let bounds = StoreBounds { agents: 1, ..StoreBounds::default() };
+    let memory = MemoryStore::new(bounds);
+    let file = FileStore::open(directory.path(), bounds).unwrap();
+    let stores: [&dyn Store; 2] = [&memory, &file];
+    for store in stores {
+        let mut refused = None;
+        for number in 0..10 {
+            let info = Report::AgentInfo(AgentInfo::default());
+            let agent = number.to_string();
+            refused = refused.or(store.record_report(&agent, SystemTime::now(), info).await.err());
+        }
+        assert!(matches!(refused, Some(StoreError::Full(1))), "{refused:?}");
+        // Those that are known go on.
+        let info = Report::AgentInfo(AgentInfo::default());
+        store.record_report("0", SystemTime::now(), info).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use guest_agent_control_plane::store::{EventBounds, FileStore, Store};
+use guest_agent_control_plane::store::{FileStore, Store, StoreBounds};
 use guest_agent_control_plane::{AgentEvent, ArtifactServer, ControlPlane, Listen, ServerTls};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::error::RecvError;
@@ -106,7 +106,7 @@ async fn start_control_plane(options: &Options) -> anyhow::Result<ControlPlane> 
         builder = builder.bearer_token(read_text(path)?.trim());
     }
     if let Some(directory) = &options.state {
-        let store = FileStore::open(directory, EventBounds::default())
+        let store = FileStore::open(directory, StoreBounds::default())
             .with_context(|| format!("failed to open the state in `{}`", directory.display()))?;
         for path in store.set_aside() {
             eprintln!("a damaged file was set aside as `{}`", path.display());
