@@ -18,7 +18,7 @@ pub struct Entry {
 /// Every key in the order of the sections' names.
 #[must_use]
 pub fn entries(loaded: &Loaded) -> Vec<Entry> {
-    let value = Value::serialize(&redacted(&loaded.config)).expect("settings are plain values");
+    let value = Value::serialize(redacted(&loaded.config)).expect("settings are plain values");
     let sections = value.into_dict().expect("a struct of sections");
     let mut entries = Vec::new();
     for (section, keys) in sections {
