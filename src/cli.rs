@@ -136,6 +136,7 @@ where
         };
     }
     let parsed = Arguments::command()
+        .term_width(console.columns())
         .try_get_matches_from(arguments)
         .and_then(|matches| Arguments::from_arg_matches(&matches));
     let Arguments { global, verb } = match parsed {

@@ -36,6 +36,7 @@ pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
 pub use mode::SocketMode;
 pub use show::{Entry, entries};
+pub use validate::is_log_level;
 
 /// All settings, checked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -35,6 +35,9 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     let loaded = context.load()?;
     let console = context.console;
     match flags.action {
+        Action::Check if context.global.json => {
+            console.document(&serde_json::json!({ "problems": [] }))?;
+        }
         Action::Check => console.line("the configuration is good")?,
         Action::Show { effective } => {
             let mut entries = config::entries(&loaded);

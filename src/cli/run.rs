@@ -1,7 +1,7 @@
 //! `run`: the service.
 
 use super::{Context, Failure};
-use crate::config::{Config, Sources};
+use crate::config::{Config, Sources, is_log_level};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -22,8 +22,16 @@ pub struct RunArgs {
 }
 
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    if context.global.socket.is_some() {
+        return Err(Failure::usage("--socket names the socket of an agent that runs already")
+            .hint("say where the service makes its sockets with --set agent.runtime_dir=DIR"));
+    }
     let mut config = context.load()?.config;
     if let Some(level) = context.environment.variable("GUEST_AGENT_LOG") {
+        if !is_log_level(&level) {
+            return Err(Failure::usage(format_args!("GUEST_AGENT_LOG={level} is not a level"))
+                .hint("use error, warn, info, debug or trace"));
+        }
         config.log.level = level;
     }
     context.services.start_logging(&config.log);

@@ -94,8 +94,8 @@ fn ran_with(
     };
     let arguments = std::iter::once("guest-agent").chain(arguments.iter().copied());
     let exit = main(arguments.map(OsString::from), environment, services, &mut console);
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    Ran { exit, out: text(out), err: text(err) }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { exit, out: text(&out), err: text(&err) }
 }
 
 fn ran(arguments: &[&str]) -> Ran {
@@ -197,12 +197,19 @@ fn the_table_fits_the_terminal_and_is_coloured_there() {
     let agent = FakeAgent::start(everything());
     let ran = ran_looking(&agent, &["status"], Looks::Terminal(80));
     assert_snapshot!(ran.out.replace('\x1b', "^"));
-    for line in ran.out.lines() {
-        let mut plain = line.to_owned();
-        for code in ["\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"] {
-            plain = plain.replace(code, "");
+    let long = "x".repeat(60);
+    let mut script = everything();
+    script.status[0].plugins.push(plugin(&long, &long, "EXECUTION_COMPLETED"));
+    let agent = FakeAgent::start(script);
+    for width in [40, 60, 80, 120] {
+        let ran = ran_looking(&agent, &["status"], Looks::Terminal(width));
+        for line in ran.out.lines() {
+            let mut plain = line.to_owned();
+            for code in ["\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"] {
+                plain = plain.replace(code, "");
+            }
+            assert!(plain.chars().count() <= width, "{width}: {plain:?}");
         }
-        assert!(plain.chars().count() <= 80, "{plain:?}");
     }
 }
 
@@ -340,6 +347,7 @@ fn usage_errors_are_exit_code_2_and_help_is_not() {
         &["logs"],
         &["events", "--since", "yesterday"],
         &["run", "--set", "agent.name"],
+        &["run", "--socket", "/x"],
         &["pack", "/", "-o", "/x.tar.gz", "--entry-point", "/abs"],
     ] {
         let ran = ran(wrong);
@@ -350,6 +358,11 @@ fn usage_errors_are_exit_code_2_and_help_is_not() {
         let ran = ran(right);
         assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""), "{right:?}");
     }
+}
+
+#[test]
+fn the_flags_of_all_verbs_agree_with_each_other() {
+    Arguments::command().debug_assert();
 }
 
 #[test]
@@ -527,7 +540,8 @@ fn waiting_for_a_state_ends_with_it() {
         then: Then::Stay,
         ..Script::default()
     });
-    assert_eq!(ran_on(&agent, &["wait", "a"]).exit, Exit::Done);
+    let ran = ran_on(&agent, &["wait", "a"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"));
     assert_eq!(ran_on(&agent, &["wait", "a", "--state", "crashed"]).exit, Exit::Done);
     let ran = ran_on(&agent, &["wait", "a", "--state", "STOPPED", "--timeout", "100ms"]);
     assert_eq!(ran.exit, Exit::TimedOut);
@@ -542,7 +556,7 @@ fn waiting_for_a_code_asks_until_it_comes() {
         ..Script::default()
     });
     let ran = ran_on(&agent, &["wait", "a", "--status-code", "5", "--request", "-ready?"]);
-    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: answers 5\n"), "{}", ran.err);
     let asked = agent.asked().ask;
     assert_eq!(asked.len(), 3);
     assert_eq!(asked[0].data.as_deref(), Some("-ready?"));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use guest_agent_actors::id::PluginName;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{AskRequest, GetStatusRequest};
+use serde_json::json;
 
 use super::client::{Client, unknown_plugin};
 use super::{Context, Exit, Failure};
@@ -45,6 +46,7 @@ fn state(text: &str) -> Result<StatusValue, String> {
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let mut client = context.connect().await?;
+    let console = context.console;
     let name = flags.name.as_str();
     let wanted =
         flags.state.or_else(|| flags.status_code.is_none().then_some(StatusValue::Running));
@@ -56,10 +58,22 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         if let Some(code) = flags.status_code {
             for_code(&mut client, name, flags.request.as_deref(), code, &mut last).await?;
         }
-        Ok(())
+        Ok::<(), Failure>(())
     };
     match tokio::time::timeout(flags.timeout, waiting).await {
-        Ok(result) => result,
+        Ok(Err(failure)) => Err(failure),
+        Ok(Ok(())) => {
+            let state = wanted.map(|wanted| wanted.as_str_name());
+            let code = flags.status_code;
+            if context.global.json {
+                console.document(&json!({ "name": name, "state": state, "status_code": code }))?;
+            } else {
+                let state = state.unwrap_or_default();
+                let code = code.map_or_else(String::new, |code| format!(" answers {code}"));
+                console.line(&format!("{name}: {}", [state, &code].concat().trim_start()))?;
+            }
+            Ok(())
+        }
         Err(_elapsed) => {
             let waited = format_duration(flags.timeout);
             let reason = format!("{name} was not as wanted within {waited}");

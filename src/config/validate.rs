@@ -9,6 +9,12 @@ use super::{Auth, Config, ControlEndpoint, Problem, format_duration};
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// Whether a text is a log level, or a filter such as `info,guest_agent::install=debug`.
+#[must_use]
+pub fn is_log_level(text: &str) -> bool {
+    !text.is_empty() && tracing_subscriber::EnvFilter::try_new(text).is_ok()
+}
+
 /// All rules the configuration breaks.
 pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<Problem> {
     let mut rules = Rules { origin_of, problems: Vec::new() };
@@ -159,8 +165,7 @@ fn api(config: &Config, rules: &mut Rules<'_>) {
 
 fn log(config: &Config, rules: &mut Rules<'_>) {
     let level = &config.log.level;
-    let readable = !level.is_empty() && tracing_subscriber::EnvFilter::try_new(level).is_ok();
-    rules.require("log.level", readable, || {
+    rules.require("log.level", is_log_level(level), || {
         format!("{level:?} is not a level; use error, warn, info, debug or trace")
     });
 }

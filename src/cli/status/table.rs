@@ -5,14 +5,17 @@ use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
 use super::super::console::{Console, Tone};
 use super::super::format::{age, bytes, one_line, shortened, timestamp};
 
-const HEADINGS: [&str; 9] =
-    ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY", "NOTE"];
+const HEADINGS: [&str; 8] =
+    ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
 
-/// Columns between two columns of the table.
+/// The column that is coloured.
+const STATE: usize = 2;
+
+/// Columns that a narrow terminal does without, the least missed first.
+const EXPENDABLE: [usize; 6] = [5, 6, 7, 4, 3, 1];
+
+/// Blanks between two columns.
 const GAP: usize = 2;
-
-/// Longest name and revision in the table; `status NAME` shows them whole.
-const NAME_MAX: usize = 32;
 
 /// All plugins, one line each, and a line about the agent.
 pub(super) fn overview(
@@ -24,15 +27,11 @@ pub(super) fn overview(
     if plugins.is_empty() {
         text.push_str("no plugins\n");
     } else {
-        let rows: Vec<[String; 9]> = plugins.iter().map(|plugin| row(plugin, console)).collect();
-        let widths: [usize; 9] = std::array::from_fn(|column| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.chain([HEADINGS[column].len()]).max().unwrap_or_default()
-        });
-        let headings = HEADINGS.map(str::to_owned);
-        text.push_str(&line(&headings, &widths, Tone::Quiet, console));
-        for (plugin, row) in plugins.iter().zip(&rows) {
-            text.push_str(&line(row, &widths, tone(&plugin.state), console));
+        let rows: Vec<Row> = plugins.iter().map(|plugin| Row::new(plugin, console)).collect();
+        let layout = Layout::new(&rows, console.width);
+        layout.headings(&mut text, console);
+        for row in &rows {
+            layout.row(row, &mut text, console);
         }
     }
     if let Some(agent) = agent {
@@ -86,28 +85,11 @@ pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         if let Some(fact) = fact {
             let tone = if label == "state" { tone(&plugin.state) } else { Tone::Plain };
             let fact = console.paint(tone, &one_line(&fact));
-            text.push_str(&["  ", &format!("{label:<13}"), " ", &fact, "\n"].concat());
+            let label = format!("  {label:<13} ");
+            text.push_str(&[&label, fact.as_str(), "\n"].concat());
         }
     }
     text
-}
-
-fn row(plugin: &PluginStatus, console: &Console<'_>) -> [String; 9] {
-    let dash = || "-".to_owned();
-    let started = timestamp(plugin.started_at.as_ref()).filter(|_| plugin.pid.is_some());
-    [
-        shortened(&one_line(&plugin.name), NAME_MAX),
-        Some(shortened(&one_line(&plugin.revision), NAME_MAX))
-            .filter(|revision| !revision.is_empty())
-            .unwrap_or_else(dash),
-        one_line(&plugin.state),
-        plugin.pid.map_or_else(dash, |pid| pid.to_string()),
-        started.map_or_else(dash, |at| age(at, (console.now)())),
-        plugin.restarts.to_string(),
-        plugin.cpu_percent.map_or_else(dash, |cpu| format!("{cpu:.1}%")),
-        plugin.memory_bytes.map_or_else(dash, bytes),
-        note(plugin),
-    ]
 }
 
 /// The one thing about a plugin that is most worth knowing.
@@ -172,7 +154,7 @@ fn about_agent(agent: &AgentStatus, console: &Console<'_>) -> String {
     };
     let link = one_line(&agent.link);
     let line = format!("agent {}{since}; control plane: {link}{waiting}", agent.version);
-    shortened(&line, console.columns())
+    console.width.map_or_else(|| line.clone(), |width| shortened(&line, width))
 }
 
 fn tone(state: &str) -> Tone {
@@ -184,25 +166,102 @@ fn tone(state: &str) -> Tone {
     }
 }
 
-/// One line of the table. The last column takes what is left of the terminal, and where nothing is
-/// left it is dropped, because a wrapped table is no table.
-fn line(cells: &[String; 9], widths: &[usize; 9], tone: Tone, console: &Console<'_>) -> String {
-    let [columns @ .., note] = cells;
-    let mut text = String::new();
-    let mut used = 0;
-    for (index, cell) in columns.iter().enumerate() {
-        let padding = " ".repeat(widths[index] - cell.chars().count() + GAP);
-        let tone = if index == 2 || tone == Tone::Quiet { tone } else { Tone::Plain };
-        text.push_str(&console.paint(tone, cell));
-        text.push_str(&padding);
-        used += widths[index] + GAP;
+/// One plugin in the table.
+struct Row {
+    cells: [String; HEADINGS.len()],
+    tone: Tone,
+    note: String,
+}
+
+/// Which columns there are, and how wide.
+struct Layout {
+    /// Index and width of each column that is shown.
+    columns: Vec<(usize, usize)>,
+    /// What the terminal leaves for a note on the same line; `None` is no terminal, and no limit.
+    left: Option<usize>,
+}
+
+// === impl Row ===
+
+impl Row {
+    fn new(plugin: &PluginStatus, console: &Console<'_>) -> Self {
+        let dash = || "-".to_owned();
+        let started = timestamp(plugin.started_at.as_ref()).filter(|_| plugin.pid.is_some());
+        // Names and revisions can be long; on a terminal each gets a third of it at most.
+        let most = console.width.map_or(usize::MAX, |width| width / 3);
+        let revision = shortened(&one_line(&plugin.revision), most);
+        let cells = [
+            shortened(&one_line(&plugin.name), most),
+            if revision.is_empty() { dash() } else { revision },
+            one_line(&plugin.state),
+            plugin.pid.map_or_else(dash, |pid| pid.to_string()),
+            started.map_or_else(dash, |at| age(at, (console.now)())),
+            plugin.restarts.to_string(),
+            plugin.cpu_percent.map_or_else(dash, |cpu| format!("{cpu:.1}%")),
+            plugin.memory_bytes.map_or_else(dash, bytes),
+        ];
+        Self { cells, tone: tone(&plugin.state), note: note(plugin) }
     }
-    let left = console.columns().saturating_sub(used);
-    if left > 4 {
-        let tone = if tone == Tone::Quiet { tone } else { Tone::Plain };
-        text.push_str(&console.paint(tone, &shortened(note, left)));
+}
+
+// === impl Layout ===
+
+impl Layout {
+    fn new(rows: &[Row], terminal: Option<usize>) -> Self {
+        let width_of = |column: usize| {
+            let cells = rows.iter().map(|row| row.cells[column].chars().count());
+            cells.chain([HEADINGS[column].len()]).max().unwrap_or_default()
+        };
+        let mut columns: Vec<(usize, usize)> =
+            (0..HEADINGS.len()).map(|column| (column, width_of(column))).collect();
+        let used = |columns: &[(usize, usize)]| -> usize {
+            columns.iter().map(|(_, width)| width + GAP).sum()
+        };
+        if let Some(terminal) = terminal {
+            for dropped in EXPENDABLE {
+                if used(&columns) > terminal + GAP {
+                    columns.retain(|(column, _)| *column != dropped);
+                }
+            }
+        }
+        let left = terminal.map(|terminal| terminal.saturating_sub(used(&columns)));
+        Self { columns, left }
     }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
-    text
+
+    fn headings(&self, text: &mut String, console: &Console<'_>) {
+        let mut line = String::new();
+        for (column, width) in &self.columns {
+            let heading = HEADINGS[*column];
+            line.push_str(heading);
+            line.push_str(&" ".repeat(width + GAP - heading.len()));
+        }
+        if self.left.is_none_or(|left| left >= "NOTE".len()) {
+            line.push_str("NOTE");
+        }
+        text.push_str(&console.paint(Tone::Quiet, line.trim_end()));
+        text.push('\n');
+    }
+
+    /// One plugin. A note that does not fit beside it stands below it.
+    fn row(&self, row: &Row, text: &mut String, console: &Console<'_>) {
+        let start = text.len();
+        for (column, width) in &self.columns {
+            let cell = &row.cells[*column];
+            let tone = if *column == STATE { row.tone } else { Tone::Plain };
+            text.push_str(&console.paint(tone, cell));
+            text.push_str(&" ".repeat(width - cell.chars().count() + GAP));
+        }
+        let fits = self.left.is_none_or(|left| row.note.chars().count() <= left);
+        if fits {
+            text.push_str(&row.note);
+        }
+        let end = start + text[start..].trim_end().len();
+        text.truncate(end);
+        text.push('\n');
+        if !fits {
+            text.push_str("    ");
+            text.push_str(&shortened(&row.note, console.columns().saturating_sub(4)));
+            text.push('\n');
+        }
+    }
 }
