@@ -18,6 +18,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the agent may take to begin an answer. Longer than what it allows a plugin.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a connection may be silent before the agent is asked whether it still lives, and how
+/// long it has to say so. Without this, following an agent that hangs would never end.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
 /// A connection to the agent.
 pub(super) type Client = LocalAgentClient<Channel>;
 
@@ -42,6 +46,8 @@ pub(super) async fn connect(socket: &Path) -> Result<Client, Failure> {
     let channel = Endpoint::from_static("http://agent")
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(ANSWER_TIMEOUT)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
         .connect_with_connector(connector)
         .await
         .map_err(|error| {
@@ -80,6 +86,34 @@ pub(super) async fn status(client: &mut Client) -> Result<GetStatusResponse, Fai
     Ok(client.get_status(GetStatusRequest::default()).await?.into_inner())
 }
 
+/// Whether a stream is to end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It has an end, and each message must come soon.
+    Soon,
+    /// It goes on until the agent ends.
+    Forever,
+}
+
+/// The next message of a stream; `None` at its end.
+pub(super) async fn next<T>(
+    stream: &mut tonic::Streaming<T>,
+    patience: Patience,
+) -> Result<Option<T>, Failure> {
+    match patience {
+        Patience::Forever => match stream.message().await? {
+            Some(message) => Ok(Some(message)),
+            None => Err(Failure::new(Exit::Unreachable, "the agent ended while it was followed")),
+        },
+        Patience::Soon => match tokio::time::timeout(ANSWER_TIMEOUT, stream.message()).await {
+            Ok(message) => Ok(message?),
+            Err(_elapsed) => {
+                Err(Failure::new(Exit::TimedOut, "the agent stopped in the middle of its answer"))
+            }
+        },
+    }
+}
+
 /// The failure for a plugin that is not there, with the nearest one that is.
 pub(super) fn unknown_plugin<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
     let failure = Failure::failed(format_args!("there is no plugin {name}"));
@@ -101,5 +135,29 @@ pub(super) async fn about(client: &mut Client, name: &str, error: tonic::Status)
     match status(client).await {
         Ok(all) => unknown_plugin(name, all.plugins.iter().map(|plugin| plugin.name.as_str())),
         Err(_the_first_error_says_more) => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_a_socket_is_out_of_reach_has_its_advice() {
+        let advice = |kind: ErrorKind| {
+            let failure = unreachable_because(Path::new("/x"), &kind.into());
+            assert_eq!(failure.exit, Exit::Unreachable);
+            failure.hint.expect("advice")
+        };
+        assert!(advice(ErrorKind::NotFound).contains("is the service running?"));
+        assert!(advice(ErrorKind::ConnectionRefused).contains("systemctl status guest-agent"));
+        assert_eq!(advice(ErrorKind::PermissionDenied), "run as root");
+        assert!(advice(ErrorKind::TimedOut).contains("--socket"));
+    }
+
+    #[test]
+    fn far_names_are_not_suggested() {
+        let failure = unknown_plugin("metrics", ["zzz"].into_iter());
+        assert_eq!(failure.hint.as_deref(), Some("`guest-agent status` lists what is there"));
     }
 }

@@ -119,14 +119,15 @@ impl<'a> Console<'a> {
     /// Prints what clap has to say: help and version are what was asked for, the rest is not.
     pub(super) fn usage(&mut self, error: &clap::Error) -> Exit {
         let styled = error.render();
-        let text = if self.colour { styled.ansi().to_string() } else { styled.to_string() };
         if error.use_stderr() {
+            let colour = self.colour && self.err_is_terminal;
+            let text = if colour { styled.ansi().to_string() } else { styled.to_string() };
             let _unprintable = self.err.write_all(text.as_bytes());
-            Exit::Usage
-        } else {
-            let _unprintable = self.out.write_all(text.as_bytes());
-            Exit::Done
+            return Exit::Usage;
         }
+        let text = if self.colour { styled.ansi().to_string() } else { styled.to_string() };
+        let _unprintable = self.out.write_all(text.as_bytes());
+        Exit::Done
     }
 }
 

@@ -5,9 +5,10 @@ use guest_agent_proto::local::{self, StreamEventsRequest};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::client::{self, Patience};
 use super::console::{Console, Tone};
 use super::format::{one_line, rfc3339, timestamp};
-use super::{Context, Exit, Failure, client};
+use super::{Context, Failure};
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]
@@ -52,6 +53,7 @@ struct EventJson<'a> {
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let patience = if flags.follow { Patience::Forever } else { Patience::Soon };
     let mut client = context.connect().await?;
     let console = context.console;
     let since = flags.since.map(|since| match since {
@@ -71,16 +73,13 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         Ok(answer) => answer.into_inner(),
         Err(error) => return Err(client::about(&mut client, name, error).await),
     };
-    while let Some(event) = events.message().await? {
+    while let Some(event) = client::next(&mut events, patience).await? {
         if context.global.json {
             console.object(&EventJson::from(&event))?;
         } else {
             let line = line(&event, console);
             console.text(&line)?;
         }
-    }
-    if flags.follow {
-        return Err(Failure::new(Exit::Unreachable, "the agent ended while it was followed"));
     }
     Ok(())
 }

@@ -209,7 +209,7 @@ impl LocalAgent for Server {
         self.known(&request.name)?;
         self.record(|asked| asked.logs.push(request));
         let script = self.script();
-        let chunks = script.logs.into_iter().map(|data| LogChunk { data: data.into() }).collect();
+        let chunks = script.logs.into_iter().map(|data| LogChunk { data }).collect();
         Ok(answers(chunks, script.then))
     }
 }

@@ -71,13 +71,17 @@ mod tests {
     }
 
     fn logged(log: &LogConfig) -> String {
+        logged_by(log, || {
+            tracing::info!(plugin = "a", "started");
+            tracing::debug!("too much");
+        })
+    }
+
+    fn logged_by(log: &LogConfig, work: impl FnOnce()) -> String {
         let sink = Sink::default();
         let writer = sink.clone();
         let subscriber = subscriber(log, false, move || writer.clone());
-        tracing::subscriber::with_default(subscriber, || {
-            tracing::info!(plugin = "a", "started");
-            tracing::debug!("too much");
-        });
+        tracing::subscriber::with_default(subscriber, work);
         let bytes = sink.0.lock().expect("no test panics with the lock").clone();
         String::from_utf8(bytes).expect("text")
     }
@@ -98,5 +102,32 @@ mod tests {
         assert_eq!(line["message"], "started");
         assert_eq!(line["plugin"], "a");
         assert_eq!(line["level"], "INFO");
+    }
+
+    #[test]
+    fn a_panic_is_traced_with_its_place_and_without_a_backtrace() {
+        const THREAD: &str = "panics on purpose";
+        // The hook is the process's: other tests that panic meanwhile keep the one they had.
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if std::thread::current().name() == Some(THREAD) {
+                trace_panic(panic);
+            } else {
+                usual(panic);
+            }
+        }));
+        let log = LogConfig { format: LogFormat::Json, ..LogConfig::default() };
+        let work = move || {
+            logged_by(&log, || {
+                let caught = std::panic::catch_unwind(|| panic!("a plugin's {}", "fault"));
+                assert!(caught.is_err());
+            })
+        };
+        let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(work);
+        let text = thread.expect("a thread").join().expect("the panic was caught");
+        let line: serde_json::Value = serde_json::from_str(&text).expect("one object");
+        assert_eq!(line["message"], "panicked: a plugin's fault");
+        assert!(line["location"].as_str().is_some_and(|place| place.contains("logging.rs:")));
+        assert!(!text.contains("backtrace"), "{text}");
     }
 }

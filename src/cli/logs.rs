@@ -4,7 +4,8 @@ use guest_agent_actors::id::PluginName;
 use guest_agent_proto::local::StreamLogsRequest;
 use serde_json::json;
 
-use super::{Context, Exit, Failure, client};
+use super::client::{self, Patience};
+use super::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -19,6 +20,7 @@ pub(super) struct Flags {
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let patience = if flags.follow { Patience::Forever } else { Patience::Soon };
     let mut client = context.connect().await?;
     let name = flags.name.as_str();
     let request =
@@ -28,16 +30,13 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         Err(error) => return Err(client::about(&mut client, name, error).await),
     };
     let console = context.console;
-    while let Some(chunk) = chunks.message().await? {
+    while let Some(chunk) = client::next(&mut chunks, patience).await? {
         if context.global.json {
             console.object(&json!({ "data": String::from_utf8_lossy(&chunk.data) }))?;
         } else {
             console.out.write_all(&chunk.data)?;
             console.out.flush()?;
         }
-    }
-    if flags.follow {
-        return Err(Failure::new(Exit::Unreachable, "the agent ended while it was followed"));
     }
     Ok(())
 }

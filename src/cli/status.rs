@@ -4,9 +4,9 @@
 
 use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse};
 
-use super::client::{self, unknown_plugin};
+use super::client::{self, Patience, unknown_plugin};
 use super::console::Console;
-use super::{Context, Exit, Failure};
+use super::{Context, Failure};
 
 mod json;
 mod table;
@@ -30,7 +30,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
     let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
     let mut first = true;
-    while let Some(status) = changes.message().await? {
+    while let Some(status) = client::next(&mut changes, Patience::Forever).await? {
         if view.json {
             console.object(&json::plugins(view.select(&status)?))?;
             continue;
@@ -44,7 +44,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         first = false;
         view.print(&status, console)?;
     }
-    Err(Failure::new(Exit::Unreachable, "the agent ended while it was watched"))
+    Ok(())
 }
 
 /// What of the status is shown, and how.
