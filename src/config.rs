@@ -287,7 +287,7 @@ impl Default for InstallConfig {
         Self {
             max_entries: 100_000,
             max_expanded_bytes: 4 << 30,
-            max_expansion_ratio: 200,
+            max_expansion_ratio: 1000,
             max_parallel: 2,
         }
     }

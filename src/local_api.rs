@@ -264,7 +264,7 @@ impl LocalAgent for LocalApi {
         let health = answer.map_err(|error| match error {
             RpcError::TimedOut(_) => Status::deadline_exceeded(error.to_string()),
             RpcError::Unimplemented => Status::unimplemented(error.to_string()),
-            RpcError::Unreachable(_) => Status::unavailable(error.to_string()),
+            RpcError::Unreachable(_) => Status::aborted(error.to_string()),
             RpcError::Refused { .. } => Status::failed_precondition(error.to_string()),
         })?;
         Ok(Response::new(local::AskResponse { code: health.code, results: health.results }))

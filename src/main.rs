@@ -4,9 +4,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use guest_agent::cli::pack::{Compression, Packed};
 use guest_agent::cli::{self, Console, DevArgs, RunArgs, SamplePluginArgs, Services};
 use guest_agent::config::{LogConfig, ProcessEnvironment};
+use guest_agent::install::pack::{Compression, Packed, pack};
+use guest_agent::{agent, dev, sample_plugin};
 use guest_agent_actors::ports::Cause;
 
 fn main() -> ExitCode {
@@ -25,19 +26,19 @@ impl Services for Linked {
         cli::logging::start(log);
     }
 
-    fn run(&self, _args: RunArgs) -> Result<(), Cause> {
-        Err("the service is not part of this build".into())
+    fn run(&self, args: RunArgs) -> Result<(), Cause> {
+        agent::run(args)
     }
 
-    fn dev(&self, _args: DevArgs) -> Result<(), Cause> {
-        Err("the development setup is not part of this build".into())
+    fn dev(&self, args: DevArgs) -> Result<(), Cause> {
+        dev::run(args)
     }
 
-    fn sample_plugin(&self, _args: SamplePluginArgs) -> Result<(), Cause> {
-        Err("the sample plugin is not part of this build".into())
+    fn sample_plugin(&self, args: SamplePluginArgs) -> Result<(), Cause> {
+        sample_plugin::run(args)
     }
 
-    fn pack(&self, _dir: &Path, _out: &Path, _how: Compression) -> Result<Packed, Cause> {
-        Err("the archive writer is not part of this build".into())
+    fn pack(&self, dir: &Path, out: &Path, how: Compression) -> Result<Packed, Cause> {
+        Ok(pack(dir, out, how)?)
     }
 }

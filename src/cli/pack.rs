@@ -6,33 +6,14 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::spec::EntryPoint;
 use serde_json::json;
 
 use super::format::bytes;
 use super::order::{file_url, install_json, order_beside};
 use super::{Context, Failure};
-
-/// How an archive is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// Understood by every agent.
-    Gzip,
-    /// Smaller, and faster to unpack.
-    Zstd,
-}
-
-/// An archive that was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packed {
-    /// Digest of the archive.
-    pub sha256: Sha256Digest,
-    /// Size of the archive.
-    pub bytes: u64,
-    /// Members of the archive.
-    pub entries: u64,
-}
+use crate::install::pack::Compression;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {

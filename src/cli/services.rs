@@ -4,7 +4,7 @@ use std::path::Path;
 
 use guest_agent_actors::ports::Cause;
 
-use super::pack::{Compression, Packed};
+use crate::install::pack::{Compression, Packed};
 use super::{DevArgs, RunArgs, SamplePluginArgs};
 use crate::config::LogConfig;
 

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tonic::Status;
 
 use super::fake::{FakeAgent, Script, Then, plugins};
-use super::pack::{Compression, Packed};
+use crate::install::pack::{Compression, Packed};
 use super::*;
 use crate::config::{LogConfig, MapEnvironment};
 
