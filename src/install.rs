@@ -88,19 +88,20 @@ impl Pipeline {
     /// Makes a pipeline and, where it is missing, the folder for plugins.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be made or opened.
     pub fn new(config: PipelineConfig) -> Result<Self, PipelineError> {
         let path = &config.plugins_dir;
-        std::fs::DirBuilder::new()
+        let opened = std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(path)
+            .and_then(|()| Ok(delete::open_folder(path)?))
             .map_err(|source| PipelineError::Folder { path: path.clone(), source })?;
         Ok(Self {
             slots: Arc::new(Semaphore::new(config.max_parallel.max(1))),
             config,
             fetcher: Fetcher::default(),
-            resolver: Resolver::Kernel,
+            resolver: Resolver::detect(&opened),
             locks: Mutex::default(),
         })
     }

@@ -381,11 +381,14 @@ pub enum PackError {
         /// Where.
         path: PathBuf,
     },
-    /// A symbolic link points out of the folder, so no agent would install the archive.
-    #[error("{} points out of the folder; make it relative and let it stay inside", path.display())]
-    Link {
+    /// No agent would install the archive.
+    #[error("{} cannot be packed, because no agent would install it", path.display())]
+    Refused {
         /// Where.
         path: PathBuf,
+        /// Why.
+        #[source]
+        source: UnpackError,
     },
     /// A file changed while it was read.
     #[error("{} changed while it was packed; pack again when nothing writes to it", path.display())]

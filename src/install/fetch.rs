@@ -35,12 +35,13 @@ pub(super) struct Fetcher {
 /// An archive that is being read.
 #[derive(Debug)]
 pub(super) struct Body {
-    bytes: Bytes_,
+    origin: Origin,
     total: Option<u64>,
 }
 
+/// What the bytes come from.
 #[derive(Debug)]
-enum Bytes_ {
+enum Origin {
     Response(Box<Response>),
     File(tokio::fs::File),
 }
@@ -96,11 +97,11 @@ impl Body {
 
     /// The next bytes; nothing at the end. May be dropped and called again.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
-        match &mut self.bytes {
-            Bytes_::Response(response) => {
+        match &mut self.origin {
+            Origin::Response(response) => {
                 response.chunk().await.map_err(|error| error.without_url().into())
             }
-            Bytes_::File(file) => {
+            Origin::File(file) => {
                 let mut chunk = BytesMut::with_capacity(FILE_CHUNK);
                 let amount = file.read_buf(&mut chunk).await?;
                 Ok((amount > 0).then(|| chunk.freeze()))
@@ -207,7 +208,7 @@ async fn request(client: Client, location: Url, url: &ArtifactUrl) -> Result<Bod
         return Err(FetchError::Status { url, status: response.status().as_u16(), retry_after });
     }
     let total = response.content_length();
-    Ok(Body { bytes: Bytes_::Response(Box::new(response)), total })
+    Ok(Body { origin: Origin::Response(Box::new(response)), total })
 }
 
 async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
@@ -227,7 +228,7 @@ async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
         return Err(FetchError::NotAFile { path: shown });
     }
     let total = u64::try_from(found.st_size).ok();
-    Ok(Body { bytes: Bytes_::File(file.into()), total })
+    Ok(Body { origin: Origin::File(file.into()), total })
 }
 
 #[cfg(test)]
@@ -252,7 +253,8 @@ mod tests {
 
     #[test]
     fn odd_urls_are_refused_without_showing_their_secrets() {
-        for bad in ["", "ftp://a/b", "file:a", "unix:/run/a.sock", "unix:a:/b", "gopher:x", "http://"]
+        for bad in
+            ["", "ftp://a/b", "file:a", "unix:/run/a.sock", "unix:a:/b", "gopher:x", "http://"]
         {
             let error = parse(&format!("{bad}?sig=secret")).expect_err("odd");
             assert!(!error.contains("secret"), "{error}");

@@ -302,9 +302,11 @@ impl Staging {
         let path = self.path();
         rustix::fs::fchmod(self.tree.root(), Mode::from_raw_mode(0o755))
             .map_err(|errno| failed("set the mode of", &path, errno))?;
-        self.tree
-            .sync()
-            .map_err(|source| FolderError::Io { action: "sync", path: path.clone(), source })?;
+        self.tree.sync().map_err(|source| FolderError::Io {
+            action: "sync",
+            path: path.clone(),
+            source,
+        })?;
         let folder = self.folder.clone();
         let _changing = folder.lock();
         if !commit() {
@@ -341,9 +343,7 @@ impl Drop for Staging {
             return;
         }
         let _changing = self.folder.lock();
-        if let Err(error) =
-            delete::destroy(self.opened.as_fd(), &self.folder.path, &self.name)
-        {
+        if let Err(error) = delete::destroy(self.opened.as_fd(), &self.folder.path, &self.name) {
             let chain = guest_agent_actors::error::Chain(&error).to_string();
             tracing::warn!(plugin = %self.folder.name, error = chain, "a staging folder remains");
         }

@@ -67,7 +67,8 @@ mod tests {
         for own in ["a.log", "a.log.1", "a.log.2.gz", "a.log.old"] {
             assert!(is_log_of(&name, OsStr::new(own)), "{own}");
         }
-        for foreign in ["ab.log", "a.b.log", "a.log.log", "a.log.1.log", "a.log2.log.1", "a", "b.log"]
+        for foreign in
+            ["ab.log", "a.b.log", "a.log.log", "a.log.1.log", "a.log2.log.1", "a", "b.log"]
         {
             assert!(!is_log_of(&name, OsStr::new(foreign)), "{foreign}");
         }

@@ -35,9 +35,10 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_bound() {
         let longest = |attempt| pause(attempt, None, 1.0).as_millis();
-        assert_eq!([1, 2, 3, 6, 7, 40, u32::MAX].map(longest), [
-            200, 400, 800, 6400, 10_000, 10_000, 10_000
-        ]);
+        assert_eq!(
+            [1, 2, 3, 6, 7, 40, u32::MAX].map(longest),
+            [200, 400, 800, 6400, 10_000, 10_000, 10_000]
+        );
         assert_eq!(pause(5, None, 0.0), Duration::ZERO);
     }
 

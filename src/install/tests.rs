@@ -1,1 +1,12 @@
-//! Tests.
+//! Whole installations, against real files and real sockets on loopback.
+//!
+//! `rig` has the pipeline in a temporary folder, `tarball` writes archives no honest tool would,
+//! `server` answers HTTP badly on purpose.
+
+mod archives;
+mod downloads;
+mod folders;
+mod packing;
+mod rig;
+mod server;
+mod tarball;

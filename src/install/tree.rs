@@ -190,18 +190,15 @@ impl Tree {
 
     fn open(&self, path: &str) -> rustix::io::Result<OwnedFd> {
         if path.is_empty() {
-            return self.root.try_clone().map_err(|error| {
-                Errno::from_io_error(&error).unwrap_or(Errno::IO)
-            });
+            return self
+                .root
+                .try_clone()
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
         if self.resolver == Resolver::Kernel {
             let inside =
                 ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            match rustix::fs::openat2(&self.root, path, FOLDER, Mode::empty(), inside) {
-                // Not in this kernel, or a filter is in front of it.
-                Err(Errno::NOSYS | Errno::PERM) => {}
-                result => return result,
-            }
+            return rustix::fs::openat2(&self.root, path, FOLDER, Mode::empty(), inside);
         }
         let mut at: Option<OwnedFd> = None;
         for name in path.split('/') {
@@ -242,6 +239,19 @@ impl Tree {
 
 const FOLDER: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+
+// === impl Resolver ===
+
+impl Resolver {
+    /// The kernel if it can, and if no filter is in front of it.
+    pub(super) fn detect(folder: &OwnedFd) -> Self {
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(folder, ".", FOLDER, Mode::empty(), inside) {
+            Err(Errno::NOSYS | Errno::PERM) => Self::Walk,
+            Ok(_) | Err(_) => Self::Kernel,
+        }
+    }
+}
 
 // === impl Obstacle ===
 

@@ -164,9 +164,10 @@ impl Unpacking<'_> {
                 return Ok(());
             }
             let mode = entry.header().mode().map_err(explain)?;
-            return self.tree.make_folder(&path, mode).map_err(|obstacle| {
-                self.blame(&path, obstacle, 0)
-            });
+            return self
+                .tree
+                .make_folder(&path, mode)
+                .map_err(|obstacle| self.blame(&path, obstacle, 0));
         }
         let target = entry.link_name_bytes().map_err(explain)?.unwrap_or_default().into_owned();
         if kind == EntryType::Symlink {
@@ -217,8 +218,7 @@ impl Unpacking<'_> {
 
     fn check_entry_point(&self, links: &Symlinks) -> Result<(), UnpackError> {
         let path = self.entry_point.as_str();
-        let wrong =
-            |found: String| Err(UnpackError::EntryPoint { path: path.to_owned(), found });
+        let wrong = |found: String| Err(UnpackError::EntryPoint { path: path.to_owned(), found });
         let Ok(end) = links.resolve(path) else {
             return wrong("is a link that leads nowhere".to_owned());
         };
@@ -329,7 +329,12 @@ fn forbidden(kind: EntryType) -> Option<String> {
         EntryType::GNUSparse => "sparse file",
         EntryType::Continuous => "contiguous file",
         EntryType::SolarisXHeader => "Solaris extended header",
-        other => return Some(format!("member of unknown type \"{}\"", [other.as_byte()].escape_ascii())),
+        other => {
+            return Some(format!(
+                "member of unknown type \"{}\"",
+                [other.as_byte()].escape_ascii()
+            ));
+        }
     };
     Some(name.to_owned())
 }
@@ -347,9 +352,7 @@ async fn is_sparse(entry: &mut Entry<Archive<Stream>>) -> io::Result<bool> {
 
 /// Global headers may hold a comment, as those of `git archive` do. Anything else would change the
 /// members after it, which the parser does not do.
-async fn check_global(
-    entry: &mut Entry<Archive<Stream>>,
-) -> io::Result<Result<(), UnpackError>> {
+async fn check_global(entry: &mut Entry<Archive<Stream>>) -> io::Result<Result<(), UnpackError>> {
     let Some(extensions) = entry.pax_extensions().await? else { return Ok(Ok(())) };
     for extension in extensions {
         let key = extension?.key_bytes();
@@ -366,7 +369,9 @@ fn describe(start: &[u8]) -> String {
         [] => "it is empty".to_owned(),
         [b'B', b'Z', b'h', ..] => "it is a bzip2 file".to_owned(),
         [b'P', b'K', 3, 4, ..] => "it is a zip file".to_owned(),
-        [0x7f, b'E', b'L', b'F', ..] => "it is a bare executable; put it into an archive".to_owned(),
+        [0x7f, b'E', b'L', b'F', ..] => {
+            "it is a bare executable; put it into an archive".to_owned()
+        }
         [b'<', ..] => "it looks like a web page or XML document".to_owned(),
         _ => format!("it begins with {}", escaped(&start[..start.len().min(16)])),
     }
