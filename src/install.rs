@@ -186,7 +186,7 @@ impl Installer for Pipeline {
             let (folder, spec, turn) = (folder.clone(), Arc::clone(&spec), Arc::clone(&turn));
             in_folder(move || {
                 let _turn = turn;
-                folder.prepare(&spec.revision, spec.artifact.sha256)
+                folder.prepare(&spec)
             })
         };
         let is_there = prepared

@@ -125,7 +125,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
         let fate = Arc::new(Fate::default());
         let spec = Arc::clone(self.spec);
         let folder = self.folder.clone();
-        let limits = self.limits.clone();
+        let limits = *self.limits;
         let Self { resolver, hold, .. } = self;
         let decision = Arc::clone(&fate);
         let thread = tokio::task::spawn_blocking(move || {
@@ -142,6 +142,10 @@ impl<H: Send + 'static> Attempt<'_, H> {
                 is_cancelled: &|| decision.is_cancelled(),
             };
             unpacking.run(received).map_err(Failure::Unpack)?;
+            if decision.is_cancelled() {
+                // Flushing a disk can take long, and nobody waits for it any more.
+                return Err(Failure::Unpack(UnpackError::Abandoned));
+            }
             staging
                 .publish(&spec.revision, spec.artifact.sha256, || decision.commit())
                 .map_err(|error| Failure::Folder(InstallStep::Publish, error))

@@ -307,6 +307,12 @@ pub enum FolderError {
         /// Where.
         path: PathBuf,
     },
+    /// The revision is there, but what is to be executed is not in it.
+    #[error("the installed revision has no executable file {path:?}; correct the entry point")]
+    EntryPoint {
+        /// As ordered.
+        path: String,
+    },
     /// A revision that is not installed cannot be switched to.
     #[error("revision {revision} is not installed")]
     NotInstalled {

@@ -174,16 +174,24 @@ fn socket_client(socket: &Path) -> Result<Client, FetchError> {
 }
 
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
-    let was_secure = attempt.previous().iter().any(|url| url.scheme() == "https");
-    let scheme = attempt.url().scheme();
-    if attempt.previous().len() > MAX_REDIRECTIONS {
-        attempt.error(format!("there are more than {MAX_REDIRECTIONS} in a row"))
-    } else if !matches!(scheme, "http" | "https") {
-        attempt.error("it leads away from HTTP")
-    } else if was_secure && scheme != "https" {
-        attempt.error("it leads from https to http, where anybody could change the archive")
-    } else {
-        attempt.follow()
+    match check_redirection(attempt.previous(), attempt.url()) {
+        Ok(()) => attempt.follow(),
+        Err(reason) => attempt.error(reason),
+    }
+}
+
+/// Whether a redirection may be followed, given where the ones before it led.
+fn check_redirection(previous: &[Url], next: &Url) -> Result<(), &'static str> {
+    if previous.len() > MAX_REDIRECTIONS {
+        return Err("there are too many in a row");
+    }
+    match next.scheme() {
+        "https" => Ok(()),
+        "http" if previous.iter().any(|url| url.scheme() == "https") => {
+            Err("it leads from https to http, where anybody could change the archive")
+        }
+        "http" => Ok(()),
+        _ => Err("it leads away from HTTP"),
     }
 }
 
@@ -249,6 +257,24 @@ mod tests {
         for web in ["http://a/b", "https://a/b?c"] {
             assert!(matches!(parse(web), Ok(Location::Http(_))), "{web}");
         }
+    }
+
+    #[test]
+    fn redirections_never_lead_from_https_to_http() {
+        let url = |text: &str| Url::parse(text).expect("a URL");
+        let (plain, secure, file) = (url("http://a/"), url("https://a/"), url("file:///a"));
+        let check = |previous: &[&Url], next: &Url| {
+            let previous: Vec<Url> = previous.iter().map(|url| (*url).clone()).collect();
+            check_redirection(&previous, next).is_ok()
+        };
+        assert!(check(&[&plain], &plain));
+        assert!(check(&[&plain], &secure));
+        assert!(check(&[&secure], &secure));
+        assert!(!check(&[&secure], &plain));
+        assert!(!check(&[&plain, &secure, &secure], &plain));
+        assert!(!check(&[&plain], &file));
+        assert!(check(&[&plain; MAX_REDIRECTIONS], &plain));
+        assert!(!check(&[&plain; MAX_REDIRECTIONS + 1], &plain));
     }
 
     #[test]

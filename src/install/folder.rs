@@ -14,10 +14,12 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::spec::PluginSpec;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -68,16 +70,21 @@ impl PluginFolder {
 
     /// Clears away what an interrupted installation left, and tells whether the revision is there
     /// already, made from the ordered archive.
-    pub(super) fn prepare(
-        &self,
-        revision: &RevisionId,
-        ordered: Sha256Digest,
-    ) -> Result<bool, FolderError> {
+    pub(super) fn prepare(&self, spec: &PluginSpec) -> Result<bool, FolderError> {
+        let (revision, ordered) = (&spec.revision, spec.artifact.sha256);
         let _changing = self.lock();
         let Some(folder) = self.open()? else { return Ok(false) };
         self.sweep(&folder).map_err(from_delete)?;
         match self.installed(&folder, revision)? {
-            Some(installed) if installed == ordered => Ok(true),
+            Some(installed) if installed == ordered => {
+                // The same archive may have been ordered with another entry point.
+                let path = spec.entry_point.as_str();
+                let found = std::fs::metadata(self.path.join(revision.as_str()).join(path));
+                match found {
+                    Ok(found) if found.is_file() && found.mode() & 0o100 != 0 => Ok(true),
+                    _ => Err(FolderError::EntryPoint { path: path.to_owned() }),
+                }
+            }
             Some(installed) => {
                 Err(FolderError::OtherChecksum { revision: revision.clone(), installed, ordered })
             }
@@ -383,6 +390,7 @@ fn to_delete(error: FolderError) -> DeleteError {
         FolderError::Space(_)
         | FolderError::OtherChecksum { .. }
         | FolderError::Foreign { .. }
+        | FolderError::EntryPoint { .. }
         | FolderError::NotInstalled { .. }
         | FolderError::Abandoned
         | FolderError::Panicked => DeleteError::Panicked,

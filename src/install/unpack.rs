@@ -66,7 +66,7 @@ impl Unpacking<'_> {
     /// Unpacks what comes through the channel. Answers when every byte was read and written, and
     /// the download has said that the checksum is right.
     pub(super) fn run(self, pieces: mpsc::Receiver<Piece>) -> Result<(), UnpackError> {
-        let meter = Meter::new(self.limits.clone());
+        let meter = Meter::new(*self.limits);
         let source = Source::new(pieces, Rc::clone(&meter));
         block_on(self.unpack(source, meter))
     }
@@ -374,5 +374,32 @@ fn describe(start: &[u8]) -> String {
         }
         [b'<', ..] => "it looks like a web page or XML document".to_owned(),
         _ => format!("it begins with {}", escaped(&start[..start.len().min(16)])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Resolver;
+    use super::*;
+
+    #[test]
+    fn a_disk_that_fills_up_is_named_with_what_is_missing() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let root = super::super::delete::open_folder(dir.path()).expect("opens");
+        let limits = Limits::default();
+        let unpacking = Unpacking {
+            tree: &mut Tree::new(root, Resolver::Kernel),
+            place: "/plugins/sample".into(),
+            entry_point: &EntryPoint::parse("run").expect("an entry point"),
+            limits: &limits,
+            is_cancelled: &|| false,
+        };
+        let path = MemberPath::parse(b"big", &limits).expect("acceptable");
+        for errno in [Errno::NOSPC, Errno::DQUOT] {
+            let error = unpacking.blame(&path, Obstacle::Io(errno.into()), 4711);
+            let text = error.to_string();
+            assert!(text.contains("/plugins/sample") && text.contains("4711 more"), "{text}");
+            assert!(!error.is_about_content());
+        }
     }
 }

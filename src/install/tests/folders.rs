@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
 use guest_agent_actors::ports::{InstallStep, Installer};
+use guest_agent_actors::spec::EntryPoint;
 
 use super::rig::{Rig, assert_failed, listing, spec};
 use super::tarball::Tarball;
@@ -34,6 +35,23 @@ async fn a_revision_from_another_archive_is_refused() {
     let other = Tarball::good().file("more", 0o644, b"").finish();
     let result = rig.install_bytes(&other).await;
     assert_failed(result, InstallStep::Prepare, "a changed archive needs a revision of its own");
+    assert!(rig.installed("run").exists());
+}
+
+#[tokio::test]
+async fn another_entry_point_must_be_in_the_installed_revision() {
+    let rig = Rig::new();
+    let archive = Tarball::good().file("tool", 0o755, b"").file("data", 0o644, b"").finish();
+    rig.install_bytes(&archive).await.expect("installable");
+    let with = |entry_point| {
+        let mut spec = spec(&rig.archive(&archive), Sha256Digest::of(&archive));
+        spec.entry_point = EntryPoint::parse(entry_point).expect("an entry point");
+        rig.install(spec)
+    };
+    with("tool").await.expect("it is there");
+    for odd in ["absent", "data", "run/x"] {
+        assert_failed(with(odd).await, InstallStep::Prepare, "correct the entry point");
+    }
     assert!(rig.installed("run").exists());
 }
 

@@ -75,7 +75,7 @@ impl Tarball {
         };
         put(&mut block, 0, &head.name[..head.name.len().min(100)]);
         put(&mut block, 100, format!("{:07o}\0", head.mode).as_bytes());
-        put(&mut block, 108, b"0001750\00001750\0");
+        put(&mut block, 108, b"0001750\x000001750\0");
         put(&mut block, 124, format!("{:011o}\0", head.size).as_bytes());
         put(&mut block, 136, format!("{:011o}\0", 1_000_000_000).as_bytes());
         put(&mut block, 148, b"        ");
