@@ -47,7 +47,7 @@ mod address;
 mod exec_error;
 mod oom;
 mod output;
-mod pidfd;
+pub(crate) mod pidfd;
 pub(crate) mod procfs;
 mod ready;
 mod spawn;
@@ -179,9 +179,8 @@ impl ProcessLauncher {
         let work = tokio::task::spawn_blocking(move || trim_all(&dir, max));
         for (name, removed) in work.await.unwrap_or_default() {
             let Some(watched) = self.newest(&name) else { continue };
-            let moved = |start: u64| Some(start.saturating_sub(removed));
-            // The closure always answers, so the update cannot fail.
-            drop(watched.log_start.fetch_update(Ordering::AcqRel, Ordering::Acquire, moved));
+            let start = watched.log_start.load(Ordering::Acquire);
+            watched.log_start.store(start.saturating_sub(removed), Ordering::Release);
         }
     }
 
@@ -244,15 +243,13 @@ impl ProcessLauncher {
         }
     }
 
-    /// Begins to watch a process that this launcher did not spawn, if it is proven and alive.
+    /// Begins to watch a process that this launcher did not spawn, if it is proven. It may be dead
+    /// already and only wait to be reaped; then its cause can still be learned.
     fn adopt(&self, name: &PluginName, process: &Process) -> Option<Arc<Watched>> {
         if let Some(watched) = self.newest(name).filter(|w| w.process == *process) {
             return Some(watched);
         }
         let pidfd = Pidfd::open_proven(process, &self.shared.config.boot)?;
-        if pidfd.is_dead() {
-            return None;
-        }
         let environ = procfs::environ(process.pid).unwrap_or_default();
         let endpoint = self.endpoint_of(name, &environ);
         let family = self.family(name, Some(process));
@@ -317,9 +314,14 @@ impl Launcher for ProcessLauncher {
         // Only markers prove a process that nobody recorded. The one that made its session is the
         // plugin itself; among several the oldest, and the others end with the next stop or launch.
         let members = self.members(self.family(name, None), None).await;
-        let marked = || members.iter().filter(|member| member.marked);
+        // The markers are no secret: somebody else's process may carry them, but it cannot be ours.
+        let ours = rustix::process::getuid().as_raw();
+        let marked = || {
+            let marked = members.iter().filter(|member| member.marked);
+            marked.filter(|member| procfs::users(member.process.pid) == Some((ours, ours)))
+        };
         let leader = marked().find(|member| member.leads_session).or_else(|| marked().next())?;
-        let watched = self.adopt(name, &leader.process)?;
+        let watched = self.adopt(name, &leader.process).filter(|watched| watched.is_alive())?;
         Some(watched.process.clone())
     }
 

@@ -143,9 +143,9 @@ fn os_facts(root: &Path) -> OsFacts {
 
 /// The value of a key in an os-release file. The last assignment counts, as in the shell.
 fn release_field(release: &str, key: &str) -> Option<String> {
-    let values =
+    let mut values =
         release.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
-    values.last().map(|value| clean(&unquoted(value)))
+    values.next_back().map(|value| clean(&unquoted(value)))
 }
 
 /// Takes one shell word apart: single quotes keep everything, double quotes and bare text know the

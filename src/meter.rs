@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use guest_agent_actors::id::{PluginName, Process};
 use guest_agent_actors::ports::{Meter, Usage};
-use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
+use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
 
 use crate::launch::procfs;
 
@@ -26,9 +26,10 @@ pub struct SystemMeter {
 }
 
 /// What is kept between sweeps.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Sweeper {
-    system: System,
+    /// Made by the first sweep that can.
+    system: Option<System>,
     /// The most that was ever reported, by process.
     reported: HashMap<Process, Duration>,
 }
@@ -51,20 +52,23 @@ impl Meter for SystemMeter {
     }
 }
 
-impl Default for Sweeper {
-    fn default() -> Self {
-        Self { system: System::new(), reported: HashMap::new() }
-    }
-}
-
 impl Sweeper {
     fn sweep(&mut self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
-        self.refresh();
-        let relatives = Relatives::of(&self.system);
+        let system = match self.system.take().map_or_else(System::new, Ok) {
+            Ok(system) => self.system.insert(system),
+            Err(error) => {
+                tracing::warn!(%error, "processes cannot be measured");
+                return BTreeMap::new();
+            }
+        };
+        let what = ProcessRefreshKind::nothing().with_cpu().with_memory().without_tasks();
+        system.refresh_processes_specifics(ProcessesToUpdate::All, true, what);
+        let relatives = Relatives::of(system);
         let usages: Vec<(PluginName, Process, Usage)> = plugins
             .into_iter()
             .filter_map(|(name, process)| {
-                let usage = self.measure(&process, &relatives)?;
+                let before = self.reported.get(&process).copied().unwrap_or_default();
+                let usage = measure(system, &process, &relatives, before)?;
                 Some((name, process, usage))
             })
             .collect();
@@ -72,35 +76,32 @@ impl Sweeper {
             usages.iter().map(|(_, process, usage)| (process.clone(), usage.cpu_time)).collect();
         usages.into_iter().map(|(name, _, usage)| (name, usage)).collect()
     }
+}
 
-    fn refresh(&mut self) {
-        let what = ProcessRefreshKind::nothing().with_cpu().with_memory().without_tasks();
-        self.system.refresh_processes_specifics(ProcessesToUpdate::All, true, what);
+/// Adds up a tree; never less than `before`. `None` when its process is gone.
+fn measure(
+    system: &System,
+    process: &Process,
+    relatives: &Relatives,
+    before: Duration,
+) -> Option<Usage> {
+    // The same life of the pid, and not only its zombie.
+    let leader = procfs::stat(process.pid)?;
+    let status = system.process(Pid::from_u32(process.pid))?.status();
+    let dead = matches!(status, ProcessStatus::Zombie | ProcessStatus::Dead);
+    if leader.start_ticks != process.start_ticks || dead {
+        return None;
     }
-
-    fn measure(&self, process: &Process, relatives: &Relatives) -> Option<Usage> {
-        // The same life of the pid, and not only its zombie.
-        let leader = procfs::stat(process.pid)?;
-        let listed = self.system.process(Pid::from_u32(process.pid))?;
-        let dead = matches!(
-            listed.status(),
-            sysinfo::ProcessStatus::Zombie | sysinfo::ProcessStatus::Dead
-        );
-        if leader.start_ticks != process.start_ticks || dead {
-            return None;
-        }
-        let mut cpu_time = Duration::ZERO;
-        let mut memory_bytes = 0u64;
-        for pid in relatives.tree(process.pid) {
-            let Some(member) = self.system.process(Pid::from_u32(pid)) else { continue };
-            cpu_time += Duration::from_millis(member.accumulated_cpu_time());
-            // sysinfo does not tell what a process took over from its children.
-            cpu_time += procfs::stat(pid).map_or(Duration::ZERO, |s| ticks(s.waited_ticks));
-            memory_bytes = memory_bytes.saturating_add(member.memory());
-        }
-        let before = self.reported.get(process).copied().unwrap_or_default();
-        Some(Usage { cpu_time: cpu_time.max(before), memory_bytes })
+    let mut cpu_time = Duration::ZERO;
+    let mut memory_bytes = 0u64;
+    for pid in relatives.tree(process.pid) {
+        let Some(member) = system.process(Pid::from_u32(pid)) else { continue };
+        cpu_time += Duration::from_millis(member.accumulated_cpu_time());
+        // sysinfo does not tell what a process took over from its children.
+        cpu_time += procfs::stat(pid).map_or(Duration::ZERO, |s| ticks(s.waited_ticks));
+        memory_bytes = memory_bytes.saturating_add(member.memory());
     }
+    Some(Usage { cpu_time: cpu_time.max(before), memory_bytes })
 }
 
 /// Who is whose child, and who is in which session.
@@ -174,13 +175,10 @@ mod tests {
             self.0.kill().expect("a signal to our child");
             self.0.wait().expect("our child");
             for pid in children {
-                let pid = rustix::process::Pid::from_raw(pid.try_into().expect("a pid"));
-                // Children of a shell that was only now killed; gone is fine too.
-                drop(
-                    pid.map(|pid| {
-                        rustix::process::kill_process(pid, rustix::process::Signal::KILL)
-                    }),
-                );
+                // The child of a shell that was only now killed; gone is fine too.
+                if let Ok(pidfd) = crate::launch::pidfd::Pidfd::open(pid) {
+                    pidfd.signal(rustix::process::Signal::KILL).unwrap_or_default();
+                }
             }
         }
     }

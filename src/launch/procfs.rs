@@ -49,6 +49,15 @@ pub(crate) fn environ(pid: u32) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// The users a process runs as: real and effective. A set-uid program that an ordinary user started
+/// shows that user as the real one.
+pub(crate) fn users(pid: u32) -> Option<(u32, u32)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let mut users = line.split_ascii_whitespace().map_while(|user| user.parse().ok());
+    Some((users.next()?, users.next()?))
+}
+
 /// The value of a variable in what `environ` returned.
 pub(crate) fn variable<'a>(environ: &'a [u8], key: &str) -> Option<&'a [u8]> {
     environ

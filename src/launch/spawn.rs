@@ -48,16 +48,16 @@ impl Plan {
         unsafe_code,
         reason = "code between fork and exec has rules the compiler cannot check"
     )]
-    pub(crate) fn spawn(self) -> io::Result<Child> {
-        let errors = self.output.try_clone()?;
+    pub(crate) fn spawn(&self) -> io::Result<Child> {
+        let (output, errors) = (self.output.try_clone()?, self.output.try_clone()?);
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
             .env_clear()
-            .envs(self.environment)
+            .envs(self.environment.iter().map(|(key, value)| (key, value)))
             .current_dir(&self.directory)
             .stdin(Stdio::null())
-            .stdout(self.output)
+            .stdout(output)
             .stderr(errors);
         // SAFETY: `prepare_child` captures nothing and makes only system calls that are
         // async-signal-safe; it neither allocates nor locks, as its own comments argue.

@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder,
@@ -41,6 +43,10 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// No launch waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
+
+/// How often, and after which pause, a program that is open for writing is tried again.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A connection that broke during Start is most often a plugin that died; this long is waited for
 /// the kernel to say so, because the cause says more than "connection lost".
@@ -100,8 +106,8 @@ impl ProcessLauncher {
         }
     }
 
-    /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From the
-    /// fork to the entry in the table nothing is awaited, so dropping the launch cannot lose it.
+    /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From a
+    /// successful fork to the entry in the table nothing is awaited, so dropping the launch cannot lose it.
     async fn make_process(&self, spec: &PluginSpec) -> Result<Arc<Watched>, LaunchError> {
         let name = &spec.name;
         let directory =
@@ -125,8 +131,9 @@ impl ProcessLauncher {
             output: prepared.output,
         };
         let oom = OomRecord::begin();
-        let mut child =
-            plan.spawn().map_err(|error| failed(exec_error::explain(&program, error).into()))?;
+        let mut child = spawn_when_closed(&plan)
+            .await
+            .map_err(|error| failed(exec_error::explain(&program, error).into()))?;
         let pid = child.id();
         // It is our child and not reaped, so the pid is its own until we say otherwise.
         let held = Pidfd::open(pid).and_then(|pidfd| {
@@ -278,11 +285,7 @@ impl ProcessLauncher {
         Err(LaunchError::Refused { code, message, output })
     }
 
-    async fn exited_early(
-        &self,
-        name: &PluginName,
-        cause: guest_agent_actors::exit::ExitCause,
-    ) -> LaunchError {
+    async fn exited_early(&self, name: &PluginName, cause: ExitCause) -> LaunchError {
         LaunchError::Exited { cause, output: self.output_of(name).await }
     }
 
@@ -304,4 +307,19 @@ impl ProcessLauncher {
             tracing::warn!(plugin = %name, %error, "a failed launch left a process");
         }
     }
+}
+
+/// Spawns; a program that is still open for writing is tried again for a moment. Whenever another
+/// thread of the agent forks while an installation writes, the forked child holds that file open
+/// until its own exec.
+async fn spawn_when_closed(plan: &Plan) -> io::Result<Child> {
+    for _ in 0..BUSY_TRIES {
+        match plan.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+    plan.spawn()
 }

@@ -308,7 +308,7 @@ async fn a_plugin_gets_its_arguments_environment_and_nothing_else() {
     let script = r#"{ for a in "$@"; do echo "arg $a"; done
         env | sed 's/^/env /'; echo "cwd $PWD"; echo "oom $(cat /proc/self/oom_score_adj)"
         echo "umask $(umask)"; for f in /proc/$$/fd/*; do echo "fd ${f##*/} $(readlink $f)"; done
-        grep Sig /proc/$$/status; read line || echo eof
+        grep Sig /proc/self/status; read line || echo eof
         cut -d' ' -f6 /proc/$$/stat | sed "s/^$$\$/own session/"; } > ../../../told 2>&1
         mv ../../../told ../../../all; exit 0"#;
     let spec = bed.plugin("p", script);
@@ -382,6 +382,33 @@ async fn a_plugin_on_tcp_gets_a_loopback_port() {
     bed.launch(&spec).await.unwrap_err();
     let args = bed.wait_for_file("args").await;
     assert!(args.contains("--protocol=tcp --address=127.0.0.1:"), "{args}");
+}
+
+/// A control group of this test's own in which memory is short; `None` where none can be made.
+fn scarce_memory(name: &str) -> Option<PathBuf> {
+    let group = Path::new("/sys/fs/cgroup/memory").join(name);
+    std::fs::create_dir(&group).ok()?;
+    std::fs::write(group.join("memory.limit_in_bytes"), "16777216").ok()?;
+    std::fs::File::open("/dev/kmsg").ok()?;
+    Some(group)
+}
+
+#[tokio::test]
+async fn a_plugin_that_the_kernel_kills_for_memory_is_reported_so() {
+    let Some(group) = scarce_memory(&format!("guest-agent-test-{}", std::process::id())) else {
+        eprintln!("not tested: this machine has no memory control group to write to");
+        return;
+    };
+    let bed = Bed::new();
+    let enter = format!("echo $$ > {}/cgroup.procs", group.display());
+    let spec = bed.plugin("p", &format!("{enter}; exec tail /dev/zero"));
+    let error = bed.launch(&spec).await.unwrap_err();
+    let cause = match error {
+        LaunchError::Exited { cause, .. } => cause,
+        other => panic!("{other:?}"),
+    };
+    std::fs::remove_dir(&group).unwrap();
+    assert_eq!(cause, ExitCause::OutOfMemory);
 }
 
 // === stopping ===

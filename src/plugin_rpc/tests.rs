@@ -28,6 +28,9 @@ pub(crate) struct Script {
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
 }
 
+/// A plugin that listens.
+pub(crate) struct Server(tokio::task::JoinHandle<()>);
+
 impl Script {
     fn note(&self, what: String) {
         self.asked.lock().unwrap().push(what);
@@ -37,13 +40,13 @@ impl Script {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Listens on a socket until the task is aborted.
-    pub(crate) fn serve(&self, path: &Path) -> tokio::task::JoinHandle<()> {
+    /// Listens on a socket until it is stopped or the test ends.
+    pub(crate) fn serve(&self, path: &Path) -> Server {
         let listener = UnixListener::bind(path).unwrap();
         let server = tonic::transport::Server::builder()
             .add_service(GuestAgentPluginServer::new(self.clone()))
             .serve_with_incoming(UnixListenerStream::new(listener));
-        tokio::spawn(async move { server.await.unwrap() })
+        Server(tokio::spawn(async move { server.await.unwrap() }))
     }
 }
 
@@ -188,7 +191,7 @@ async fn a_new_process_at_the_same_endpoint_is_reached() {
     let first = Script::default();
     let server = first.serve(&path);
     rpc.health(&endpoint, Duration::from_secs(10)).await.unwrap();
-    server.abort();
+    server.0.abort();
     std::fs::remove_file(&path).unwrap();
     rpc.forget(&endpoint);
     let second = Script::default();
