@@ -140,9 +140,8 @@ struct Slot {
     newest: Option<Arc<Watched>>,
 }
 
-/// Keeps others from ending or spawning processes of a plugin. Shared with work on other threads,
-/// which may outlive the future that began it.
-type Gate = Arc<tokio::sync::OwnedMutexGuard<()>>;
+/// Keeps others from ending or spawning processes of a plugin.
+type Gate = tokio::sync::OwnedMutexGuard<()>;
 
 // === impl ProcessLauncher ===
 
@@ -208,9 +207,11 @@ impl ProcessLauncher {
         self.table().slots.get(name)?.newest.clone()
     }
 
+    /// Waits for whoever ends or spawns processes of this plugin. They wait for nothing longer than
+    /// a few seconds while they hold it.
     async fn gate(&self, name: &PluginName) -> Gate {
         let gate = Arc::clone(&self.table().slots.entry(name.clone()).or_default().gate);
-        Arc::new(gate.lock_owned().await)
+        gate.lock_owned().await
     }
 
     /// What is known of a plugin's processes: the newest one, what it left, and those given.
@@ -225,15 +226,10 @@ impl ProcessLauncher {
         }
     }
 
-    /// Looks for living processes of a plugin, on a blocking thread. `gate` stays held until the
-    /// look is over, even when nobody waits for it any more.
-    async fn members(&self, family: Family, gate: Option<Gate>) -> Vec<Member> {
+    /// Looks for living processes of a plugin, on a blocking thread.
+    async fn members(&self, family: Family) -> Vec<Member> {
         let name = family.name.clone();
-        let look = tokio::task::spawn_blocking(move || {
-            let members = family.members();
-            drop(gate);
-            members
-        });
+        let look = tokio::task::spawn_blocking(move || family.members());
         match tokio::time::timeout(SCAN_TIMEOUT, look).await {
             Ok(Ok(members)) => members,
             Ok(Err(_)) | Err(_) => {
@@ -269,6 +265,23 @@ impl ProcessLauncher {
         }
         drop(table);
         Some(watched)
+    }
+
+    /// Whether a process is a plugin itself that was spawned but never recorded; members come the
+    /// oldest first, and the others end with the next stop or launch.
+    ///
+    /// Its markers alone do not say so. Its helpers have them too, and may have outlived it; they
+    /// are told by what they were started with. And the markers are no secret, but a process of
+    /// another user cannot be one that the agent spawned.
+    fn is_unrecorded_leader(&self, name: &PluginName, member: &Member) -> bool {
+        let ours = rustix::process::getuid().as_raw();
+        member.marked
+            && member.leads_session
+            && procfs::users(member.process.pid) == Some((ours, ours))
+            && procfs::arguments(member.process.pid).is_some_and(|arguments| {
+                let expected = self.error_log_argument(name);
+                arguments.split(|&byte| byte == 0).any(|a| a == expected.as_encoded_bytes())
+            })
     }
 
     /// The socket that a process of an earlier life of the agent was told to listen on.
@@ -311,17 +324,9 @@ impl Launcher for ProcessLauncher {
         if let Some(watched) = self.newest(name).filter(|watched| watched.is_alive()) {
             return Some(watched.process.clone());
         }
-        // Only markers prove a process that nobody recorded. The one that made its session is the
-        // plugin itself; among several the oldest, and the others end with the next stop or launch.
-        let members = self.members(self.family(name, None), None).await;
-        // The markers are no secret: somebody else's process may carry them, but it cannot be ours.
-        let ours = rustix::process::getuid().as_raw();
-        let marked = || {
-            let marked = members.iter().filter(|member| member.marked);
-            marked.filter(|member| procfs::users(member.process.pid) == Some((ours, ours)))
-        };
-        let leader = marked().find(|member| member.leads_session).or_else(|| marked().next())?;
-        let watched = self.adopt(name, &leader.process).filter(|watched| watched.is_alive())?;
+        let members = self.members(self.family(name, None)).await;
+        let unrecorded = members.iter().find(|member| self.is_unrecorded_leader(name, member))?;
+        let watched = self.adopt(name, &unrecorded.process).filter(|watched| watched.is_alive())?;
         Some(watched.process.clone())
     }
 

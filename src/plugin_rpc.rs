@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::Endpoint;
 use guest_agent_actors::ports::{Cleanup, Health, PluginRpc, RpcError};
 use guest_agent_actors::spec::Config;
@@ -322,9 +323,13 @@ fn truncate(text: &mut String) {
 /// Sorts what a call ended with. A transport that broke shows as UNAVAILABLE, or as UNKNOWN with a
 /// cause; a plugin's own answer has no cause.
 fn classify(status: &tonic::Status, timeout: Duration, late: bool) -> RpcError {
-    let mut message = status.message().to_owned();
+    let source = std::error::Error::source(status);
+    let broken = source.is_some();
+    let mut message = match source {
+        Some(cause) => format!("{}: {}", status.message(), Chain(cause)),
+        None => status.message().to_owned(),
+    };
     truncate(&mut message);
-    let broken = std::error::Error::source(status).is_some();
     match status.code() {
         Code::Unimplemented => RpcError::Unimplemented,
         Code::DeadlineExceeded => RpcError::TimedOut(timeout),

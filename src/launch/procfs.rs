@@ -7,9 +7,9 @@
 use std::fs;
 use std::io::Read;
 
-/// Longest environment that is looked at, in bytes. The agent's own variables sort first in what it
-/// hands to a plugin, so they are found in a longer one as well unless the plugin moved them.
-const ENVIRON_MAX: u64 = 1024 * 1024;
+/// Most that is looked at of an environment or of arguments. The agent's own variables sort first in
+/// what it hands to a plugin, so they are found in a longer one as well unless the plugin moved them.
+const BYTES_MAX: u64 = 1024 * 1024;
 
 /// What `/proc/<pid>/stat` says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +43,12 @@ pub(crate) fn all() -> Vec<Stat> {
 /// The environment a process was started with: `KEY=value` items, each ended by a NUL. `None` when
 /// it may not be read or the process is gone.
 pub(crate) fn environ(pid: u32) -> Option<Vec<u8>> {
-    let file = fs::File::open(format!("/proc/{pid}/environ")).ok()?;
-    let mut bytes = Vec::new();
-    file.take(ENVIRON_MAX).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    read_bytes(&format!("/proc/{pid}/environ"))
+}
+
+/// What a process was started with: its arguments, its own name first, each ended by a NUL.
+pub(crate) fn arguments(pid: u32) -> Option<Vec<u8>> {
+    read_bytes(&format!("/proc/{pid}/cmdline"))
 }
 
 /// The users a process runs as: real and effective. A set-uid program that an ordinary user started
@@ -63,6 +65,12 @@ pub(crate) fn variable<'a>(environ: &'a [u8], key: &str) -> Option<&'a [u8]> {
     environ
         .split(|&byte| byte == 0)
         .find_map(|item| item.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
+}
+
+fn read_bytes(path: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// A program may put anything into its own name, brackets and spaces too, so the fields are counted

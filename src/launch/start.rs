@@ -44,6 +44,9 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// No launch waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
 
+/// How long making directories and files may take before the disk counts as hung.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How often, and after which pause, a program that is open for writing is tried again.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
@@ -73,7 +76,7 @@ enum PrepareError {
     NoRandom(#[source] rand::rand_core::OsError),
     #[error("failed to take hold of the new process")]
     NoPidfd(#[source] io::Error),
-    #[error("the preparation was interrupted")]
+    #[error("the preparation was interrupted or took too long")]
     Interrupted,
 }
 
@@ -120,6 +123,7 @@ impl ProcessLauncher {
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
         let prepared = self.prepare(spec, &program).await.map_err(failed)?;
         self.shared.rpc.forget(&prepared.address.endpoint());
+        remove_stale_socket(&prepared.address).map_err(|error| failed(error.into()))?;
 
         let ticket = self.table().tickets.issue(name);
         let ticket = ticket.map_err(|error| failed(PrepareError::NoRandom(error).into()))?;
@@ -186,17 +190,14 @@ impl ProcessLauncher {
                 opened.map_err(|error| PrepareError::Make { path: log, error })?;
             let address = match transport {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
-                Transport::Unix => match std::fs::remove_file(&socket) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(PrepareError::StaleSocket { path: socket, error }.into());
-                    }
-                    _ => Address::Unix(socket),
-                },
+                Transport::Unix => Address::Unix(socket),
             };
             Ok(Prepared { address, output, log_start })
         };
-        let done = tokio::task::spawn_blocking(work).await;
-        done.unwrap_or_else(|_| Err(PrepareError::Interrupted.into()))
+        match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(_)) | Err(_) => Err(PrepareError::Interrupted.into()),
+        }
     }
 
     /// The socket of the revision, unless a living process of another plugin has that very path.
@@ -212,14 +213,18 @@ impl ProcessLauncher {
     }
 
     fn arguments(&self, spec: &PluginSpec, address: &Address) -> Vec<OsString> {
-        let error_log = self.state_dir(&spec.name).join("plugin.log");
         let mut arguments: Vec<OsString> = spec.arguments.iter().map(OsString::from).collect();
         arguments.push(format!("--protocol={}", address.protocol()).into());
         arguments.push(format!("--address={}", address.argument()).into());
-        let mut error_log_argument = OsString::from("--errorlogfile=");
-        error_log_argument.push(error_log);
-        arguments.push(error_log_argument);
+        arguments.push(self.error_log_argument(&spec.name));
         arguments
+    }
+
+    /// The last of the arguments; no other plugin and no helper has the same.
+    pub(super) fn error_log_argument(&self, name: &PluginName) -> OsString {
+        let mut argument = OsString::from("--errorlogfile=");
+        argument.push(self.state_dir(name).join("plugin.log"));
+        argument
     }
 
     fn environment(&self, spec: &PluginSpec, ticket: String) -> Vec<(OsString, OsString)> {
@@ -306,6 +311,18 @@ impl ProcessLauncher {
         if let Err(error) = self.stop_plugin(order).await {
             tracing::warn!(plugin = %name, %error, "a failed launch left a process");
         }
+    }
+}
+
+/// Removes what a former process left where the new one will listen. Done here and not on another
+/// thread, where it could happen late, to the socket of a later launch.
+fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
+    let Address::Unix(path) = address else { return Ok(()) };
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(PrepareError::StaleSocket { path: path.clone(), error })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -85,19 +85,20 @@ impl ProcessLauncher {
         Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))
     }
 
-    /// Kills whatever process of the plugin lives, until nobody is left.
+    /// Kills whatever process of the plugin lives, until nobody is left. The gate shows that nobody
+    /// spawns a process of the plugin meanwhile.
     pub(super) async fn end_all(
         &self,
         name: &PluginName,
         given: Option<&Process>,
-        gate: &Gate,
+        _gate: &Gate,
     ) -> Result<Met, StopError> {
         let began = Instant::now();
         let newest = self.newest(name);
         let mut met = Met::Nobody;
         loop {
             let family = self.family(name, given);
-            let members = self.members(family, Some(Arc::clone(gate))).await;
+            let members = self.members(family).await;
             // Held already, so it is ended even when looking for the others failed.
             let leader = newest.as_ref().filter(|watched| watched.is_alive());
             let found = leader.map(|watched| watched.process.pid);
@@ -158,8 +159,8 @@ impl ProcessLauncher {
     }
 
     /// Sends SIGTERM to everybody and waits for them a moment.
-    async fn terminate(&self, name: &PluginName, given: Option<&Process>, gate: &Gate) -> Met {
-        let members = self.members(self.family(name, given), Some(Arc::clone(gate))).await;
+    async fn terminate(&self, name: &PluginName, given: Option<&Process>, _gate: &Gate) -> Met {
+        let members = self.members(self.family(name, given)).await;
         if members.is_empty() {
             return Met::Nobody;
         }

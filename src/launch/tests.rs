@@ -494,7 +494,8 @@ async fn a_recycled_pid_is_neither_found_nor_signalled() {
 /// Starts a process that is nobody's child here, with a plugin's markers.
 fn orphan(bed: &Bed, name: &str, script: &str) {
     let status = std::process::Command::new("/bin/sh")
-        .args(["-c", &format!("setsid sh -c '{script}' >/dev/null 2>&1 &")])
+        .args(["-c", &format!("setsid sh -c '{script}' sh \"$@\" >/dev/null 2>&1 &"), "sh"])
+        .args(bed.launcher.error_log_argument(&name.parse().unwrap()).to_str())
         .env("GUEST_AGENT_PLUGIN", name)
         .env("GUEST_AGENT_STATE_DIR", bed.dir.path().join("state").join(name))
         .env("GUEST_AGENT_REVISION", "r1")
@@ -526,17 +527,38 @@ async fn an_unrecorded_process_is_found_by_its_markers_and_its_exit_noticed() {
 #[tokio::test]
 async fn a_process_of_an_earlier_life_is_stopped_with_its_helpers() {
     let bed = Bed::new();
-    let spec = bed.plugin("p", "setsid sleep 1000 & echo $! >> ../../../pids; exec sleep 1000");
+    let script = "setsid sleep 1000 & echo $! >> ../../../pids
+        while [ ! -e ../../../go ]; do sleep 0.01; done";
+    let spec = bed.plugin("p", script);
     let answers = Script::default();
     let launched = bed.launch_answered(&spec, &answers).await;
     let helper = bed.pids("pids", 1).await[0];
     let next = bed.another_life();
-    let timeout = Duration::from_millis(50);
-    let order = order(&spec, Some(&launched), StopManner::Politely { timeout });
-    let stopped = next.stop(order).await.unwrap();
-    assert!(matches!(stopped, Stopped::Ended(_)), "{stopped:?}");
+    let leave = async {
+        eventually(|| answers.asked().get(1).cloned()).await;
+        std::fs::write(bed.dir.path().join("go"), "").unwrap();
+    };
+    let stop = next.stop(order(&spec, Some(&launched), POLITELY));
+    let (stopped, ()) = tokio::join!(stop, leave);
+    assert!(matches!(stopped, Ok(Stopped::Ended(_))), "{stopped:?}");
     assert!(!lives(launched.process.pid) && !lives(helper));
-    assert!(answers.asked().iter().any(|asked| asked.starts_with("stop ")));
+}
+
+#[tokio::test]
+async fn a_helper_that_outlived_its_plugin_is_not_taken_for_it() {
+    let bed = Bed::new();
+    let script = "setsid sleep 1000 & echo $! >> ../../../pids; exec sleep 1000";
+    let spec = bed.plugin("p", script);
+    let launched = bed.launch_answered(&spec, &Script::default()).await;
+    let helper = bed.pids("pids", 1).await[0];
+    let pidfd = Pidfd::open(launched.process.pid).unwrap();
+    pidfd.signal(rustix::process::Signal::KILL).unwrap();
+    bed.launcher.exited(&spec.name, &launched.process).await;
+    let next = bed.another_life();
+    assert_eq!(next.find(&spec.name, Some(&launched.process)).await, None);
+    assert!(lives(helper));
+    next.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
+    assert!(!lives(helper));
 }
 
 #[tokio::test]
@@ -544,7 +566,7 @@ async fn another_agents_plugin_of_the_same_name_is_left_alone() {
     let (mine, other) = (Bed::new(), Bed::new());
     let spec = mine.plugin("p", "exit 0");
     other.plugin("p", "exit 0");
-    orphan(&other, "p", "echo $$ > $DIR/pids; exec sleep 1000");
+    orphan(&other, "p", "echo $$ > $DIR/pids; while :; do sleep 0.1; done");
     let pid = other.pids("pids", 1).await[0];
     assert_eq!(mine.launcher.find(&spec.name, None).await, None);
     mine.launcher.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
@@ -555,9 +577,9 @@ async fn another_agents_plugin_of_the_same_name_is_left_alone() {
 async fn the_oldest_of_several_processes_is_found_and_all_are_ended() {
     let bed = Bed::new();
     let spec = bed.plugin("p", "exit 0");
-    orphan(&bed, "p", "echo $$ >> $DIR/pids; exec sleep 1000");
+    orphan(&bed, "p", "echo $$ >> $DIR/pids; while :; do sleep 0.1; done");
     let first = bed.pids("pids", 1).await[0];
-    orphan(&bed, "p", "echo $$ >> $DIR/pids; exec sleep 1000");
+    orphan(&bed, "p", "echo $$ >> $DIR/pids; while :; do sleep 0.1; done");
     let pids = bed.pids("pids", 2).await;
     let found = bed.launcher.find(&spec.name, None).await.unwrap();
     // Started within the same tick of the clock, either may count as the older one.
