@@ -28,7 +28,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::exit::ExitCause;
@@ -56,9 +55,6 @@ mod stop;
 mod ticket;
 mod tree;
 mod watch;
-
-/// How long a look at all processes may take before the launcher goes on without it.
-const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the launcher puts things.
 #[derive(Clone, Debug)]
@@ -226,19 +222,6 @@ impl ProcessLauncher {
         }
     }
 
-    /// Looks for living processes of a plugin, on a blocking thread.
-    async fn members(&self, family: Family) -> Vec<Member> {
-        let name = family.name.clone();
-        let look = tokio::task::spawn_blocking(move || family.members());
-        match tokio::time::timeout(SCAN_TIMEOUT, look).await {
-            Ok(Ok(members)) => members,
-            Ok(Err(_)) | Err(_) => {
-                tracing::warn!(plugin = %name, "looking for processes of the plugin failed");
-                Vec::new()
-            }
-        }
-    }
-
     /// Begins to watch a process that this launcher did not spawn, if it is proven. It may be dead
     /// already and only wait to be reaped; then its cause can still be learned.
     fn adopt(&self, name: &PluginName, process: &Process) -> Option<Arc<Watched>> {
@@ -324,7 +307,7 @@ impl Launcher for ProcessLauncher {
         if let Some(watched) = self.newest(name).filter(|watched| watched.is_alive()) {
             return Some(watched.process.clone());
         }
-        let members = self.members(self.family(name, None)).await;
+        let members = self.family(name, None).look().await;
         let unrecorded = members.iter().find(|member| self.is_unrecorded_leader(name, member))?;
         let watched = self.adopt(name, &unrecorded.process).filter(|watched| watched.is_alive())?;
         Some(watched.process.clone())

@@ -16,6 +16,8 @@ const BYTES_MAX: u64 = 1024 * 1024;
 pub(crate) struct Stat {
     /// Process id.
     pub(crate) pid: u32,
+    /// Whether it waits for a device or a lock and cannot be interrupted.
+    pub(crate) stuck: bool,
     /// Its parent.
     pub(crate) parent: u32,
     /// Its session, named by the pid of the process that made it.
@@ -83,6 +85,7 @@ fn parse(pid: u32, text: &str) -> Option<Stat> {
     let ticks = |number: usize| field(number)?.parse::<u64>().ok();
     Some(Stat {
         pid,
+        stuck: field(3)? == "D",
         parent: field(4)?.parse().ok()?,
         session: field(6)?.parse().ok()?,
         start_ticks: ticks(22)?,

@@ -110,7 +110,8 @@ impl ProcessLauncher {
     }
 
     /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From a
-    /// successful fork to the entry in the table nothing is awaited, so dropping the launch cannot lose it.
+    /// successful fork to the entry in the table nothing is awaited, so dropping the launch cannot
+    /// lose it. That is why the fork happens here, at the price of a millisecond of the runtime.
     async fn make_process(&self, spec: &PluginSpec) -> Result<Arc<Watched>, LaunchError> {
         let name = &spec.name;
         let directory =
@@ -201,7 +202,7 @@ impl ProcessLauncher {
     }
 
     /// The socket of the revision, unless a living process of another plugin has that very path.
-    fn free_socket(&self, spec: &PluginSpec) -> PathBuf {
+    pub(super) fn free_socket(&self, spec: &PluginSpec) -> PathBuf {
         let sockets = self.sockets_dir();
         let plain = address::socket(&sockets, &spec.name, &spec.revision);
         let endpoint = Address::Unix(plain.clone()).endpoint();

@@ -98,7 +98,7 @@ impl ProcessLauncher {
         let mut met = Met::Nobody;
         loop {
             let family = self.family(name, given);
-            let members = self.members(family).await;
+            let members = family.look().await;
             // Held already, so it is ended even when looking for the others failed.
             let leader = newest.as_ref().filter(|watched| watched.is_alive());
             let found = leader.map(|watched| watched.process.pid);
@@ -160,7 +160,7 @@ impl ProcessLauncher {
 
     /// Sends SIGTERM to everybody and waits for them a moment.
     async fn terminate(&self, name: &PluginName, given: Option<&Process>, _gate: &Gate) -> Met {
-        let members = self.members(self.family(name, given)).await;
+        let members = self.family(name, given).look().await;
         if members.is_empty() {
             return Met::Nobody;
         }

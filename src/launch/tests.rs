@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guest_agent_actors::id::{RevisionId, Sha256Digest};
 use guest_agent_actors::ports::{Cleanup, StopManner};
@@ -244,6 +244,45 @@ async fn a_start_that_is_not_answered_in_time_fails_and_leaves_no_process() {
     let (launched, (process, _server)) = tokio::join!(launch, serve);
     assert!(matches!(launched, Err(LaunchError::NoAnswer { .. })), "{launched:?}");
     assert!(!lives(process.pid));
+}
+
+#[tokio::test]
+async fn a_plugin_that_dies_in_its_start_is_reported_with_its_cause() {
+    let bed = Bed::new();
+    let spec =
+        bed.plugin("p", "while [ ! -e ../../../go ]; do sleep 0.01; done; echo ouch; exit 6");
+    let answers = Script { delay: PATIENCE * 3, ..Script::default() };
+    let (tell, spawned) = oneshot::channel();
+    let die = async {
+        spawned.await.unwrap();
+        let _server = answers.serve(&bed.socket("p"));
+        eventually(|| answers.asked().first().cloned()).await;
+        std::fs::write(bed.dir.path().join("go"), "").unwrap();
+    };
+    let (launched, ()) = tokio::join!(bed.launcher.launch(spec.clone(), tell), die);
+    match launched.unwrap_err() {
+        LaunchError::Exited { cause, output } => {
+            assert_eq!((cause, &*output), (ExitCause::Exited(6), "ouch"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn two_plugins_whose_names_run_together_get_sockets_of_their_own() {
+    let bed = Bed::new();
+    let first = bed.plugin("a", "exec sleep 1000");
+    let mut first = Arc::unwrap_or_clone(first);
+    first.revision = "b_c".parse().unwrap();
+    let plugins = bed.dir.path().join("plugins");
+    std::fs::rename(plugins.join("a/r1"), plugins.join("a/b_c")).unwrap();
+    let (tell, spawned) = oneshot::channel();
+    let launcher = bed.launcher.clone();
+    let _launch = tokio::spawn(async move { launcher.launch(Arc::new(first), tell).await });
+    spawned.await.unwrap();
+    let mut second = Arc::unwrap_or_clone(bed.plugin("a_b", "exit 0"));
+    second.revision = "c".parse().unwrap();
+    assert_ne!(bed.launcher.free_socket(&second), bed.dir.path().join("run/plugins/a_b_c.sock"));
 }
 
 #[tokio::test]
@@ -522,6 +561,27 @@ async fn an_unrecorded_process_is_found_by_its_markers_and_its_exit_noticed() {
     // Older kernels cannot tell, and its parent may be slow to reap it.
     assert!([ExitCause::Exited(9), ExitCause::Unknown].contains(&cause), "{cause:?}");
     assert_eq!(bed.launcher.find(&spec.name, Some(&found)).await, None, "a zombie counts as dead");
+}
+
+#[tokio::test]
+async fn the_end_of_a_process_of_an_earlier_life_is_told_where_the_kernel_knows_it() {
+    let bed = Bed::new();
+    let spec = bed.plugin("p", "exec sleep 1000");
+    let launched = bed.launch_answered(&spec, &Script::default()).await;
+    // For this one it is no child; the first launcher, its parent, reaps it at once.
+    let next = bed.another_life();
+    assert!(next.find(&spec.name, Some(&launched.process)).await.is_some());
+    let exited = next.exited(&spec.name, &launched.process);
+    let end = async {
+        let pidfd = Pidfd::open(launched.process.pid).unwrap();
+        pidfd.signal(rustix::process::Signal::SEGV).unwrap();
+    };
+    let (cause, ()) = tokio::join!(exited, end);
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let kernel = (numbers.next().unwrap(), numbers.next().unwrap_or(0));
+    let tells = kernel >= (6, 15);
+    assert_eq!(cause, if tells { ExitCause::Signaled(11) } else { ExitCause::Unknown });
 }
 
 #[tokio::test]

@@ -12,12 +12,16 @@
 //! A process that clears its environment, makes a session and loses its parent before anybody looks
 //! is out of reach of these rules; only a control group holds such a one.
 //!
-//! Looking takes milliseconds and blocks; callers use a blocking thread. Nothing here signals.
+//! Looking takes milliseconds and blocks, so it happens on a blocking thread. Reading the environment
+//! of a process that hangs in the kernel can hang as well; looks are few at a time and are given up
+//! after a while, and then only the processes that are known count. Nothing here signals.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use guest_agent_actors::id::{BootId, PluginName, Process};
+use tokio::sync::Semaphore;
 
 use crate::launch::pidfd::Pidfd;
 use crate::launch::procfs::{self, Stat};
@@ -34,7 +38,7 @@ pub(crate) struct Family {
     /// The plugin.
     pub(crate) name: PluginName,
     /// Its state directory, as its processes were told.
-    pub(crate) state_dir: std::path::PathBuf,
+    pub(crate) state_dir: PathBuf,
     /// The boot all of this is about.
     pub(crate) boot: BootId,
     /// Processes that are known to be the plugin's, dead ones as well.
@@ -54,8 +58,49 @@ pub(crate) struct Member {
     pub(crate) leads_session: bool,
 }
 
+/// How long a look may take before it is given up.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often, and after which pause, a process that waits for a device is looked at again.
+const STUCK_LOOKS: u32 = 5;
+const STUCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// How many looks go on at a time, those that were given up included, so that hanging ones cannot
+/// use up the threads that everything else needs.
+static LOOKS: Semaphore = Semaphore::const_new(4);
+
 impl Family {
-    /// All living members, the oldest first.
+    /// All living members, the oldest first; if looking takes too long, those that are known.
+    pub(crate) async fn look(self) -> Vec<Member> {
+        let family = self.clone();
+        let look = async {
+            let permit = LOOKS.acquire().await.ok()?;
+            let work = tokio::task::spawn_blocking(move || {
+                let members = family.members();
+                drop(permit);
+                members
+            });
+            work.await.ok()
+        };
+        match tokio::time::timeout(LOOK_TIMEOUT, look).await {
+            Ok(Some(members)) => members,
+            Ok(None) | Err(_) => {
+                tracing::warn!(plugin = %self.name, "looking for the plugin's processes failed");
+                self.known_members()
+            }
+        }
+    }
+
+    fn known_members(&self) -> Vec<Member> {
+        let hold = |process: &Process| {
+            let pidfd = Pidfd::open_proven(process, &self.boot).filter(|pidfd| !pidfd.is_dead())?;
+            let (marked, leads_session) = (false, false);
+            Some(Member { process: process.clone(), pidfd, marked, leads_session })
+        };
+        self.known.iter().filter_map(hold).collect()
+    }
+
+    /// All living members, the oldest first. Blocks.
     pub(crate) fn members(&self) -> Vec<Member> {
         let mut members = self.among(&procfs::all());
         members.sort_by_key(|member| (member.process.start_ticks, member.process.pid));
@@ -66,7 +111,7 @@ impl Family {
         let me = std::process::id();
         let listed: HashMap<u32, &Stat> =
             all.iter().filter(|s| s.pid > 1 && s.pid != me).map(|s| (s.pid, s)).collect();
-        let marked: HashSet<u32> = listed.keys().copied().filter(|&pid| self.marks(pid)).collect();
+        let marked = self.marked(&listed);
 
         // Which processes belong, and through which other one each is known to.
         let mut through: HashMap<u32, Option<u32>> = HashMap::new();
@@ -111,6 +156,23 @@ impl Family {
             proven.then_some(Member { process, pidfd, marked, leads_session })
         };
         through.into_iter().filter_map(|(pid, link)| hold(pid, link)).collect()
+    }
+
+    /// Who carries the markers. Whoever waits for a device is asked a moment later, because most such
+    /// waits are short; one that goes on waiting is not asked at all, because asking could hang.
+    fn marked(&self, listed: &HashMap<u32, &Stat>) -> HashSet<u32> {
+        let (mut stuck, free): (Vec<u32>, Vec<u32>) =
+            listed.keys().copied().partition(|pid| listed.get(pid).is_some_and(|s| s.stuck));
+        let mut marked: HashSet<u32> = free.into_iter().filter(|&pid| self.marks(pid)).collect();
+        for _ in 0..STUCK_LOOKS {
+            if stuck.is_empty() {
+                break;
+            }
+            std::thread::sleep(STUCK_PAUSE);
+            let freed = stuck.extract_if(.., |pid| !procfs::stat(*pid).is_some_and(|s| s.stuck));
+            marked.extend(freed.filter(|&pid| self.marks(pid)));
+        }
+        marked
     }
 
     fn marks(&self, pid: u32) -> bool {

@@ -193,8 +193,8 @@ impl Ending {
     async fn note_survivors(&self) {
         let mut family = self.family.clone();
         family.known.push(self.process.clone());
-        let found = tokio::task::spawn_blocking(move || family.members()).await;
-        let processes = found.unwrap_or_default().into_iter().map(|member| member.process);
+        let found = family.look().await;
+        let processes = found.into_iter().map(|member| member.process);
         self.survivors.lock().unwrap_or_else(PoisonError::into_inner).extend(processes);
     }
 
