@@ -142,7 +142,6 @@ struct Timings {
 }
 
 /// Makes the two ends of a link. Nothing is connected until the task runs.
-#[must_use]
 pub fn connect(config: LinkConfig, listener: Arc<dyn LinkListener>) -> (Link, LinkTask) {
     let link = Link { shared: Shared::new(Some(config.clone()), LinkState::Connecting) };
     let task = LinkTask::new(config, listener, Arc::clone(&link.shared));

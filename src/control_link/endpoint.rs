@@ -148,6 +148,7 @@ fn authority(rest: &str) -> Result<(String, Option<u16>), Problem> {
     }
     let (host, port) = match authority.rfind(']') {
         Some(end) => authority.split_at(end + 1),
+        None if authority.starts_with('[') => return Err(Problem::BadHost),
         None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
     };
     let port = match port.strip_prefix(':') {

@@ -118,7 +118,7 @@ mod tests {
     fn without_a_token_there_is_no_authentication() {
         let mut metadata = MetadataMap::new();
         Headers::new("r", "c")
-            .and_then(|h| Ok(h.apply(None, &mut metadata)))
+            .map(|headers| headers.apply(None, &mut metadata))
             .expect("valid")
             .expect("valid");
         assert!(metadata.get("authentication").is_none());

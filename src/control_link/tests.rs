@@ -504,6 +504,53 @@ async fn a_missing_token_is_waited_for() {
     assert_eq!(peer.headers.get("authentication").unwrap(), "Bearer now");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_absent_server_is_tried_for_ever_but_not_often() {
+    struct Counting(std::sync::atomic::AtomicU32);
+
+    #[async_trait]
+    impl TokenSource for Counting {
+        async fn token(&self) -> Result<Option<String>, TokenError> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Ok(None)
+        }
+    }
+
+    let dir = tempfile::tempdir().unwrap();
+    let attempts = Arc::new(Counting(0.into()));
+    let tokens: Arc<dyn TokenSource> = Arc::<Counting>::clone(&attempts);
+    let absent = format!("unix:{}", dir.path().join("absent").display());
+    let agent = Agent::start(config(&absent).with_tokens(tokens));
+    let count = || attempts.0.load(std::sync::atomic::Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    let first_hour = count();
+    // Half a minute on average, once the waits have grown.
+    assert!((60..300).contains(&first_hour), "{first_hour} attempts in an hour");
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert!(count() - first_hour > 60, "it gave up");
+    drop(agent);
+}
+
+#[tokio::test]
+async fn a_server_that_flaps_is_not_hammered() {
+    let mut server = Server::on_tcp().await;
+    let mut config = config(&server.endpoint);
+    config.timings.backoff.ordinary = Duration::from_secs(3_600);
+    config.timings.backoff.max = Duration::from_secs(3_600);
+    let mut agent = Agent::start(config);
+    // Each stream is accepted and ended at once: the second comes at once, the third does not.
+    for stream in 1..=2 {
+        let mut peer = server.stream().await;
+        peer.register().await;
+        assert_eq!(agent.connects().await, stream);
+        peer.end(Status::ok("")).await;
+        agent.disconnects().await;
+    }
+    let mut state = agent.link.watch_state();
+    let waits = |state: &LinkState| matches!(state, LinkState::Waiting { until, .. } if *until > SystemTime::now());
+    within("it waits", state.wait_for(waits)).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_unix_socket_is_an_endpoint() {
     let dir = tempfile::tempdir().unwrap();

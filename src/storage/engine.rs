@@ -29,6 +29,9 @@ const QUARANTINE: u8 = b'q';
 /// The key of the generation, which is not one of the records that it sums up.
 const GENERATION: &[u8] = b"mgeneration";
 
+/// Keys and payloads.
+pub(super) type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// An open store.
 pub(super) struct Engine {
     db: sled::Db,
@@ -123,7 +126,7 @@ impl Engine {
     }
 
     /// All records of a table that check out, in key order; the others go into quarantine.
-    pub(super) fn load(&mut self, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+    pub(super) fn load(&mut self, table: Table) -> Result<Records, StorageError> {
         let mut records = Vec::new();
         let mut unreadable = Vec::new();
         for record in self.db.scan_prefix([tag(table)]) {
@@ -277,8 +280,14 @@ impl Files {
     fn open(dir: &Path) -> std::io::Result<Self> {
         let data = File::open(dir.join("db"))?;
         let mut files = Self { dir: dir.to_owned(), data, synced_blobs: BTreeSet::new() };
-        files.sync()?;
-        // The names of the files themselves, made by sled while it opened.
+        files.sync_blobs()?;
+        // What sled itself wrote while it opened, and the names of those files.
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                File::open(entry.path())?.sync_all()?;
+            }
+        }
         File::open(dir)?.sync_all()?;
         Ok(files)
     }

@@ -310,8 +310,8 @@ async fn an_idle_store_has_no_flusher_and_writes_nothing() {
     drop(storage);
 }
 
-/// Not a test of its own: the process that the next test kills. Writes numbers until it dies, each
-/// with a durable commit, and says which were acknowledged.
+/// Not a test of its own: the process that the next test kills. Writes numbers until it dies, the
+/// even ones with a durable commit, and says which of those were acknowledged.
 #[tokio::test]
 async fn helper_that_writes_until_it_is_killed() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
@@ -331,8 +331,13 @@ async fn helper_that_writes_until_it_is_killed() {
             Write::Put { table: Table::Outbox, key: key.clone(), value: value.clone() },
             Write::Put { table: Table::History, key, value },
         ];
-        storage.commit(writes, Durability::Durable).await.unwrap();
-        writeln!(out, "ack {number}").unwrap();
+        if number % 2 == 0 {
+            storage.commit(writes, Durability::Durable).await.unwrap();
+            writeln!(out, "ack {number}").unwrap();
+        } else {
+            // Durable with the next one, which comes after it in every outcome.
+            storage.commit(writes, Durability::Lazy).await.unwrap();
+        }
     }
 }
 
@@ -342,10 +347,7 @@ async fn acknowledged_commits_survive_kill_9() {
     let mut random = StdRng::seed_from_u64(9);
     let mut acknowledged = 0;
     for _ in 0..8 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "storage::tests::helper_that_writes_until_it_is_killed"])
-            .args(["--nocapture", "--test-threads=1"])
-            .env(CHILD_DIR, home.path())
+        let mut child = helper("helper_that_writes_until_it_is_killed", home.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -382,6 +384,40 @@ async fn acknowledged_commits_survive_kill_9() {
         assert_eq!(opened.storage.load(Table::History).await.unwrap(), outbox);
         opened.storage.close().await.unwrap();
     }
+}
+
+/// Not a test of its own: the process whose output the next test reads.
+#[tokio::test]
+async fn helper_whose_store_panics() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let lock = StateLock::acquire(Path::new(&dir)).unwrap();
+    let storage = open(&lock, &Path::new(&dir).join("store")).await.unwrap().storage;
+    let result: Result<(), _> = storage.worker.ask("read", |_| panic!("a torn page")).await;
+    result.unwrap_err();
+    eprintln!("the end");
+    std::thread::spawn(|| panic!("another thread")).join().unwrap_err();
+}
+
+#[test]
+fn a_caught_panic_does_not_look_like_a_crash() {
+    let home = tempfile::tempdir().unwrap();
+    let output = helper("helper_whose_store_panics", home.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("the end"), "{stderr}");
+    assert!(!stderr.contains("a torn page"), "{stderr}");
+    // Panics that are not the store's are printed as ever.
+    assert!(stderr.contains("another thread"), "{stderr}");
+}
+
+/// This test binary, told to run one of the helpers above.
+fn helper(name: &str, dir: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", &format!("storage::tests::{name}")])
+        .args(["--nocapture", "--test-threads=1"])
+        .env(CHILD_DIR, dir);
+    command
 }
 
 #[tokio::test]
@@ -450,7 +486,8 @@ async fn fill(home: &Home) -> BTreeMap<(Table, Vec<u8>), Vec<u8>> {
                 continue;
             }
             let len = if n % 100 == 99 { 200_000 } else { n as usize * 7 };
-            let value: Vec<u8> = (0..len).map(|i| (i * 31 + opening as usize) as u8).collect();
+            let value: Vec<u8> =
+                (0..len).map(|i| (i * 31 + opening as usize).to_le_bytes()[0]).collect();
             written.insert((table, key.clone()), value.clone());
             let write = vec![Write::Put { table, key, value }];
             storage.commit(write, Durability::Lazy).await.unwrap();
