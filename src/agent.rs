@@ -243,7 +243,7 @@ fn open_link(
     config: &ControlPlaneConfig,
     listener: &Arc<Listener>,
 ) -> Result<(Link, Option<LinkTask>), Cause> {
-    let endpoint = config.endpoint.as_str();
+    let endpoint = config.endpoint.to_string();
     if !config.enabled || endpoint.is_empty() {
         info!("no control plane is configured; orders come from this machine only");
         return Ok((Link::disabled(), None));

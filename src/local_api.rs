@@ -96,7 +96,9 @@ pub async fn bind_private(path: &Path) -> Result<UnixListener, SocketError> {
     let fresh = path.with_extension("sock.new");
     for stale in [&fresh, path] {
         match std::fs::remove_file(stale) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed(error));
+            }
             Ok(()) | Err(_) => {}
         }
     }
@@ -151,8 +153,8 @@ impl LocalApi {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             started_at: Some(self.started_at.into()),
-            link_connected: link.is_connected(),
-            link: link.to_string(),
+            link_connected: matches!(link, LinkState::Connected { .. }),
+            link: show::link(&link),
             outbox_depth: u64::try_from(*self.outbox.depth.borrow()).unwrap_or(u64::MAX),
             instance_id: self.instance_id.clone(),
         }

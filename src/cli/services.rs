@@ -4,9 +4,9 @@ use std::path::Path;
 
 use guest_agent_actors::ports::Cause;
 
-use crate::install::pack::{Compression, Packed};
 use super::{DevArgs, RunArgs, SamplePluginArgs};
 use crate::config::LogConfig;
+use crate::install::pack::{Compression, Packed};
 
 /// The verbs that are not clients of a running agent. `main.rs` implements this with the real
 /// thing, tests with records of what they were asked. Nothing here is called on an event loop: each

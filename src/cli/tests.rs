@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use tonic::Status;
 
 use super::fake::{FakeAgent, Script, Then, plugins};
-use crate::install::pack::{Compression, Packed};
 use super::*;
 use crate::config::{LogConfig, MapEnvironment};
+use crate::install::pack::{Compression, Packed};
 
 mod basics;
 mod offline;

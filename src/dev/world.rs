@@ -70,10 +70,9 @@ impl World {
         std::fs::copy(&program, folder.join("guest-agent"))?;
         let archive = dir.join("sample.tar.zst");
         let packing = archive.clone();
-        let packed = tokio::task::spawn_blocking(move || {
-            pack(&folder, &packing, Compression::Zstd)
-        })
-        .await??;
+        let packed =
+            tokio::task::spawn_blocking(move || pack(&folder, &packing, Compression::Zstd))
+                .await??;
         let url = artifacts.publish_file("sample.tar.zst", &archive)?;
         let config = agent_config(&dir);
         std::fs::write(dir.join("agent.toml"), config)?;
@@ -107,10 +106,8 @@ impl World {
 
     /// Starts the agent as a process of its own, the way a service manager would.
     pub(super) fn start_agent(&mut self) -> Result<(), Cause> {
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.join("agent.log"))?;
+        let log =
+            std::fs::File::options().create(true).append(true).open(self.dir.join("agent.log"))?;
         let agent = Command::new(&self.program)
             .args(["run", "--stop-plugins", "--config"])
             .arg(self.dir.join("agent.toml"))
@@ -226,7 +223,11 @@ fn agent_config(dir: &Path) -> String {
 async fn dial(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
     let connector = tower::service_fn(move |_: Uri| {
         let socket = socket.clone();
-        async move { Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(UnixStream::connect(socket).await?)) }
+        async move {
+            Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(
+                UnixStream::connect(socket).await?,
+            ))
+        }
     });
     Endpoint::from_static("http://agent.local")
         .timeout(PATIENCE)

@@ -34,14 +34,16 @@ pub(super) async fn stream(
     let mut live = outbox.events.subscribe();
     let mut last = 0;
     'store: loop {
-        let recorded = match load(&*storage).await {
+        let loaded = load(&*storage).await.map_err(|error| Chain(&error).to_string());
+        let recorded = match loaded {
             Ok(recorded) => recorded,
             Err(error) => {
-                drop(out.send(Err(Status::internal(Chain(&error).to_string()))).await);
+                drop(out.send(Err(Status::internal(error))).await);
                 return;
             }
         };
-        for (recorded, delivered) in recorded.iter().filter(|(recorded, _)| recorded.seq > last) {
+        let seen = last;
+        for (recorded, delivered) in recorded.iter().filter(|(recorded, _)| recorded.seq > seen) {
             last = recorded.seq;
             if wanted(recorded) && out.send(Ok(shown(recorded, *delivered))).await.is_err() {
                 return;

@@ -8,6 +8,8 @@ use guest_agent_actors::view::Activity;
 use guest_agent_actors::wire;
 use guest_agent_proto::local;
 
+use crate::control_link::LinkState;
+
 /// What is shown of one plugin.
 pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus {
     let view = &listed.view;
@@ -22,10 +24,9 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
         pid: view.pid,
         started_at: view.started_at.map(Into::into),
         restarts: view.restarts,
-        last_exit: view.last_exit.map(|(cause, at)| local::LastExit {
-            at: at.map(Into::into),
-            ..last_exit(cause)
-        }),
+        last_exit: view
+            .last_exit
+            .map(|(cause, at)| local::LastExit { at: at.map(Into::into), ..last_exit(cause) }),
         health: view.health.as_ref().map(|(health, at)| local::Health {
             code: health.code,
             results: health.results.clone(),
@@ -49,6 +50,16 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
         }),
         generation: view.generation.0,
         busy: view.activity == Activity::Busy,
+    }
+}
+
+/// The state of the control-plane link, in words.
+pub(super) fn link(state: &LinkState) -> String {
+    match state {
+        LinkState::Connected { endpoint, .. } => format!("connected to {endpoint}"),
+        LinkState::Connecting => "connecting".to_owned(),
+        LinkState::Waiting { reason, .. } => format!("not connected: {reason}"),
+        LinkState::Disabled => "no control plane is configured".to_owned(),
     }
 }
 
