@@ -342,6 +342,8 @@ async fn a_launch_begins_by_ending_what_is_left_of_the_plugin() {
 #[tokio::test]
 async fn a_plugin_gets_its_arguments_environment_and_nothing_else() {
     let bed = Bed::new();
+    // The agent's own score, whatever it is, must not be the plugin's.
+    std::fs::write("/proc/self/oom_score_adj", "1").unwrap();
     // Open without the close-on-exec flag, as a careless library would.
     let leaked = rustix::io::dup(std::fs::File::open("/proc/self/status").unwrap()).unwrap();
     let script = r#"{ for a in "$@"; do echo "arg $a"; done
