@@ -183,7 +183,7 @@ impl World {
         if let Some(mut agent) = self.agent.take() {
             let pid = agent.id().and_then(|pid| i32::try_from(pid).ok());
             if let Some(pid) = pid {
-                drop(kill(Pid::from_raw(pid), Signal::SIGTERM));
+                let _gone_already = kill(Pid::from_raw(pid), Signal::SIGTERM);
             }
             // `kill_on_drop` ends one that does not listen.
             drop(tokio::time::timeout(PATIENCE, agent.wait()).await);
