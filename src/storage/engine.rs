@@ -16,6 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{Durability, StorageError, Table, Write};
 
 use super::QuarantinedRecord;
@@ -222,11 +223,13 @@ impl Engine {
         // sled's flush ends in the page cache as far as a power loss is concerned.
         self.files.sync().map_err(failed("sync"))?;
         self.dirty = false;
-        if self.generation.number - self.marked >= generation::MARK_EVERY {
-            self.mark()
-        } else {
-            Ok(())
+        if self.generation.number - self.marked >= generation::MARK_EVERY
+            && let Err(error) = self.mark()
+        {
+            // What was committed is durable all the same; the mark is tried again with the next one.
+            tracing::debug!(error = %Chain(&error), "the store's generation could not be marked");
         }
+        Ok(())
     }
 
     /// Carries out changes, and the change of the sum that follows from them, in one batch.
