@@ -103,6 +103,7 @@ pub(super) fn attempt(dir: &Path, deadline: Duration) -> Result<(Engine, Age), T
 
 fn try_open(dir: &Path, abandoned: &AtomicBool) -> Result<(Engine, Age), Trouble> {
     let marked = generation::read_mark(dir);
+    remove_unfinished_snapshots(dir).map_err(Trouble::Environment)?;
     let db = open_sled(dir)?;
     let (mut engine, survey) = Engine::new(db, dir)?;
     let age = survey
@@ -114,6 +115,20 @@ fn try_open(dir: &Path, abandoned: &AtomicBool) -> Result<(Engine, Age), Trouble
     engine.begin()?;
     sync_parent(dir).map_err(Trouble::Environment)?;
     Ok((engine, age))
+}
+
+/// sled writes a snapshot under this name before it gives it its own, and takes what a crash or a full
+/// disk left of it for a whole one that is damaged.
+fn remove_unfinished_snapshots(dir: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn open_sled(dir: &Path) -> Result<sled::Db, Trouble> {
