@@ -63,7 +63,13 @@ impl TokenSource for FileToken {
         let failed =
             |cause| TokenError { source_name: format!("the file {}", self.path.display()), cause };
         let mut text = String::new();
-        let file = tokio::fs::File::open(&self.path).await.map_err(|e| failed(e.into()))?;
+        let file = tokio::fs::OpenOptions::new()
+            .read(true)
+            // A pipe without a writer would hold on to a thread for ever.
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(&self.path)
+            .await
+            .map_err(|e| failed(e.into()))?;
         file.take(MAX_TOKEN + 1).read_to_string(&mut text).await.map_err(|e| failed(e.into()))?;
         if text.len() as u64 > MAX_TOKEN {
             return Err(failed(format!("it is larger than {MAX_TOKEN} bytes").into()));

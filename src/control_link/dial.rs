@@ -69,8 +69,9 @@ pub(super) async fn dial(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel,
             });
             builder(&endpoint.to_string())?.connect_with_connector(connector).await
         }
-        Kind::Https { .. } => {
-            let tls = tls_config(tls).await?;
+        Kind::Https { host, .. } => {
+            // Certificates name an IPv6 address without the brackets it has in a URL.
+            let tls = tls_config(tls).await?.domain_name(host.trim_matches(['[', ']']));
             // The system's authorities are read here, from files.
             let builder = builder(&endpoint.to_string())?;
             let builder = tokio::task::spawn_blocking(move || builder.tls_config(tls))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use guest_agent_actors::ports::{DeliveryError, InboundMessage, OutboundMessage, Receipt};
 use guest_agent_proto::agent_communication::agent_communication_client::AgentCommunicationClient;
@@ -156,7 +156,7 @@ impl Session {
         self.channel.clone()
     }
 
-    /// Sends a message and waits for its acknowledgement.
+    /// Sends a message, when the server's limits have room for it, and waits for its acknowledgement.
     pub(super) async fn deliver(&self, outbound: OutboundMessage) -> Result<(), DeliveryError> {
         let OutboundMessage { id, labels, type_url, body: value } = outbound;
         let ticket = self.pending.wait_for(&id)?;
@@ -164,26 +164,32 @@ impl Session {
         let size = frame.encoded_len();
         refuse_oversize(size)?;
         let patience = self.timings.acknowledge;
-        let taken = self.throttle.lock().unwrap_or_else(PoisonError::into_inner).take(
+        let room = self.throttle.lock().unwrap_or_else(PoisonError::into_inner).take(
             Instant::now(),
             size,
             patience,
         );
-        match taken {
-            Ok(Duration::ZERO) => {}
-            Ok(wait) => tokio::time::sleep(wait).await,
-            Err(exceeded) => {
-                return Err(DeliveryError::Exhausted(format!(
-                    "its own limit leaves no room for {} s",
-                    exceeded.wait.as_secs_f32()
-                )));
-            }
-        }
+        let wait = room.map_err(|exceeded| {
+            let seconds = exceeded.wait.as_secs_f32();
+            DeliveryError::Exhausted(format!("its own limit leaves no room for {seconds} s"))
+        })?;
+
+        let deadline = tokio::time::Instant::now() + wait + patience;
+        let mut answer = std::pin::pin!(ticket.answer());
         let exchange = async {
-            self.send(frame).await?;
-            ticket.answer().await
+            let send = async {
+                tokio::time::sleep(wait).await;
+                self.send(frame).await
+            };
+            tokio::select! {
+                // The end of the stream answers at once, sent or not.
+                early = &mut answer => return early,
+                sent = send => sent?,
+            }
+            answer.await
         };
-        tokio::time::timeout(patience, exchange).await.unwrap_or(Err(DeliveryError::TimedOut))
+        let exchanged = tokio::time::timeout_at(deadline, exchange).await;
+        exchanged.unwrap_or(Err(DeliveryError::TimedOut))
     }
 
     /// Acknowledges a message. What cannot be sent in time is not sent: the server repeats it.

@@ -438,6 +438,34 @@ async fn the_servers_limits_are_kept() {
 }
 
 #[tokio::test]
+async fn a_delivery_that_waits_for_room_fails_with_its_stream() {
+    let mut server = Server::on_tcp().await;
+    server.limit("agent-communication-bandwidth-limit", "6000");
+    let mut config = config(&server.endpoint);
+    config.timings.acknowledge = PATIENCE;
+    let mut agent = Agent::start(config);
+    let mut peer = server.stream().await;
+    peer.register().await;
+    agent.connects().await;
+    let first = OutboundMessage { body: vec![0; 7_000], ..outbound("1") };
+    let deliver = |message| {
+        let link = agent.link.clone();
+        tokio::spawn(async move { link.deliver(message).await })
+    };
+    let first = deliver(first);
+    peer.next().await;
+    let second = deliver(outbound("2"));
+    let began = Instant::now();
+    peer.end(Status::aborted("gone")).await;
+    for delivery in [first, second] {
+        let result = within("the delivery ends", delivery).await.unwrap();
+        assert_eq!(result, Err(DeliveryError::NotConnected));
+    }
+    assert!(began.elapsed() < PATIENCE / 2, "it waited for room on a stream that was gone");
+    assert_eq!(agent.disconnects().await, "ABORTED: gone");
+}
+
+#[tokio::test]
 async fn a_message_that_no_server_would_take_is_refused_here() {
     let (_server, _peer, agent) = connected().await;
     let message = OutboundMessage { body: vec![0; MAX_MESSAGE], ..outbound("1") };

@@ -16,6 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{Durability, StorageError, Table, Write};
 
 use super::QuarantinedRecord;
@@ -111,7 +112,8 @@ impl Engine {
     /// Makes everything durable, for the last time.
     pub(super) fn finish(&mut self) -> Result<(), StorageError> {
         self.sync()?;
-        if self.marked == self.generation.number { Ok(()) } else { self.mark() }
+        self.try_to_mark(1);
+        Ok(())
     }
 
     /// Takes the place of an engine that failed, keeping its counts.
@@ -222,11 +224,8 @@ impl Engine {
         // sled's flush ends in the page cache as far as a power loss is concerned.
         self.files.sync().map_err(failed("sync"))?;
         self.dirty = false;
-        if self.generation.number - self.marked >= generation::MARK_EVERY {
-            self.mark()
-        } else {
-            Ok(())
-        }
+        self.try_to_mark(generation::MARK_EVERY);
+        Ok(())
     }
 
     /// Carries out changes, and the change of the sum that follows from them, in one batch.
@@ -258,6 +257,16 @@ impl Engine {
         self.db.apply_batch(batch).map_err(failed("write"))?;
         self.generation = next;
         Ok(())
+    }
+
+    /// Marks the generation if the last mark is so many batches old. A mark that fails does not make
+    /// what was committed less durable, so it is only tried again later.
+    fn try_to_mark(&mut self, age: u64) {
+        if self.generation.number - self.marked >= age
+            && let Err(error) = self.mark()
+        {
+            tracing::debug!(error = %Chain(&error), "the store's generation could not be marked");
+        }
     }
 
     fn mark(&mut self) -> Result<(), StorageError> {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::frame;
 
-/// How many durable batches may pass before the file is written again.
+/// How many batches may pass before a durable one writes the file again.
 pub(super) const MARK_EVERY: u64 = 32;
 
 /// Name of the file.

@@ -54,7 +54,8 @@ impl std::fmt::Display for Holder {
 // === impl StateLock ===
 
 impl StateLock {
-    /// Takes the lock of `dir`, which is made (0700) if it is not there. Never waits.
+    /// Takes the lock of `dir`, which is made if it is not there (0711: plugins that gave up root pass
+    /// through it to their own files). Never waits.
     ///
     /// # Errors
     ///
@@ -62,7 +63,7 @@ impl StateLock {
     pub fn acquire(dir: &Path) -> Result<Self, LockError> {
         let path = dir.join("lock");
         let failed = |cause| LockError::Io { path: path.clone(), cause };
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        DirBuilder::new().recursive(true).mode(0o711).create(dir).map_err(failed)?;
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -29,7 +29,7 @@ const CACHE_BYTES: u64 = 4 << 20;
 
 /// How long another holder of the database gets to let go of it. There is none but an earlier
 /// opening in this process, whose threads end a moment after it was closed.
-const HOLDER_PATIENCE: Duration = Duration::from_secs(5);
+const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why a store did not open.
 #[derive(Debug)]
@@ -103,6 +103,7 @@ pub(super) fn attempt(dir: &Path, deadline: Duration) -> Result<(Engine, Age), T
 
 fn try_open(dir: &Path, abandoned: &AtomicBool) -> Result<(Engine, Age), Trouble> {
     let marked = generation::read_mark(dir);
+    remove_unfinished_snapshots(dir).map_err(Trouble::Environment)?;
     let db = open_sled(dir)?;
     let (mut engine, survey) = Engine::new(db, dir)?;
     let age = survey
@@ -114,6 +115,20 @@ fn try_open(dir: &Path, abandoned: &AtomicBool) -> Result<(Engine, Age), Trouble
     engine.begin()?;
     sync_parent(dir).map_err(Trouble::Environment)?;
     Ok((engine, age))
+}
+
+/// sled writes a snapshot under this name before it gives it its own, and takes what a crash or a full
+/// disk left of it for a whole one that is damaged.
+fn remove_unfinished_snapshots(dir: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn open_sled(dir: &Path) -> Result<sled::Db, Trouble> {
@@ -151,7 +166,8 @@ fn classify(error: sled::Error) -> Trouble {
     }
 }
 
-/// Whether an I/O error says something about what is in the files rather than about the machine.
+/// Whether an I/O error says something about what is in the files rather than about the machine. A
+/// sector that cannot be read is lost contents.
 fn speaks_of_the_contents(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
@@ -163,7 +179,7 @@ fn speaks_of_the_contents(error: &std::io::Error) -> bool {
             | ErrorKind::IsADirectory
             | ErrorKind::NotADirectory
             | ErrorKind::Other
-    ) && error.raw_os_error().is_none_or(|code| code != nix::libc::EIO)
+    ) || error.raw_os_error() == Some(nix::libc::EIO)
 }
 
 impl From<StorageError> for Trouble {
@@ -180,6 +196,10 @@ impl From<StorageError> for Trouble {
 }
 
 fn make_private(dir: &Path) -> std::io::Result<()> {
+    if let Some(parent) = dir.parent() {
+        // Others may have to pass through these, to what is meant for them.
+        DirBuilder::new().recursive(true).mode(0o711).create(parent)?;
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     fs::set_permissions(dir, Permissions::from_mode(0o700))
 }

@@ -15,6 +15,9 @@ use super::*;
 /// How many torn stores are opened.
 const ROUNDS: usize = 60;
 
+/// How often an opening is killed.
+const KILLED_OPENINGS: usize = 20;
+
 /// Tells the helper test which store to write to.
 const CHILD_DIR: &str = "GUEST_AGENT_TEST_STORE";
 
@@ -216,6 +219,21 @@ async fn an_emptied_database_file_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_snapshot_that_was_never_finished_costs_nothing() {
+    let home = Home::new();
+    let storage = home.storage().await;
+    storage.commit(vec![put(Table::Facts, "k", "1")], Durability::Durable).await.unwrap();
+    storage.close().await.unwrap();
+    for half in ["", "half a snapshot, as a full disk or a crash leaves it"] {
+        fs::write(home.store().join("snap.00000000FFFFFFFF.generating"), half).unwrap();
+        let opened = home.open().await;
+        assert_eq!(opened.fate, StoreFate::Existing);
+        assert_eq!(opened.storage.load(Table::Facts).await.unwrap(), [pair("k", "1")]);
+        opened.storage.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn only_the_newest_three_damaged_stores_are_kept() {
     let home = Home::new();
     for _ in 0..5 {
@@ -383,6 +401,39 @@ async fn acknowledged_commits_survive_kill_9() {
         // Both halves of every commit are there, or neither.
         assert_eq!(opened.storage.load(Table::History).await.unwrap(), outbox);
         opened.storage.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_kill_while_the_store_opens_costs_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(7);
+    let mut least = 0;
+    for round in 0..KILLED_OPENINGS {
+        let lock = StateLock::acquire(home.path()).unwrap();
+        let opened = open(&lock, &home.path().join("store")).await.unwrap();
+        let known = opened.storage.load(Table::Outbox).await.unwrap().len();
+        assert!(known >= least, "round {round}: {known} of {least}");
+        assert!(
+            matches!(opened.fate, StoreFate::Existing | StoreFate::Fresh),
+            "round {round}: {:?}",
+            opened.fate
+        );
+        least = known;
+        opened.storage.close().await.unwrap();
+        drop(lock);
+
+        let mut child = helper("helper_that_writes_until_it_is_killed", home.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The harness prints its first line just before the helper starts to open the store.
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        lines.find(|line| line.as_ref().unwrap().starts_with("running")).unwrap().unwrap();
+        std::thread::sleep(Duration::from_micros(random.random_range(0..15_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 
