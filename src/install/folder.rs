@@ -306,24 +306,27 @@ impl Staging {
         digest: Sha256Digest,
         commit: impl FnOnce() -> bool,
     ) -> Result<(), FolderError> {
-        let path = self.path();
         rustix::fs::fchmod(self.tree.root(), Mode::from_raw_mode(0o755))
-            .map_err(|errno| failed("set the mode of", &path, errno))?;
-        self.tree.sync().map_err(|source| FolderError::Io {
-            action: "sync",
-            path: path.clone(),
-            source,
-        })?;
+            .map_err(|errno| failed("set the mode of", &self.path(), errno))?;
+        self.tree.sync().map_err(|source| self.unsynced(source))?;
         let folder = self.folder.clone();
-        let _changing = folder.lock();
-        if !commit() {
-            // Before the guard: deleting the staging folder takes the lock, too.
-            drop(_changing);
-            return Err(FolderError::Abandoned);
-        }
-        let result = self.rename(revision, digest);
-        drop(_changing);
+        let changing = folder.lock();
+        let result =
+            if commit() { self.rename(revision, digest) } else { Err(FolderError::Abandoned) };
+        // Before the staging folder is dropped, which takes the lock, too.
+        drop(changing);
         result
+    }
+
+    /// Some file systems find out only now that they are full.
+    fn unsynced(&self, source: io::Error) -> FolderError {
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let available = self.tree.available();
+                SpaceError { place: self.path(), needed: 1, available }.into()
+            }
+            _ => FolderError::Io { action: "sync", path: self.path(), source },
+        }
     }
 
     fn rename(&mut self, revision: &RevisionId, digest: Sha256Digest) -> Result<(), FolderError> {
