@@ -34,7 +34,7 @@ pub mod error;
 mod fetch;
 mod folder;
 mod guard;
-pub mod limits;
+mod limits;
 mod member;
 pub mod pack;
 mod remove;

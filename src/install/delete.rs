@@ -235,7 +235,8 @@ fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-fn failed(action: &'static str, path: PathBuf, errno: Errno) -> DeleteError {
+/// An error about a system call.
+pub(super) fn failed(action: &'static str, path: PathBuf, errno: Errno) -> DeleteError {
     DeleteError::Io { action, path, source: errno.into() }
 }
 

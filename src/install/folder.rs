@@ -73,7 +73,8 @@ impl PluginFolder {
     pub(super) fn prepare(&self, spec: &PluginSpec) -> Result<bool, FolderError> {
         let (revision, ordered) = (&spec.revision, spec.artifact.sha256);
         let _changing = self.lock();
-        let Some(folder) = self.open()? else { return Ok(false) };
+        let opened = self.open().map_err(|errno| failed("open", &self.path, errno))?;
+        let Some(folder) = opened else { return Ok(false) };
         self.sweep(&folder).map_err(from_delete)?;
         match self.installed(&folder, revision)? {
             Some(installed) if installed == ordered => {
@@ -143,7 +144,8 @@ impl PluginFolder {
     pub(super) fn activate(&self, revision: &RevisionId) -> Result<(), FolderError> {
         let _changing = self.lock();
         let missing = || FolderError::NotInstalled { revision: revision.clone() };
-        let folder = self.open()?.ok_or_else(missing)?;
+        let opened = self.open().map_err(|errno| failed("open", &self.path, errno))?;
+        let folder = opened.ok_or_else(missing)?;
         self.installed(&folder, revision)?.ok_or_else(missing)?;
         if self.current(&folder).is_some_and(|current| current == revision.as_str()) {
             return Ok(());
@@ -162,14 +164,16 @@ impl PluginFolder {
     /// Deletes a revision, and the link to it if it is the current one.
     pub(super) fn discard(&self, revision: &RevisionId) -> Result<(), DeleteError> {
         let _changing = self.lock();
-        let Some(folder) = self.open().map_err(to_delete)? else { return Ok(()) };
+        let undeleted = |action, errno| delete::failed(action, self.path.clone(), errno);
+        let opened = self.open().map_err(|errno| undeleted("open", errno))?;
+        let Some(folder) = opened else { return Ok(()) };
         let name = revision.as_str();
         if self.current(&folder).is_some_and(|current| current == name) {
             self.unlink(&folder, CURRENT)?;
         }
         let trash = delete::set_aside(folder.as_fd(), &self.path, name)?;
         self.unlink(&folder, &format!("{RECORD}{name}"))?;
-        self.sync(&folder).map_err(to_delete)?;
+        rustix::fs::fsync(&folder).map_err(|errno| undeleted("sync", errno))?;
         if let Some(trash) = trash {
             delete::destroy(folder.as_fd(), &self.path, &trash)?;
         }
@@ -189,11 +193,11 @@ impl PluginFolder {
         self.locks.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self) -> Result<Option<OwnedFd>, FolderError> {
+    fn open(&self) -> rustix::io::Result<Option<OwnedFd>> {
         match open_folder(&self.path) {
             Ok(folder) => Ok(Some(folder)),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(failed("open", &self.path, errno)),
+            Err(errno) => Err(errno),
         }
     }
 
@@ -271,7 +275,7 @@ impl PluginFolder {
     fn unlink(&self, folder: &OwnedFd, name: &str) -> Result<(), DeleteError> {
         match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(to_delete(failed("delete", &self.path.join(name), errno))),
+            Err(errno) => Err(delete::failed("delete", self.path.join(name), errno)),
         }
     }
 
@@ -306,24 +310,27 @@ impl Staging {
         digest: Sha256Digest,
         commit: impl FnOnce() -> bool,
     ) -> Result<(), FolderError> {
-        let path = self.path();
         rustix::fs::fchmod(self.tree.root(), Mode::from_raw_mode(0o755))
-            .map_err(|errno| failed("set the mode of", &path, errno))?;
-        self.tree.sync().map_err(|source| FolderError::Io {
-            action: "sync",
-            path: path.clone(),
-            source,
-        })?;
+            .map_err(|errno| failed("set the mode of", &self.path(), errno))?;
+        self.tree.sync().map_err(|source| self.unsynced(source))?;
         let folder = self.folder.clone();
-        let _changing = folder.lock();
-        if !commit() {
-            // Before the guard: deleting the staging folder takes the lock, too.
-            drop(_changing);
-            return Err(FolderError::Abandoned);
-        }
-        let result = self.rename(revision, digest);
-        drop(_changing);
+        let changing = folder.lock();
+        let result =
+            if commit() { self.rename(revision, digest) } else { Err(FolderError::Abandoned) };
+        // Before the staging folder is dropped, which takes the lock, too.
+        drop(changing);
         result
+    }
+
+    /// Some file systems find out only now that they are full.
+    fn unsynced(&self, source: io::Error) -> FolderError {
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let available = self.tree.available();
+                SpaceError { place: self.path(), needed: 1, available }.into()
+            }
+            _ => FolderError::Io { action: "sync", path: self.path(), source },
+        }
     }
 
     fn rename(&mut self, revision: &RevisionId, digest: Sha256Digest) -> Result<(), FolderError> {
@@ -363,7 +370,7 @@ pub(super) fn remove_below(parent: &Path, name: &str) -> Result<(), DeleteError>
     let opened = match open_folder(parent) {
         Ok(opened) => opened,
         Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(to_delete(failed("open", parent, errno))),
+        Err(errno) => return Err(delete::failed("open", parent.to_owned(), errno)),
     };
     delete::vanish(opened.as_fd(), parent, name)?;
     delete::sweep_trash_of(opened.as_fd(), parent, name)
@@ -381,18 +388,5 @@ fn from_delete(error: DeleteError) -> FolderError {
             FolderError::Io { action: "empty", path, source }
         }
         DeleteError::Panicked => FolderError::Panicked,
-    }
-}
-
-fn to_delete(error: FolderError) -> DeleteError {
-    match error {
-        FolderError::Io { action, path, source } => DeleteError::Io { action, path, source },
-        FolderError::Space(_)
-        | FolderError::OtherChecksum { .. }
-        | FolderError::Foreign { .. }
-        | FolderError::EntryPoint { .. }
-        | FolderError::NotInstalled { .. }
-        | FolderError::Abandoned
-        | FolderError::Panicked => DeleteError::Panicked,
     }
 }

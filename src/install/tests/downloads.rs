@@ -56,11 +56,15 @@ async fn a_wrong_checksum_is_final_and_leaves_nothing() {
 async fn damaged_bytes_are_blamed_on_the_checksum() {
     let rig = Rig::new();
     let good = archive().await;
-    for at in [0, good.len() / 2, good.len() - 5] {
+    // Long enough for the damage to be noticed while the rest is still on its way.
+    let noise: Vec<u8> = (0..1_000_000u32).flat_map(|n| n.wrapping_mul(n).to_le_bytes()).collect();
+    let long = gzip(&Tarball::good().file("noise", 0o644, &noise).finish()).await;
+    let places = [(&good, 0), (&good, good.len() / 2), (&good, good.len() - 5), (&long, 1)];
+    for (good, at) in places {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
         let server = Server::new(vec![Answer::Whole(bad)]).await;
-        let result = rig.install(spec(&server.address, Sha256Digest::of(&good))).await;
+        let result = rig.install(spec(&server.address, Sha256Digest::of(good))).await;
         assert_failed(result, InstallStep::Verify, "checksum");
         rig.assert_untouched();
     }
@@ -141,8 +145,10 @@ async fn a_slow_server_meets_the_deadline() {
         let mut spec = spec(&server.address, Sha256Digest::of(b""));
         spec.download.timeout = Duration::from_millis(100);
         spec.download.attempts = 2;
-        assert_failed(rig.install(spec).await, InstallStep::Download, "within 100ms");
-        assert_eq!(server.requests(), 2);
+        let result = rig.install(spec).await;
+        let chain = Chain(result.as_ref().expect_err("too slow")).to_string();
+        assert!(chain.contains("gave up after 2 attempts"), "{chain}");
+        assert_failed(result, InstallStep::Download, "within 100ms");
         rig.assert_untouched();
     }
 }
@@ -169,18 +175,23 @@ async fn a_dropped_installation_leaves_nothing() {
     let pipeline = Arc::clone(&rig.pipeline);
     let install = tokio::spawn(async move { pipeline.install(spec, sender).await });
     let sample = rig.plugins().join("sample");
-    let unpacking = async {
-        while !staged_file(&sample, "half") {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, unpacking).await.expect("it starts to unpack");
+    until(|| staged_file(&sample, "half")).await;
     assert_eq!(progress.borrow_and_update().attempt, 1);
     install.abort();
     assert!(install.await.expect_err("aborted").is_cancelled());
     // A removal waits until the dropped installation has cleared up.
     tokio::time::timeout(PATIENCE, rig.pipeline.remove(&name)).await.expect("soon").expect("done");
     rig.assert_untouched();
+}
+
+/// Waits for a condition, but not for ever.
+async fn until(condition: impl Fn() -> bool) {
+    let met = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, met).await.expect("in time");
 }
 
 fn staged_file(folder: &std::path::Path, file: &str) -> bool {
@@ -198,18 +209,9 @@ async fn a_dropped_installation_clears_up_by_itself() {
     let sample = rig.plugins().join("sample");
     tokio::select! {
         _ = install => panic!("the server never answers in full"),
-        () = async {
-            while !staged_file(&sample, "run") {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        } => {}
+        () = until(|| staged_file(&sample, "run")) => {}
     }
-    let cleared = async {
-        while sample.exists() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, cleared).await.expect("it clears up");
+    until(|| !sample.exists()).await;
     rig.assert_untouched();
 }
 
@@ -225,9 +227,7 @@ async fn waiting_installations_do_not_hold_up_others_for_ever() {
         let (pipeline, sender) = (Arc::clone(&rig.pipeline), watch::channel(Progress::default()).0);
         stuck.push(tokio::spawn(async move { pipeline.install(Arc::new(spec), sender).await }));
     }
-    while slow.requests() < 2 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    until(|| slow.requests() == 2).await;
     let (pipeline, sender) = (Arc::clone(&rig.pipeline), watch::channel(Progress::default()).0);
     let spec = Arc::new(spec(&fast.address, Sha256Digest::of(&archive)));
     let third = tokio::spawn(async move { pipeline.install(spec, sender).await });

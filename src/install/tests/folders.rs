@@ -10,6 +10,8 @@ use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
 use guest_agent_actors::ports::{InstallStep, Installer};
 use guest_agent_actors::spec::EntryPoint;
 
+use super::super::error::FolderError;
+use super::super::tree::Resolver;
 use super::rig::{Rig, assert_failed, listing, spec};
 use super::tarball::Tarball;
 
@@ -100,6 +102,28 @@ async fn a_failure_leaves_other_revisions_alone() {
     install(&rig, "r0").await;
     rig.install_bytes(b"no archive").await.expect_err("no archive");
     assert_eq!(listing(&rig.plugins().join("sample")), [".installed-r0", "r0"]);
+}
+
+#[tokio::test]
+async fn what_nobody_wants_any_more_is_not_published() {
+    let rig = Rig::new();
+    let (folder, _) = rig.pipeline.folder(&name());
+    let id = revision("r1");
+    let staging = folder.stage(&id, None, Resolver::Kernel).expect("a staging folder");
+    let result = staging.publish(&id, Sha256Digest::of(b""), || false);
+    assert!(matches!(result, Err(FolderError::Abandoned)), "{result:?}");
+    rig.assert_untouched();
+}
+
+#[tokio::test]
+async fn a_revision_that_appeared_meanwhile_is_not_replaced() {
+    let rig = Rig::new();
+    let (folder, _) = rig.pipeline.folder(&name());
+    let id = revision("r1");
+    let staging = folder.stage(&id, None, Resolver::Kernel).expect("a staging folder");
+    fs::create_dir(rig.plugins().join("sample/r1")).expect("folder");
+    staging.publish(&id, Sha256Digest::of(b""), || true).expect_err("it is in the way");
+    assert_eq!(listing(&rig.plugins().join("sample")), ["r1"]);
 }
 
 #[tokio::test]
