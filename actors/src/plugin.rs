@@ -67,7 +67,7 @@ pub struct Neighbours {
 /// How a plugin's actor comes to be.
 pub enum Beginning {
     /// It was just ordered.
-    Ordered(Transition),
+    Ordered(Box<Transition>),
     /// It lived before.
     Recovered {
         /// What was durable.
@@ -513,7 +513,7 @@ impl Actor for PluginActor {
                 let generation = transition.next.generation;
                 // Makes the first state count as a change, so that it is saved.
                 self.state.phase = Phase::Gone;
-                self.carry_out(transition, Some(generation), ctx);
+                self.carry_out(*transition, Some(generation), ctx);
             }
             Some(Beginning::Recovered { boot, .. }) => {
                 let launcher = self.ports.launcher.clone();

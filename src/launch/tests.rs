@@ -1,5 +1,4 @@
 //! Real processes: shell scripts as plugins, and a gRPC server in this process where one is needed.
-#![expect(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};

@@ -1,5 +1,4 @@
 //! A plugin made of a tonic server in this process, and what its answers become.
-#![expect(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::path::Path;
 
