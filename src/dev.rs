@@ -3,7 +3,7 @@
 //! the addresses are local.
 //!
 //! `dev` keeps it running and shows what the agent shows; `dev --once` walks through a plugin's whole
-//! life ([`walk`]) and ends.
+//! life (`walk`) and ends.
 
 use std::process::Command;
 

@@ -8,8 +8,8 @@
 //! Called by the store actor, and by `doctor` for what was set aside. What sled does not promise is
 //! made up for here: a durable commit also syncs the database's files, because sled's own flush
 //! survives a kill but not a power loss; every record carries a checksum; a database that panics,
-//! hangs or lost data while it opens is moved away whole ([`opening`]); a record that does not check
-//! out is moved into quarantine ([`engine`]). Nothing is written or synced while nobody commits.
+//! hangs or lost data while it opens is moved away whole (`opening`); a record that does not check
+//! out is moved into quarantine (`engine`). Nothing is written or synced while nobody commits.
 //!
 //! It does not know what the records mean, and it does not lock the state directory: whoever opens
 //! a store shows the [`StateLock`] it holds.

@@ -1,6 +1,6 @@
 //! The shell around one machine.
 //!
-//! Something happens → [`PluginActor::step`] asks the machine, makes the next state durable together
+//! Something happens → `PluginActor::step` asks the machine, makes the next state durable together
 //! with what the world is told of it → `perform` carries the effects out, each of which comes back as
 //! something that happens. `step` is the only place that changes the state, saves it and re-arms its
 //! deadlines; while it saves, nothing else runs in this actor.
