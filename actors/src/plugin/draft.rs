@@ -110,6 +110,10 @@ impl Draft {
             self.announce_for(spec.revision.clone(), Notice::InstallFailed, &reason);
             let revision = spec.revision.clone();
             self.state.next = Next::Failed { revision, at: FailedAt::Install, reason };
+            if matches!(self.state.phase, Phase::Crashed { .. }) {
+                // The next revision was the only one that could still have taken it.
+                self.fail_owed_apply("the plugin could not be installed");
+            }
             return;
         }
         self.state.next = Next::Ready { spec: spec.clone() };
@@ -149,6 +153,10 @@ impl Draft {
             return;
         };
         let old = std::mem::replace(&mut self.state.spec, new.clone());
+        if old.config != new.config {
+            // The INSTALL of the new revision came after the APPLY, and brings its own.
+            self.fail_owed_apply(&format!("superseded by revision {}", new.revision));
+        }
         if self.state.owed.install == Due::Yes {
             self.announce_for(
                 old.revision.clone(),
@@ -163,9 +171,7 @@ impl Draft {
                 None
             }
             Some(trial) => {
-                if old.revision != new.revision {
-                    self.effect(Effect::Discard { revision: old.revision.clone() });
-                }
+                self.effect(Effect::Discard { revision: old.revision.clone() });
                 Some(Trial { last_good: trial.last_good, slices_left: PROBATION_SLICES })
             }
             None if proven => Some(Trial { last_good: old, slices_left: PROBATION_SLICES }),
@@ -212,22 +218,27 @@ impl Draft {
 
     /// Announces that a start failed for good, and says what follows.
     pub(super) fn start_failed(&mut self, reason: Arc<str>) -> Then {
-        self.announce(Notice::StartFailed, &reason);
+        let then = match (self.state.trial.is_some(), self.state.standing) {
+            (true, _) => Then::Return { reason: reason.clone() },
+            (false, Standing::Proven) => {
+                self.state.restarts = self.state.restarts.crashed();
+                Then::BackOff { reason: reason.clone() }
+            }
+            (false, Standing::Unproven) => Then::Rest { reason: reason.clone() },
+        };
         let owed = std::mem::take(&mut self.state.owed);
+        // Like a plugin that crashes again and again, one that cannot be started is not reported
+        // every time.
+        if owed != Owed::default() || self.state.restarts.is_reported() {
+            self.announce(Notice::StartFailed, &reason);
+        }
         if owed.install == Due::Yes || self.state.trial.is_some() {
             self.announce(Notice::InstallFailed, &reason);
         }
         if owed.apply == Due::Yes {
             self.announce(Notice::ApplyFailed, &reason);
         }
-        match (self.state.trial.is_some(), self.state.standing) {
-            (true, _) => Then::Return { reason },
-            (false, Standing::Proven) => {
-                self.state.restarts = self.state.restarts.crashed();
-                Then::BackOff { reason }
-            }
-            (false, Standing::Unproven) => Then::Rest { reason },
-        }
+        then
     }
 
     /// The watched process ended by itself.
@@ -338,7 +349,7 @@ impl Draft {
         self.state.spec = Arc::new(spec);
     }
 
-    fn fail_owed_apply(&mut self, reason: &str) {
+    pub(super) fn fail_owed_apply(&mut self, reason: &str) {
         if std::mem::take(&mut self.state.owed.apply) == Due::Yes {
             self.announce(Notice::ApplyFailed, reason);
         }
@@ -347,6 +358,12 @@ impl Draft {
     /// One more part of the probation window passed without trouble.
     pub(super) fn probation_passed(&mut self) {
         let Some(trial) = &mut self.state.trial else { return };
+        let ordered_back = matches!(&self.state.next, Next::Preparing { spec, .. } | Next::Ready { spec }
+            if spec.revision == trial.last_good.revision);
+        if ordered_back && trial.slices_left <= 1 {
+            // The old revision is about to run again: it is not let go while that is undecided.
+            return;
+        }
         trial.slices_left = trial.slices_left.saturating_sub(1);
         if trial.slices_left > 0 {
             return;
@@ -441,11 +458,24 @@ impl Draft {
         let failed = std::mem::replace(&mut self.state.spec, trial.last_good);
         self.effect(Effect::Discard { revision: failed.revision.clone() });
         self.fail_owed_apply("the agent returned to the revision before");
-        if matches!(self.state.next, Next::Nothing | Next::Failed { .. }) {
-            let revision = failed.revision.clone();
-            self.state.next = Next::Failed { revision, at: FailedAt::Run, reason };
-        }
         self.state.owed = Owed::default();
+        match std::mem::replace(&mut self.state.next, Next::Nothing) {
+            Next::Preparing { spec, attempt } if spec.revision == self.state.spec.revision => {
+                // The way back was ordered already; what is being fetched is on disk.
+                self.effect(Effect::CancelInstall { attempt });
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+            }
+            Next::Nothing => {
+                let revision = failed.revision.clone();
+                self.state.next = Next::Failed { revision, at: FailedAt::Run, reason };
+            }
+            // These are about a newer order than the one that failed now.
+            next @ (Next::Preparing { .. }
+            | Next::Ready { .. }
+            | Next::AfterRemoval { .. }
+            | Next::Failed { .. }) => self.state.next = next,
+        }
         self.state.restarts = Restarts::default();
         self.launch(1);
     }
