@@ -440,6 +440,10 @@ impl Draft {
             Then::Return { reason } => self.return_to_last_good(reason),
             Then::BackOff { reason } => self.state.phase = Phase::BackingOff { reason },
             Then::Rest { reason } => {
+                // One that came after the last launch; a next revision can still take it.
+                if !matches!(self.state.next, Next::Preparing { .. }) {
+                    self.fail_owed_apply("the plugin could not be started");
+                }
                 let revision = self.state.spec.revision.clone();
                 self.effect(Effect::Discard { revision });
                 self.state.phase = Phase::Crashed { reason };
