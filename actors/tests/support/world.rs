@@ -14,7 +14,7 @@ use guest_agent_actors::plugin::machine::{
     Announcement, ApplyFailure, Boot, Effect, Event, Found, Notice, Order, Transition, Verdict,
     begin, transition,
 };
-use guest_agent_actors::plugin::state::{Policy, State, Wait};
+use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
 use guest_agent_actors::ports::Stopped;
 use guest_agent_actors::spec::{
     Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Tries,
@@ -59,6 +59,48 @@ pub(crate) fn process(pid: u32) -> Process {
 /// Where every plugin of a test listens.
 pub(crate) fn endpoint() -> Endpoint {
     Endpoint::unix("/run/demo.sock")
+}
+
+/// A state in one line: `Running r1, trial of r0, next Preparing r2`.
+pub(crate) fn show(state: &State) -> String {
+    let phase = match &state.phase {
+        Phase::Installing { .. } => "Installing".to_owned(),
+        Phase::InstallFailed { .. } => "InstallFailed".to_owned(),
+        Phase::Starting { .. } => "Starting".to_owned(),
+        Phase::Pausing { .. } => "Pausing".to_owned(),
+        Phase::Running { change: Change::None, .. } => "Running".to_owned(),
+        Phase::Running { change: Change::Applying { .. }, .. } => "Running (applying)".to_owned(),
+        Phase::BackingOff { .. } => "BackingOff".to_owned(),
+        Phase::Stopping { then, .. } => format!("Stopping (then {})", show_then(then)),
+        Phase::Stopped { then: Resume::Start } => "Stopped (then start)".to_owned(),
+        Phase::Stopped { then: Resume::Swap } => "Stopped (then swap)".to_owned(),
+        Phase::Crashed { .. } => "Crashed".to_owned(),
+        Phase::Removing { .. } => "Removing".to_owned(),
+        Phase::Gone => "Gone".to_owned(),
+    };
+    let trial = match &state.trial {
+        Some(trial) => format!(", on trial after {}", trial.last_good.revision),
+        None => String::new(),
+    };
+    let next = match &state.next {
+        Next::Nothing => String::new(),
+        Next::Preparing { spec, .. } => format!(", next: Preparing {}", spec.revision),
+        Next::Ready { spec } => format!(", next: Ready {}", spec.revision),
+        Next::AfterRemoval { spec } => format!(", next: AfterRemoval {}", spec.revision),
+        Next::Failed { revision, .. } => format!(", next: Failed {revision}"),
+    };
+    format!("{phase} {}{trial}{next}", state.spec.revision)
+}
+
+fn show_then(then: &Then) -> &'static str {
+    match then {
+        Then::Start => "start",
+        Then::Swap => "swap",
+        Then::Return { .. } => "return",
+        Then::BackOff { .. } => "back off",
+        Then::Rest { .. } => "rest",
+        Then::Remove => "remove",
+    }
 }
 
 /// Work that an effect began.
