@@ -235,16 +235,17 @@ fn draw(drawing: &Drawing, arrows: &[(State, Event, State)]) -> String {
             lines.entry((from, to)).or_default().insert(label);
         }
     }
-    let mut text = String::from("stateDiagram-v2\n    direction LR\n");
-    text += &format!("    [*] --> {}\n", drawing.first);
-    for ((from, to), labels) in &lines {
+    let head = [
+        "stateDiagram-v2".to_owned(),
+        "    direction LR".to_owned(),
+        format!("    [*] --> {}", drawing.first),
+    ];
+    let body = lines.iter().map(|((from, to), labels)| {
         let labels: Vec<_> = labels.iter().copied().collect();
-        text += &format!("    {from} --> {to}: {}\n", labels.join(", "));
-    }
-    if let Some(last) = drawing.last {
-        text += &format!("    {last} --> [*]\n");
-    }
-    text
+        format!("    {from} --> {to}: {}", labels.join(", "))
+    });
+    let tail = drawing.last.map(|last| format!("    {last} --> [*]"));
+    head.into_iter().chain(body).chain(tail).map(|line| line + "\n").collect()
 }
 
 fn is_another(before: &State, after: &State) -> bool {

@@ -17,7 +17,7 @@ use world::{Answer, World, show, spec, spec_with, text};
 
 /// What happens in a row.
 enum Do {
-    Install(PluginSpec),
+    Install(Box<PluginSpec>),
     Remove,
     Apply(&'static str),
     Restart,
@@ -34,9 +34,12 @@ enum Do {
 }
 
 use Do::{
-    AgentRestarts, Apply, Bad, Die, Good, Hang, Install, Pass, Prove, Remove, Restart, Sicken,
-    Unimplemented,
+    AgentRestarts, Apply, Bad, Die, Good, Hang, Pass, Prove, Remove, Restart, Sicken, Unimplemented,
 };
+
+fn install(spec: PluginSpec) -> Do {
+    Do::Install(Box::new(spec))
+}
 
 type Row = (Do, &'static str, &'static str);
 
@@ -54,7 +57,7 @@ fn check(mut world: World, rows: impl IntoIterator<Item = Row>) -> World {
 
 fn happen(world: &mut World, happening: Do) {
     match happening {
-        Install(spec) => world.install(spec),
+        Do::Install(spec) => world.install(*spec),
         Remove => world.order(Order::Remove),
         Apply(config) => world.order(Order::Apply(text(config))),
         Restart => world.order(Order::Restart),
@@ -113,7 +116,7 @@ fn running() -> World {
 /// A plugin that runs `r2` on trial after `r1`.
 fn on_trial() -> World {
     let rows = [
-        (Install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
         (Good, "Stopping (then swap) r1, next: Ready r2", ""),
         (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
         (Pass(Wait::Resume), "Starting r2, on trial after r1", ""),
@@ -155,8 +158,8 @@ fn an_upgrade_stops_the_old_starts_the_new_and_lets_the_old_go_after_probation()
 #[test]
 fn an_upgrade_is_superseded_by_a_newer_one() {
     let rows = [
-        (Install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
-        (Install(spec("r3")), "Running r1, next: Preparing r3", "1(r3) 8(r2)"),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec("r3")), "Running r1, next: Preparing r3", "1(r3) 8(r2)"),
         (Good, "Stopping (then swap) r1, next: Ready r3", ""),
         (Good, "Stopped (then swap) r1, next: Ready r3", "6(r1)"),
         (Pass(Wait::Resume), "Starting r3, on trial after r1", ""),
@@ -168,7 +171,7 @@ fn an_upgrade_is_superseded_by_a_newer_one() {
 #[test]
 fn an_upgrade_on_trial_is_upgraded_with_the_same_revision_to_return_to() {
     let rows = [
-        (Install(spec("r3")), "Running r2, on trial after r1, next: Preparing r3", "1(r3)"),
+        (install(spec("r3")), "Running r2, on trial after r1, next: Preparing r3", "1(r3)"),
         (Good, "Stopping (then swap) r2, on trial after r1, next: Ready r3", ""),
         (Good, "Stopped (then swap) r2, on trial after r1, next: Ready r3", "6(r2)"),
         (Pass(Wait::Resume), "Starting r3, on trial after r1", ""),
@@ -182,7 +185,7 @@ fn an_upgrade_on_trial_is_upgraded_with_the_same_revision_to_return_to() {
 #[test]
 fn an_upgrade_is_ordered_back_while_on_trial() {
     let rows = [
-        (Install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
+        (install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
         (Good, "Stopping (then swap) r2, on trial after r1, next: Ready r1", ""),
         (Good, "Stopped (then swap) r2, on trial after r1, next: Ready r1", "6(r2)"),
         (Pass(Wait::Resume), "Starting r1", ""),
@@ -194,7 +197,7 @@ fn an_upgrade_is_ordered_back_while_on_trial() {
 #[test]
 fn an_upgrade_that_fails_while_it_is_ordered_back_goes_back_at_once() {
     let rows = [
-        (Install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
+        (install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
         (Die, "Starting r1", "7(r2) 8(r2)"),
         (Good, "Running r1", "4(r1) 3(r1)"),
     ];
@@ -204,7 +207,7 @@ fn an_upgrade_that_fails_while_it_is_ordered_back_goes_back_at_once() {
 #[test]
 fn probation_does_not_end_while_the_old_revision_is_ordered_back() {
     let rows = [
-        (Install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
+        (install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
         (Prove, "Running r2, on trial after r1, next: Preparing r1", ""),
         (Bad, "Running r2, on trial after r1, next: Failed r1", "8(r1)"),
         (Pass(Wait::Probation), "Running r2, next: Failed r1", "2(r1) 5(r1)"),
@@ -217,10 +220,10 @@ fn probation_does_not_end_while_the_old_revision_is_ordered_back() {
 #[test]
 fn a_new_revision_that_cannot_be_installed_leaves_the_old_running() {
     let rows = [
-        (Install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
         (Bad, "Running r1, next: Failed r2", "8(r2)"),
         // Kept until superseded.
-        (Install(spec("r1")), "Running r1", "1(r1) 3(r1)"),
+        (install(spec("r1")), "Running r1", "1(r1) 3(r1)"),
     ];
     check(running(), rows);
 }
@@ -228,7 +231,7 @@ fn a_new_revision_that_cannot_be_installed_leaves_the_old_running() {
 #[test]
 fn a_new_revision_that_cannot_be_started_is_taken_back() {
     let rows = [
-        (Install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
         (Good, "Stopping (then swap) r1, next: Ready r2", ""),
         (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
         (Pass(Wait::Resume), "Starting r2, on trial after r1", ""),
@@ -264,7 +267,7 @@ fn a_new_revision_that_is_unhealthy_or_hangs_on_trial_is_taken_back() {
 #[test]
 fn a_new_revision_whose_launch_never_answers_is_taken_back() {
     let rows = [
-        (Install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
         (Good, "Stopping (then swap) r1, next: Ready r2", ""),
         (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
         (Pass(Wait::Resume), "Starting r2, on trial after r1", ""),
@@ -278,7 +281,7 @@ fn a_new_revision_whose_launch_never_answers_is_taken_back() {
 #[test]
 fn an_older_failure_does_not_hide_a_newer_one() {
     let rows = [
-        (Install(spec("r3")), "Running r2, on trial after r1, next: Preparing r3", "1(r3)"),
+        (install(spec("r3")), "Running r2, on trial after r1, next: Preparing r3", "1(r3)"),
         (Bad, "Running r2, on trial after r1, next: Failed r3", "8(r3)"),
         (Die, "Starting r1, next: Failed r3", "7(r2) 8(r2)"),
         (Good, "Running r1, next: Failed r3", "4(r1)"),
@@ -290,15 +293,15 @@ fn an_older_failure_does_not_hide_a_newer_one() {
 
 #[test]
 fn an_install_of_what_runs_is_a_success_that_touches_nothing() {
-    check(running(), [(Install(spec("r1")), "Running r1", "1(r1) 3(r1)")]);
+    check(running(), [(install(spec("r1")), "Running r1", "1(r1) 3(r1)")]);
 }
 
 #[test]
 fn an_install_of_what_runs_with_another_configuration_hands_it_over() {
     let rows = [
-        (Install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
+        (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
         // The same again joins the call in flight.
-        (Install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
+        (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
         (Good, "Running r1", "3(r1)"),
     ];
     let world = check(running(), rows);
@@ -309,7 +312,7 @@ fn an_install_of_what_runs_with_another_configuration_hands_it_over() {
 fn an_install_of_what_runs_with_other_arguments_starts_it_afresh() {
     let other = PluginSpec { arguments: vec!["--verbose".to_owned()], ..spec("r1") };
     let rows = [
-        (Install(other), "Stopping (then start) r1", "1(r1)"),
+        (install(other), "Stopping (then start) r1", "1(r1)"),
         (Good, "Stopped (then start) r1", "6(r1)"),
         (Pass(Wait::Resume), "Starting r1", ""),
         (Good, "Running r1", "4(r1) 3(r1)"),
@@ -321,7 +324,7 @@ fn an_install_of_what_runs_with_other_arguments_starts_it_afresh() {
 fn an_install_of_what_crashed_launches_it_at_once() {
     let rows = [
         (Die, "BackingOff r1", "7(r1)"),
-        (Install(spec("r1")), "Starting r1", "1(r1)"),
+        (install(spec("r1")), "Starting r1", "1(r1)"),
         (Good, "Running r1", "4(r1) 3(r1)"),
     ];
     check(running(), rows);
@@ -330,9 +333,9 @@ fn an_install_of_what_crashed_launches_it_at_once() {
 #[test]
 fn an_install_of_an_installed_revision_with_another_archive_is_refused() {
     let other = || PluginSpec { artifact: spec("other").artifact, ..spec("r1") };
-    check(running(), [(Install(other()), "Running r1", "1(r1) 8(r1)")]);
+    check(running(), [(install(other()), "Running r1", "1(r1) 8(r1)")]);
     // Nor is the revision overwritten that is kept to return to.
-    check(on_trial(), [(Install(other()), "Running r2, on trial after r1", "1(r1) 8(r1)")]);
+    check(on_trial(), [(install(other()), "Running r2, on trial after r1", "1(r1) 8(r1)")]);
 }
 
 // === A fresh INSTALL fails ===
@@ -341,7 +344,7 @@ fn an_install_of_an_installed_revision_with_another_archive_is_refused() {
 fn a_fresh_install_that_cannot_be_fetched_rests_until_ordered_anew() {
     let rows = [
         (Bad, "InstallFailed r1", "8(r1)"),
-        (Install(spec("r2")), "Installing r2", "1(r2)"),
+        (install(spec("r2")), "Installing r2", "1(r2)"),
         (Good, "Starting r2", ""),
         (Good, "Running r2", "4(r2) 3(r2)"),
     ];
@@ -384,14 +387,14 @@ fn a_removed_plugin_can_be_ordered_anew() {
         (Remove, "Stopping (then remove) r1", "2(r1)"),
         (Good, "Removing r1", "6(r1)"),
         (Good, "Gone r1", "5(r1)"),
-        (Install(spec("local")), "Installing local", "1(local)"),
+        (install(spec("local")), "Installing local", "1(local)"),
         (Good, "Starting local", ""),
         (Good, "Running local", "4(local) 3(local)"),
     ];
     check(running(), rows);
     let rows = [
         (Remove, "Stopping (then remove) r1", "2(r1)"),
-        (Install(spec("r2")), "Stopping (then remove) r1, next: AfterRemoval r2", "1(r2)"),
+        (install(spec("r2")), "Stopping (then remove) r1, next: AfterRemoval r2", "1(r2)"),
         (Good, "Removing r1, next: AfterRemoval r2", "6(r1)"),
         (Good, "Installing r2", "5(r1)"),
         (Good, "Starting r2", ""),
@@ -409,7 +412,7 @@ fn a_remove_cancels_an_installation() {
     ];
     check(World::ordered(spec("r1")), rows);
     let rows = [
-        (Install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
         (Remove, "Stopping (then remove) r1", "2(r1)"),
         (Good, "Removing r1", "6(r1)"),
         (Good, "Gone r1", "5(r1)"),

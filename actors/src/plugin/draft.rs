@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use crate::exit::ExitCause;
 use crate::id::{Attempt, Endpoint, Process, RevisionId};
-use crate::plugin::machine::{
-    Announcement, ApplyFailure, Boot, Effect, Found, Notice, Transition, Verdict,
-};
+use crate::plugin::machine::{Announcement, ApplyFailure, Effect, Notice, Transition, Verdict};
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
@@ -373,30 +371,6 @@ impl Draft {
         self.announce_for(old.clone(), Notice::RemoveRequested, "the new revision proved itself");
         self.announce_for(old.clone(), Notice::Removed, "");
         self.effect(Effect::Discard { revision: old });
-    }
-
-    /// The agent restarted while the plugin ran.
-    pub(super) fn running_recovered(&mut self, live: &Live, found: Found) {
-        match (found.process, found.boot) {
-            (Some(process), _) if process == live.process => {
-                let endpoint = live.endpoint.clone();
-                self.effect(Effect::Watch { process: process.clone(), endpoint });
-                if let Change::Applying { config, answers, .. } = live.change.clone() {
-                    self.apply(live, config, answers);
-                }
-            }
-            // Not the one that was started last: it cannot be trusted to be set up right.
-            (Some(process), _) => {
-                self.keep_config_of(&live.change);
-                let target = Target { process: Some(process), endpoint: None };
-                self.stop(target, Then::Start, StopManner::AtOnce);
-            }
-            (None, Boot::Same) => self.exited(live, ExitCause::Unknown),
-            (None, Boot::New) => {
-                self.keep_config_of(&live.change);
-                self.launch(1);
-            }
-        }
     }
 
     /// A configuration is handed to the running plugin.
