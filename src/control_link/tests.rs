@@ -1,4 +1,3 @@
-
 mod server;
 
 use std::time::Instant;
