@@ -207,6 +207,7 @@ fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
             entries: config.install.max_entries,
             expanded_bytes: config.install.max_expanded_bytes,
             ratio: config.install.max_expansion_ratio.into(),
+            path_bytes: usize::try_from(config.install.max_path_bytes).unwrap_or(usize::MAX),
             ..Limits::default()
         },
         max_parallel: usize::try_from(config.install.max_parallel).unwrap_or(usize::MAX),

@@ -174,6 +174,8 @@ pub struct InstallConfig {
     pub max_expanded_bytes: u64,
     /// Most bytes that one byte of an archive may expand to.
     pub max_expansion_ratio: u32,
+    /// Most bytes of the path of one member.
+    pub max_path_bytes: u32,
     /// How many installations run at once; others wait.
     pub max_parallel: u32,
 }
@@ -288,6 +290,7 @@ impl Default for InstallConfig {
             max_entries: 100_000,
             max_expanded_bytes: 4 << 30,
             max_expansion_ratio: 1000,
+            max_path_bytes: 4096,
             max_parallel: 2,
         }
     }

@@ -136,6 +136,7 @@ fn install(config: &Config, rules: &mut Rules<'_>) {
     rules.number("install.max_entries", install.max_entries, 1, 10_000_000);
     rules.number("install.max_expanded_bytes", install.max_expanded_bytes, 4096, 1 << 44);
     rules.number("install.max_expansion_ratio", install.max_expansion_ratio.into(), 1, 100_000);
+    rules.number("install.max_path_bytes", install.max_path_bytes.into(), 64, 4096);
     rules.number("install.max_parallel", install.max_parallel.into(), 1, 64);
 }
 
