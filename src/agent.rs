@@ -18,16 +18,19 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::messages::{LinkChanged, ListPlugins, Received};
+use guest_agent_actors::event::Draft;
+use guest_agent_actors::messages::{Dismiss, LinkChanged, ListPlugins, Listed, Received, Save};
 use guest_agent_actors::monitor::HealthPolicy;
 use guest_agent_actors::outbox::Destination;
+use guest_agent_actors::plugin::machine::Notice;
 use guest_agent_actors::plugin::restart::RestartPolicy;
 use guest_agent_actors::plugin::state::Policy;
 use guest_agent_actors::ports::{
     Cause, Cleanup, Durability, InboundMessage, Launcher, Machine, Ports, StopManner, StopOrder,
-    Storage,
+    Stopped, Storage,
 };
 use guest_agent_actors::system::{self, Settings, System};
+use guest_agent_actors::vm_events;
 use guest_agent_actors::wire::AgentFacts;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -288,27 +291,44 @@ async fn trim_logs(launcher: Arc<ProcessLauncher>) {
     }
 }
 
-/// Stops every plugin beside each other. Their states stay as they are, so that the next life of
-/// the agent starts them again.
+/// Stops every plugin beside each other. Nobody looks after them meanwhile, so that none is taken
+/// for crashed and started again; what is durable of them stays, and the next life starts them.
 async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
     const TIMEOUT: Duration = Duration::from_secs(30);
     let Ok(plugins) = system.manager.send(ListPlugins).await else { return };
-    let stops = plugins.iter().map(|listed| {
-        launcher.stop(StopOrder {
-            name: listed.view.name.clone(),
+    if system.manager.send(Dismiss).await.is_err() {
+        return;
+    }
+    let stops = plugins.iter().map(async |Listed { view, .. }| {
+        let stop = launcher.stop(StopOrder {
+            name: view.name.clone(),
             process: None,
-            endpoint: listed.view.endpoint.clone(),
+            endpoint: view.endpoint.clone(),
             cleanup: Cleanup::Keep,
             manner: StopManner::Politely { timeout: TIMEOUT },
-        })
-    });
-    match tokio::time::timeout(TIMEOUT + STOP_SLACK, join_all(stops)).await {
-        Ok(results) => {
-            for error in results.into_iter().filter_map(Result::err) {
-                warn!(error = %Chain(&error), "a plugin could not be stopped");
+        });
+        let plugin = &view.name;
+        match tokio::time::timeout(TIMEOUT + STOP_SLACK, stop).await {
+            Ok(Ok(Stopped::NothingRan)) => None,
+            Ok(Ok(Stopped::Ended(cause))) => {
+                let (revision, why) = (view.revision.as_str(), format!("{cause}; the agent ended"));
+                let now = SystemTime::now();
+                Some(Draft::new(Notice::Stopped, plugin.as_str(), revision, now, &why))
+            }
+            Ok(Err(error)) => {
+                warn!(%plugin, error = %Chain(&error), "a plugin could not be stopped");
+                None
+            }
+            Err(_) => {
+                warn!(%plugin, "did not stop in time");
+                None
             }
         }
-        Err(_) => warn!("not all plugins stopped in time"),
+    });
+    let events = join_all(stops).await.into_iter().flatten().collect();
+    let save = Save { writes: vec![vm_events::forget_boot()], events };
+    if !matches!(system.store.send(save).await, Ok(Ok(()))) {
+        warn!("the end of the plugins could not be recorded; the next life reports crashes");
     }
 }
 

@@ -16,9 +16,9 @@ use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{
-    Begin, Changed, Configure, Deliver, Died, Leave, ListPlugins, Listed, LoadSnapshot, Measure,
-    MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken, Unmeasure, Unwatch,
-    Watch,
+    Begin, Changed, Configure, Deliver, Died, Dismiss, Leave, ListPlugins, Listed, LoadSnapshot,
+    Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken, Unmeasure,
+    Unwatch, Watch,
 };
 use crate::plugin::machine::Boot;
 use crate::plugin::snapshot::Snapshot;
@@ -274,6 +274,9 @@ impl ManagerActor {
     fn rebuild(&mut self, name: PluginName, ctx: &mut Context<Self>) {
         let load = self.staff.snapshots.send(LoadSnapshot(name.clone()));
         ctx.spawn(load.into_actor(self).map(move |record, this, ctx| {
+            if matches!(this.lists, Lists::Held { .. }) {
+                return;
+            }
             let snapshot = record.ok().flatten().map(|bytes| Snapshot::decode(&bytes));
             this.roster.remove(&name);
             if let Some(Ok(snapshot)) = snapshot {
@@ -369,6 +372,25 @@ impl Handler<Configure> for ManagerActor {
             Lists::Held { .. } => warn!("too many orders before the start; they stay in the inbox"),
             Lists::Answered => self.configure(configure, ctx),
         }
+    }
+}
+
+impl Handler<Dismiss> for ManagerActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Dismiss, _: &mut Self::Context) -> Self::Result {
+        // Orders that come from now on stay in the inbox.
+        self.lists = Lists::Held { lists: Vec::new(), orders: Vec::new() };
+        let plugins = std::mem::take(&mut self.roster).into_values().map(|entry| async move {
+            // One that cannot be told has ended already.
+            let _told = entry.address.send(Leave).await;
+            // It ends a moment after it agreed to.
+            while entry.address.connected() {
+                tokio::task::yield_now().await;
+            }
+        });
+        let ends = futures_util::future::join_all(plugins);
+        Box::pin(async move { drop(ends.await) })
     }
 }
 

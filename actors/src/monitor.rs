@@ -112,14 +112,15 @@ impl MonitorActor {
     }
 
     fn beat(&mut self, name: &PluginName, ctx: &mut Context<Self>) {
-        let Some(endpoint) = self.watched.get(name).map(|watched| watched.endpoint.clone()) else {
-            return;
-        };
-        let (rpc, timeout) = (self.rpc.clone(), self.policy.timeout);
-        let check = async move { rpc.health(&endpoint, timeout).await };
-        let asked = name.clone();
-        let check = ctx
-            .spawn(check.into_actor(self).map(move |answer, this, _| this.heard(&asked, &answer)));
+        let Some(watched) = self.watched.get(name) else { return };
+        // Where the timeout is longer than the interval, the check before may still be waiting.
+        let check = watched.check.unwrap_or_else(|| {
+            let (rpc, timeout) = (self.rpc.clone(), self.policy.timeout);
+            let (asked, endpoint) = (name.clone(), watched.endpoint.clone());
+            let check = async move { rpc.health(&endpoint, timeout).await };
+            let heard = move |answer, this: &mut Self, _: &mut _| this.heard(&asked, &answer);
+            ctx.spawn(check.into_actor(self).map(heard))
+        });
         let again = name.clone();
         let beat = ctx.run_later(self.policy.interval, move |this, ctx| this.beat(&again, ctx));
         if let Some(watched) = self.watched.get_mut(name) {

@@ -3,7 +3,8 @@
 //! The bytes are handed on exactly as they were sent. Redirections are followed within bounds and
 //! never from https to http. `attempt` calls this; it knows nothing of retries and deadlines.
 
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -132,7 +133,7 @@ impl Location {
             if !path.starts_with('/') {
                 return Err(wrong("is not absolute; write file:/path"));
             }
-            return Ok(Self::File(path.into()));
+            return Ok(Self::File(unescaped(path)));
         }
         let url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
         match url.scheme() {
@@ -140,6 +141,31 @@ impl Location {
             _ => Err(wrong("is none of http:, https:, unix: and file:")),
         }
     }
+}
+
+/// The path that a `file:` URL writes with escapes. A percent sign that begins none is meant as
+/// it stands.
+fn unescaped(path: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+        let escaped = match after {
+            [high, low, ..] if first == b'%' => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        match escaped {
+            Some((high, low)) => {
+                bytes.push(high << 4 | low);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
 }
 
 /// What all clients have in common.
@@ -257,6 +283,13 @@ mod tests {
         for web in ["http://a/b", "https://a/b?c"] {
             assert!(matches!(parse(web), Ok(Location::Http(_))), "{web}");
         }
+    }
+
+    #[test]
+    fn escapes_in_a_file_url_are_part_of_its_spelling_only() {
+        let check = |url: &str, path: &str| assert_eq!(parse(url), Ok(Location::File(path.into())));
+        check("file:///a%20b/%C3%BC%25%3f", "/a b/ü%?");
+        check("file:///100%/%zz/%4", "/100%/%zz/%4");
     }
 
     #[test]
