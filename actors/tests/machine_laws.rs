@@ -10,7 +10,7 @@ use guest_agent_actors::id::{Attempt, Generation, RevisionId};
 use guest_agent_actors::plugin::machine::{
     Boot, Effect, Event, Notice, Order, Verdict, transition,
 };
-use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, State};
+use guest_agent_actors::plugin::state::{Change, Next, PROBATION_SLICES, Phase, Policy, State};
 use guest_agent_actors::spec::PluginSpec;
 use proptest::prelude::*;
 
@@ -181,10 +181,7 @@ fn is_awaited(state: &State, event: &Event) -> bool {
         | (Phase::Stopping { attempt: a, .. }, Event::Stopped { attempt: b, .. })
         | (Phase::Removing { attempt: a, .. }, Event::Removed { attempt: b, .. }) => a == b,
         (
-            Phase::Running {
-                change: guest_agent_actors::plugin::state::Change::Applying { attempt: a, .. },
-                ..
-            },
+            Phase::Running { change: Change::Applying { attempt: a, .. }, .. },
             Event::Applied { attempt: b, .. },
         ) => a == b,
         _other => false,
@@ -273,6 +270,47 @@ fn law_work_in_flight_is_awaited(step: &Step) -> Verdicts {
         // A deletion that failed rests until its deadline, under the same number.
         prop_assert!(is_awaited(&step.after.next, &event), "{:?} of {:#?}", job, step);
     }
+    Ok(())
+}
+
+fn law_recovered_work_is_in_flight_again(step: &Step) -> Verdicts {
+    if !matches!(step.event, Event::Recovered(_)) {
+        return Ok(());
+    }
+    let state = &step.after.next;
+    let has = |job: Job| step.in_flight.contains(&job);
+    let phase = match &state.phase {
+        Phase::Installing { attempt } => has(Job::Install(*attempt)),
+        Phase::Starting { attempt, .. } => has(Job::Launch(*attempt)),
+        Phase::Stopping { attempt, .. } => has(Job::Stop(*attempt)),
+        Phase::Removing { attempt, .. } => has(Job::Remove(*attempt)),
+        Phase::Running { change: Change::Applying { attempt, .. }, .. } => {
+            has(Job::Apply(*attempt))
+        }
+        Phase::Running { change: Change::None, .. }
+        | Phase::InstallFailed { .. }
+        | Phase::Pausing { .. }
+        | Phase::BackingOff { .. }
+        | Phase::Stopped { .. }
+        | Phase::Crashed { .. }
+        | Phase::Gone => true,
+    };
+    let next = match &state.next {
+        Next::Preparing { attempt, .. } => has(Job::Install(*attempt)),
+        Next::Nothing | Next::Ready { .. } | Next::AfterRemoval { .. } | Next::Failed { .. } => {
+            true
+        }
+    };
+    prop_assert!(phase && next, "work was lost: {:#?}", step);
+    Ok(())
+}
+
+fn law_exactly_what_runs_is_watched(step: &Step) -> Verdicts {
+    let running = match &step.after.next.phase {
+        Phase::Running { process, .. } => Some(process),
+        _other => None,
+    };
+    prop_assert_eq!(step.watched.as_ref(), running, "{:#?}", step);
     Ok(())
 }
 
@@ -499,6 +537,16 @@ proptest! {
     #[test]
     fn nothing_is_in_flight_that_nobody_waits_for(acts in acts()) {
         each(&acts, law_work_in_flight_is_awaited)?;
+    }
+
+    #[test]
+    fn work_that_an_agent_restart_cut_short_begins_anew(acts in acts()) {
+        each(&acts, law_recovered_work_is_in_flight_again)?;
+    }
+
+    #[test]
+    fn exactly_the_process_that_runs_is_watched(acts in acts()) {
+        each(&acts, law_exactly_what_runs_is_watched)?;
     }
 
     #[test]

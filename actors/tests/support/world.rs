@@ -129,6 +129,7 @@ pub(crate) struct Step {
     pub(crate) event: Event,
     pub(crate) after: Transition,
     pub(crate) in_flight: Vec<Job>,
+    pub(crate) watched: Option<Process>,
 }
 
 /// One plugin's machine and what it stands in.
@@ -141,6 +142,8 @@ pub(crate) struct World {
     pub(crate) stale: Vec<Event>,
     /// The living process of the plugin.
     pub(crate) alive: Option<Process>,
+    /// The process the monitor watches.
+    pub(crate) watched: Option<Process>,
     /// Whether the plugin was retired.
     pub(crate) retired: bool,
     pub(crate) log: Vec<Step>,
@@ -161,6 +164,7 @@ impl World {
             jobs: Vec::new(),
             stale: Vec::new(),
             alive: None,
+            watched: None,
             retired: false,
             log: Vec::new(),
             unread: Vec::new(),
@@ -178,7 +182,13 @@ impl World {
         };
         let event =
             Event::Ordered { generation: Generation(1), order: Order::Install(Arc::new(spec)) };
-        world.log.push(Step { before, event, after: first, in_flight: world.jobs.clone() });
+        world.log.push(Step {
+            before,
+            event,
+            after: first,
+            in_flight: world.jobs.clone(),
+            watched: None,
+        });
         world
     }
 
@@ -188,7 +198,10 @@ impl World {
         let after = transition(&before, event.clone());
         match &event {
             // What was in flight died with the agent.
-            Event::Recovered(_) => self.jobs.clear(),
+            Event::Recovered(_) => {
+                self.jobs.clear();
+                self.watched = None;
+            }
             // Nobody waits for the call any longer.
             Event::DeadlinePassed(Wait::Apply) => self.cancel_calls(),
             _other => {}
@@ -197,7 +210,13 @@ impl World {
         for effect in &after.effects {
             self.perform(effect);
         }
-        self.log.push(Step { before, event, after, in_flight: self.jobs.clone() });
+        self.log.push(Step {
+            before,
+            event,
+            after,
+            in_flight: self.jobs.clone(),
+            watched: self.watched.clone(),
+        });
     }
 
     /// Gives an order with the next number.
@@ -328,10 +347,12 @@ impl World {
             Effect::Unwatch => {
                 // A call to a process that is not watched any longer does not matter.
                 self.cancel_calls();
+                self.watched = None;
             }
+            Effect::Watch { process, .. } => self.watched = Some(process.clone()),
             Effect::Announce(announcement) => self.unread.push(announcement.clone()),
             Effect::Retire => self.retired = true,
-            Effect::Sweep | Effect::Watch { .. } | Effect::Discard { .. } => {}
+            Effect::Sweep | Effect::Discard { .. } => {}
         }
     }
 
