@@ -33,5 +33,7 @@ pub mod outbox;
 pub mod store;
 pub mod vm_events;
 
+pub mod system;
+
 #[cfg(feature = "fakes")]
 pub mod fakes;

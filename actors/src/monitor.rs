@@ -16,6 +16,9 @@ use crate::messages::{Happened, HealthHeard, Unwatch, Watch};
 use crate::plugin::machine::{Event, Verdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
 
+/// The adapter keeps the deadline of a check; this much later the monitor does, for one that does not.
+const SLACK: Duration = Duration::from_secs(1);
+
 /// When a living process is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthPolicy {
@@ -112,26 +115,39 @@ impl MonitorActor {
     }
 
     fn beat(&mut self, name: &PluginName, ctx: &mut Context<Self>) {
-        let Some(endpoint) = self.watched.get(name).map(|watched| watched.endpoint.clone()) else {
-            return;
-        };
-        let (rpc, timeout) = (self.rpc.clone(), self.policy.timeout);
-        let check = async move { rpc.health(&endpoint, timeout).await };
-        let asked = name.clone();
-        let check = ctx
-            .spawn(check.into_actor(self).map(move |answer, this, _| this.heard(&asked, &answer)));
         let again = name.clone();
         let beat = ctx.run_later(self.policy.interval, move |this, ctx| this.beat(&again, ctx));
+        let Some(watched) = self.watched.get_mut(name) else {
+            ctx.cancel_future(beat);
+            return;
+        };
+        watched.beat = beat;
+        // Checks of one plugin do not pile up: the one under way ends by its own deadline.
+        if watched.check.is_some() {
+            return;
+        }
+        let (rpc, timeout, endpoint) =
+            (self.rpc.clone(), self.policy.timeout, watched.endpoint.clone());
+        let check = async move {
+            let answer = tokio::time::timeout(timeout + SLACK, rpc.health(&endpoint, timeout));
+            answer.await.unwrap_or(Err(RpcError::TimedOut(timeout)))
+        };
+        let (asked, process) = (name.clone(), watched.process.clone());
+        let check = ctx.spawn(check.into_actor(self).map(move |answer, this: &mut Self, _| {
+            this.heard(&asked, process, &answer);
+        }));
         if let Some(watched) = self.watched.get_mut(name) {
             watched.check = Some(check);
-            watched.beat = beat;
         }
     }
 
-    fn heard(&mut self, name: &PluginName, answer: &Result<Health, RpcError>) {
+    fn heard(&mut self, name: &PluginName, process: Process, answer: &Result<Health, RpcError>) {
         let Some(watched) = self.watched.get_mut(name) else { return };
+        // A cancelled check may still answer once; it says nothing about the process that followed.
+        if watched.process != process {
+            return;
+        }
         watched.check = None;
-        let process = watched.process.clone();
         match answer {
             Ok(health) => {
                 let health = health.clone();
@@ -167,7 +183,9 @@ impl Handler<Watch> for MonitorActor {
         };
         let exit = ctx.spawn(exit.into_actor(self).map(
             move |(name, process, cause), this: &mut Self, ctx| {
-                this.forget(&name, ctx);
+                if this.watched.get(&name).is_some_and(|watched| watched.process == process) {
+                    this.forget(&name, ctx);
+                }
                 tell.do_send(Happened(Event::Exited { process, cause }));
             },
         ));
