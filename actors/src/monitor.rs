@@ -210,8 +210,14 @@ impl Handler<Unwatch> for MonitorActor {
 /// The moment within the interval at which a plugin is checked: spread by its name, and never
 /// right at the start, when the plugin has other things to do.
 fn moment_of(name: &PluginName, interval: Duration) -> Duration {
-    let hash =
-        name.as_str().bytes().fold(5381u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
+    let mut hash = name
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // Names that differ in their last character only would otherwise fall close together.
+    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+    hash ^= hash >> 16;
     let share = f64::from(hash % 1000) / 1000.0;
     interval.mul_f64(0.2 + 0.8 * share)
 }

@@ -242,10 +242,17 @@ impl Harness {
                 }
                 assert!(
                     began.elapsed() < limit,
-                    "{caller}: not within {limit:?}: {what}; there is {listed:#?}"
+                    "{caller}: not within {limit:?}: {what}; there is {:#?}",
+                    listed.iter().map(|plugin| in_short(&plugin.view)).collect::<Vec<_>>()
                 );
                 self.pass(LOOK).await;
             }
         }
     }
+}
+
+/// A plugin on one line.
+fn in_short(view: &PluginView) -> String {
+    let PluginView { name, revision, state, reason, pending, generation, .. } = view;
+    format!("{name} {revision} {state:?} {reason:?} order {} pending {pending:?}", generation.0)
 }

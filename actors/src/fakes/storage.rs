@@ -1,6 +1,7 @@
 //! Records, in memory. They survive the agent, as far as they were durable.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -33,6 +34,7 @@ struct Disk {
     durable_commits: usize,
     failing: bool,
     unreadable: bool,
+    slow_reads: Duration,
     crash: Option<(usize, CrashPoint)>,
     crashed: bool,
     aside: Vec<(Table, Vec<u8>, String)>,
@@ -56,6 +58,11 @@ impl StorageHandle {
     /// From now on reads fail, or do not.
     pub fn set_unreadable(&self, unreadable: bool) {
         self.0.with(|disk| disk.unreadable = unreadable);
+    }
+
+    /// From now on a read takes this long.
+    pub fn set_slow_reads(&self, time: Duration) {
+        self.0.with(|disk| disk.slow_reads = time);
     }
 
     /// The store stops answering at its `commit`-th commit, counted from 1: what was begun stays begun,
@@ -139,7 +146,10 @@ fn failed(action: &'static str) -> StorageError {
 #[async_trait]
 impl Storage for FakeStorage {
     async fn load(&self, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
-        self.0.0.until(|disk| (!disk.crashed).then_some(())).await;
+        let time = self.0.0.until(|disk| (!disk.crashed).then_some(disk.slow_reads)).await;
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
+        }
         self.0.0.with(|disk| {
             if disk.unreadable {
                 return Err(failed("read"));

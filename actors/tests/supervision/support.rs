@@ -1,5 +1,6 @@
 //! Orders as a control plane writes them, and what it makes of the events it hears.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use guest_agent_actors::fakes::{Harness, World};
@@ -79,11 +80,15 @@ pub(crate) async fn order(agent: &Harness, id: &str, orders: &[cfg::ConfigurePlu
     agent.receive(id, &[("message_type", CONFIGURE)], encoded(orders)).await;
 }
 
-/// Everything the control plane was told of a plugin, repetitions included.
+/// What the control plane was told of a plugin, without repetitions.
 pub(crate) fn told(world: &World, plugin: &str) -> Vec<Told> {
-    all_told(world).into_iter().filter(|told| told.plugin == plugin).collect()
+    let mut seen = BTreeSet::new();
+    let mut told = all_told(world);
+    told.retain(|told| told.plugin == plugin && seen.insert(told.id.clone()));
+    told
 }
 
+/// Everything the control plane was told, repetitions included.
 pub(crate) fn all_told(world: &World) -> Vec<Told> {
     let event = |heard: guest_agent_actors::fakes::Heard| {
         let kind = heard.message.labels.get("message_type")?;
@@ -103,20 +108,14 @@ pub(crate) fn all_told(world: &World) -> Vec<Told> {
     world.link.heard().into_iter().filter_map(event).collect()
 }
 
-/// The numbers of the events of a plugin, in the order in which they were heard, each once.
+/// The numbers of the events of a plugin, in the order in which they were heard.
 pub(crate) fn numbers(world: &World, plugin: &str) -> Vec<i32> {
-    let mut seen = std::collections::BTreeSet::new();
-    let mut told = told(world, plugin);
-    told.retain(|told| seen.insert(told.id.clone()));
-    told.into_iter().map(|told| told.number).collect()
+    told(world, plugin).into_iter().map(|told| told.number).collect()
 }
 
 /// The numbers together with the revisions they are about.
 pub(crate) fn story(world: &World, plugin: &str) -> Vec<String> {
-    let mut seen = std::collections::BTreeSet::new();
-    let mut told = told(world, plugin);
-    told.retain(|told| seen.insert(told.id.clone()));
-    told.into_iter().map(|told| format!("{}({})", told.number, told.revision)).collect()
+    told(world, plugin).iter().map(|told| format!("{}({})", told.number, told.revision)).collect()
 }
 
 pub(crate) fn find<'a>(listed: &'a [Listed], name: &str) -> Option<&'a PluginView> {
