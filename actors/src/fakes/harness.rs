@@ -21,8 +21,8 @@ use crate::system::{Settings, System, start};
 use crate::view::PluginView;
 use crate::wire::AgentFacts;
 
-/// Between two looks of a wait at the world.
-const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks of a wait at the world: often at first, seldom when it takes long.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// Everything that an agent does not take with it when it dies.
 pub struct World {
@@ -245,7 +245,7 @@ impl Harness {
                     "{caller}: not within {limit:?}: {what}; there is {:#?}",
                     listed.iter().map(|plugin| in_short(&plugin.view)).collect::<Vec<_>>()
                 );
-                self.pass(LOOK).await;
+                self.pass((began.elapsed() / 20).clamp(LOOKS.0, LOOKS.1)).await;
             }
         }
     }

@@ -212,6 +212,7 @@ async fn live_through(crash: Option<(usize, CrashPoint)>) -> usize {
             runs(listed, "a", "2")
                 && runs(listed, "bad", "1")
                 && listed.len() == 2
+                && numbers(world, "a").contains(&5)
                 // A revision that was let go right before the agent died is left to the sweep.
                 && (crash.is_some() || world.installer.on_disk("a") == ["2"])
                 && (crash.is_some() || world.installer.on_disk("bad") == ["1"])
