@@ -21,7 +21,7 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
 use guest_agent_actors::messages::{Dismiss, LinkChanged, ListPlugins, Listed, Received, Save};
 use guest_agent_actors::monitor::HealthPolicy;
-use guest_agent_actors::outbox::Destination;
+use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::plugin::machine::Notice;
 use guest_agent_actors::plugin::restart::RestartPolicy;
 use guest_agent_actors::plugin::state::Policy;
@@ -117,7 +117,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     };
     let destination =
         if link_task.is_some() { Destination::ControlPlane } else { Destination::Nobody };
-    let system = system::start(ports, settings(config, destination)).await?;
+    let system = system::start(ports, settings(config, destination)).await;
     listener.hear(system.control_plane.clone());
 
     let socket = config.agent.socket();
@@ -125,8 +125,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let api = LocalApi {
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
-        changes: system.changes.clone(),
-        outbox: system.outbox.clone(),
+        changes: system.roster.clone(),
+        outbox: system.events.clone(),
         storage: storage.clone(),
         rpc,
         link: link.watch_state(),
@@ -238,6 +238,7 @@ fn settings(config: &Config, destination: Destination) -> Settings {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
         destination,
+        outbox: Bounds::default(),
     }
 }
 

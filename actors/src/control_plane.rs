@@ -20,7 +20,9 @@ use crate::messages::{
     Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
     Submission, Submit, Verdict,
 };
-use crate::ports::{DeliveryError, InboundMessage, OutboundMessage, Ports, Table, Write};
+use crate::ports::{
+    ControlLink, DeliveryError, InboundMessage, OutboundMessage, Ports, Receipt, Table, Write,
+};
 use crate::records::{InboxContent, InboxEntry, Origin, number_key};
 use crate::wire::{self, AgentFacts, DecodedOrder, Request};
 
@@ -32,6 +34,12 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// How often a reply is sent before the server is left to ask again.
 const REPLY_ATTEMPTS: u32 = 3;
+
+/// Longest wait for an acknowledgement to leave. What was acknowledged is acted on in any case.
+const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(2);
+
+/// Most questions that are being answered. Whoever asks more has to ask again.
+const ANSWERS_MAX: usize = 256;
 
 /// Key of the next order's number among the facts.
 pub const NEXT_GENERATION: &[u8] = b"next_generation";
@@ -47,6 +55,7 @@ pub struct ControlPlaneActor {
     link_changed: Recipient<LinkChanged>,
     next: Generation,
     remembered: Remembered,
+    answering: usize,
 }
 
 /// Messages that were taken lately.
@@ -102,7 +111,18 @@ impl ControlPlaneActor {
     pub fn new(ports: Ports, agent: AgentFacts, partners: Partners, next: Generation) -> Self {
         let Partners { store, configure, list, delivered, link_changed } = partners;
         let remembered = Remembered::default();
-        Self { ports, agent, store, configure, list, delivered, link_changed, next, remembered }
+        Self {
+            ports,
+            agent,
+            store,
+            configure,
+            list,
+            delivered,
+            link_changed,
+            next,
+            remembered,
+            answering: 0,
+        }
     }
 
     /// Makes orders durable. What is refused is recorded together with them, so that neither an
@@ -159,7 +179,7 @@ impl ControlPlaneActor {
 
     fn acknowledge(&self, message: InboundMessage) -> ResponseActFuture<Self, ()> {
         let link = self.ports.link.clone();
-        Box::pin(async move { link.acknowledge(message.receipt).await }.into_actor(self))
+        Box::pin(async move { acknowledge(&*link, message.receipt).await }.into_actor(self))
     }
 
     fn configure_received(
@@ -187,11 +207,12 @@ impl ControlPlaneActor {
         let saved = async move {
             let saved = flatten(store.send(save).await);
             if saved.is_ok() {
-                link.acknowledge(receipt.clone()).await;
+                acknowledge(&*link, receipt.clone()).await;
             }
             (saved, receipt)
         };
-        Box::pin(saved.into_actor(self).map(move |(saved, receipt), this, _| match saved {
+        let inbox = configure.as_ref().map(|configure| configure.inbox);
+        Box::pin(saved.into_actor(self).map(move |(saved, receipt), this, ctx| match saved {
             Ok(()) => {
                 this.remembered.remember(&receipt.message_id, digest, receipt.stream, now);
                 if let Some(configure) = configure {
@@ -199,11 +220,29 @@ impl ControlPlaneActor {
                 }
             }
             // Not acknowledged: the control plane sends it again.
-            Err(error) => warn!(%error, "cannot take orders"),
+            Err(error) => {
+                warn!(%error, "cannot take orders");
+                this.withdraw(inbox, ctx);
+            }
         }))
     }
 
-    fn answer(&self, question: Request, message: InboundMessage, ctx: &mut Context<Self>) {
+    /// The store keeps what it could not write and writes it later. Orders whose sender was told that
+    /// they failed must not come to life that way.
+    fn withdraw(&self, inbox: Option<u64>, ctx: &mut Context<Self>) {
+        let Some(inbox) = inbox else { return };
+        let forget = Write::Delete { table: Table::Inbox, key: number_key(inbox) };
+        let saving = self.store.send(Save { writes: vec![forget], events: Vec::new() });
+        // When this fails too, it is kept beside what it takes back.
+        ctx.spawn(saving.into_actor(self).map(|_, _, _| ()));
+    }
+
+    fn answer(&mut self, question: Request, message: InboundMessage, ctx: &mut Context<Self>) {
+        if self.answering >= ANSWERS_MAX {
+            warn!("too many questions at once; one is not answered");
+            return;
+        }
+        self.answering += 1;
         let ports = self.ports.clone();
         let (list, agent, delivered) =
             (self.list.clone(), self.agent.clone(), self.delivered.clone());
@@ -226,7 +265,13 @@ impl ControlPlaneActor {
                 Request::Configure(_) => {}
             }
         };
-        ctx.spawn(answer.into_actor(self));
+        ctx.spawn(answer.into_actor(self).map(|(), this, _| this.answering -= 1));
+    }
+}
+
+async fn acknowledge(link: &dyn ControlLink, receipt: Receipt) {
+    if tokio::time::timeout(ACKNOWLEDGE_WAIT, link.acknowledge(receipt)).await.is_err() {
+        debug!("an acknowledgement could not be sent in time");
     }
 }
 
@@ -306,8 +351,12 @@ impl Handler<Submit> for ControlPlaneActor {
         let verdicts = verdicts(&content, &decoded, first);
         let store = self.store.clone();
         let saved = async move { flatten(store.send(save).await) };
-        Box::pin(saved.into_actor(self).map(move |saved, this, _| {
-            saved?;
+        let inbox = configure.as_ref().map(|configure| configure.inbox);
+        Box::pin(saved.into_actor(self).map(move |saved, this, ctx| {
+            if let Err(error) = saved {
+                this.withdraw(inbox, ctx);
+                return Err(error);
+            }
             if let Some(configure) = configure {
                 this.configure.do_send(configure);
             }

@@ -1,1 +1,140 @@
+//! A `(fake, handle)` pair for every port: the fake goes to the actors, the handle scripts what it
+//! answers and reads what it was asked. And [`Harness`], which wires all actors on fakes the way the
+//! real agent does and can crash them.
+//!
+//! What outlives an agent (records, files, processes, the control plane) lives behind the handles, so
+//! a second agent on the same fakes finds what the first one left. Every wait is on tokio's clock:
+//! under paused time a day passes in milliseconds.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::ports::Cause;
+
+mod harness;
+mod installer;
+mod launcher;
+mod link;
+mod machine;
+mod meter;
+mod rpc;
+mod storage;
+
+pub use harness::{Harness, World};
+pub use installer::{FakeInstaller, InstallerHandle, installer};
+pub use launcher::{FakeLauncher, LauncherHandle, launcher};
+pub use link::{Delivery, FakeLink, Heard, LinkHandle, link};
+pub use machine::{ClockHandle, FakeClock, FakeMachine, MachineHandle, clock, machine};
+pub use meter::{FakeMeter, MeterHandle, meter};
+pub use rpc::{FakeRpc, Reply, RpcHandle, rpc};
+pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
+
+/// What a fake does when it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Succeeds at once.
+    Succeed,
+    /// Fails at once, for this reason.
+    Fail(String),
+    /// Succeeds after this long.
+    Late(Duration),
+    /// Succeeds when it is released, not before.
+    Held,
+    /// Panics.
+    Panic,
+}
+
+/// A value that fakes and handles share, and that can be waited on.
+pub(crate) struct Shared<T> {
+    value: Arc<Mutex<T>>,
+    moved: watch::Sender<u64>,
+}
+
+/// Answers to come, per operation and plugin; [`Answer::Succeed`] when there is none.
+#[derive(Default)]
+pub(crate) struct Script {
+    once: BTreeMap<(&'static str, String), VecDeque<Answer>>,
+    always: BTreeMap<(&'static str, String), Answer>,
+    releases: BTreeMap<(&'static str, String), u64>,
+}
+
+// === impl Shared ===
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self { value: self.value.clone(), moved: self.moved.clone() }
+    }
+}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Arc::new(Mutex::new(value)), moved: watch::Sender::new(0) }
+    }
+
+    /// Looks at the value, or changes it.
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
+        let seen = look(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
+        self.moved.send_modify(|moved| *moved = moved.wrapping_add(1));
+        seen
+    }
+
+    /// Waits until `look` sees what it looks for.
+    pub(crate) async fn until<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
+        let mut moved = self.moved.subscribe();
+        loop {
+            let seen = look(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
+            if let Some(seen) = seen {
+                return seen;
+            }
+            // The sender lives as long as `self`.
+            drop(moved.changed().await);
+        }
+    }
+}
+
+impl Shared<Script> {
+    pub(crate) fn script(&self, what: &'static str, name: &str, answers: &[Answer]) {
+        self.with(|script| {
+            let queue = script.once.entry((what, name.to_owned())).or_default();
+            queue.extend(answers.iter().cloned());
+        });
+    }
+
+    pub(crate) fn always(&self, what: &'static str, name: &str, answer: Answer) {
+        self.with(|script| script.always.insert((what, name.to_owned()), answer));
+    }
+
+    pub(crate) fn release(&self, what: &'static str, name: &str) {
+        self.with(|script| *script.releases.entry((what, name.to_owned())).or_default() += 1);
+    }
+
+    /// Carries the next answer out.
+    pub(crate) async fn answer(&self, what: &'static str, name: &str) -> Result<(), Cause> {
+        let key = (what, name.to_owned());
+        let (answer, releases) = self.with(|script| {
+            let once = script.once.get_mut(&key).and_then(VecDeque::pop_front);
+            let answer = once.or_else(|| script.always.get(&key).cloned());
+            (answer, script.releases.get(&key).copied().unwrap_or_default())
+        });
+        match answer.unwrap_or(Answer::Succeed) {
+            Answer::Succeed => Ok(()),
+            Answer::Fail(reason) => Err(reason.into()),
+            Answer::Late(delay) => {
+                tokio::time::sleep(delay).await;
+                Ok(())
+            }
+            Answer::Held => {
+                self.until(|script| {
+                    let now = script.releases.get(&key).copied().unwrap_or_default();
+                    (now > releases).then_some(())
+                })
+                .await;
+                Ok(())
+            }
+            Answer::Panic => panic!("the fake was told to panic at {what} of {name}"),
+        }
+    }
+}

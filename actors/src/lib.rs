@@ -31,8 +31,9 @@ pub mod metrics;
 pub mod monitor;
 pub mod outbox;
 pub mod store;
-pub mod system;
 pub mod vm_events;
+
+pub mod system;
 
 #[cfg(feature = "fakes")]
 pub mod fakes;

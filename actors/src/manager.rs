@@ -6,10 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::error::Chain;
@@ -24,7 +27,7 @@ use crate::plugin::machine::Boot;
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
-use crate::ports::{Ports, Table, Write};
+use crate::ports::{Cleanup, Ports, StopManner, StopOrder, Table, Write};
 use crate::records::{InboxContent, InboxEntry, key_number, number_key};
 use crate::view::PluginView;
 use crate::wire;
@@ -58,8 +61,11 @@ pub struct ManagerActor {
     roster: BTreeMap<PluginName, Entry>,
     /// Orders per inbox record that their plugins have not made durable yet.
     open: BTreeMap<u64, BTreeMap<(PluginName, Generation), NumberedOrder>>,
+    /// Inbox records that were read back at the start. Whoever made one in this life hands it over
+    /// too, and it must not be carried out twice.
+    replayed: BTreeSet<u64>,
     /// Deaths of plugin actors, so that one which panics at once is not rebuilt at once for ever.
-    deaths: BTreeMap<PluginName, u32>,
+    deaths: BTreeMap<PluginName, Deaths>,
     lists: Lists,
     lives: u64,
     version: watch::Sender<u64>,
@@ -74,6 +80,12 @@ struct Entry {
     points: VecDeque<Point>,
 }
 
+/// How often a plugin's actor died lately.
+struct Deaths {
+    in_a_row: u32,
+    last: Instant,
+}
+
 /// Whether lists can be answered yet.
 enum Lists {
     /// Not before the plugins of an earlier life are back.
@@ -82,29 +94,46 @@ enum Lists {
     Answered,
 }
 
-/// At most this many lists and orders wait for the start; more are refused by dropping them, which
-/// their senders see and try again.
+/// At most this many messages with orders wait for the start; more stay in the inbox until the next.
+/// Lists are bounded by their senders.
 const HELD_MAX: usize = 1024;
+
+/// Pause before a snapshot that could not be read is read again.
+const REREAD: Duration = Duration::from_secs(5);
+
+/// How long the start waits for the end of processes whose plugin's record is unreadable.
+const STRAY_WAIT: Duration = Duration::from_secs(10);
 
 // === impl ManagerActor ===
 
 impl ManagerActor {
-    /// A manager, and a counter that moves whenever the roster does.
+    /// A manager that moves `version` on whenever its roster moves.
     #[must_use]
-    pub fn new(ports: Ports, policy: Arc<Policy>, staff: Staff) -> (Self, watch::Receiver<u64>) {
-        let (version, changes) = watch::channel(0);
-        let manager = Self {
+    pub fn new(
+        ports: Ports,
+        policy: Arc<Policy>,
+        staff: Staff,
+        version: watch::Sender<u64>,
+    ) -> Self {
+        Self {
             ports,
             policy,
             staff,
             roster: BTreeMap::new(),
             open: BTreeMap::new(),
+            replayed: BTreeSet::new(),
             deaths: BTreeMap::new(),
             lists: Lists::Held { lists: Vec::new(), orders: Vec::new() },
             lives: 0,
             version,
-        };
-        (manager, changes)
+        }
+    }
+
+    /// Carries orders out, unless the start found them in the inbox already.
+    fn configure_once(&mut self, configure: Configure, ctx: &mut Context<Self>) {
+        if !self.replayed.remove(&configure.inbox) {
+            self.configure(configure, ctx);
+        }
     }
 
     fn configure(&mut self, configure: Configure, ctx: &mut Context<Self>) {
@@ -145,7 +174,8 @@ impl ManagerActor {
             }
             Assignment::Deliver(NumberedOrder { generation, name, order }) => {
                 if let Some(entry) = self.roster.get_mut(&name) {
-                    entry.delivered = generation;
+                    // Two messages that became durable together may come in either order.
+                    entry.delivered = entry.delivered.max(generation);
                     entry.address.do_send(Deliver { generation, order });
                 }
                 None
@@ -206,30 +236,74 @@ impl ManagerActor {
             (plugins, inbox)
         };
         ctx.wait(load.into_actor(self).map(move |(plugins, inbox), this, ctx| {
+            let mut strays = Vec::new();
             for (key, bytes) in plugins.unwrap_or_else(|error| unreadable("plugins", &error)) {
-                this.bring_back(key, &bytes, boot, ctx);
+                strays.extend(this.bring_back(key, &bytes, boot, ctx));
             }
-            for (key, bytes) in inbox.unwrap_or_else(|error| unreadable("inbox", &error)) {
+            let inbox = inbox.unwrap_or_else(|error| unreadable("inbox", &error));
+            this.end_strays(strays, inbox, ctx);
+        }));
+    }
+
+    /// A plugin whose record is unreadable may still have a process, which nobody would watch and
+    /// beside which a new one must not be started.
+    fn end_strays(
+        &self,
+        strays: Vec<PluginName>,
+        inbox: Vec<(Vec<u8>, Vec<u8>)>,
+        ctx: &mut Context<Self>,
+    ) {
+        let launcher = &self.ports.launcher;
+        let stops = join_all(strays.into_iter().map(|name| {
+            let (launcher, order) = (launcher.clone(), everything_of(name));
+            async move { launcher.stop(order).await }
+        }));
+        let ended = async move { tokio::time::timeout(STRAY_WAIT, stops).await };
+        ctx.wait(ended.into_actor(self).map(move |ended, this, ctx| {
+            for error in ended.into_iter().flatten().filter_map(Result::err) {
+                error!(error = %Chain(&error), "left processes of a lost plugin behind");
+            }
+            for (key, bytes) in inbox {
                 this.replay(key, &bytes, ctx);
             }
             this.ready(ctx);
         }));
     }
 
-    fn bring_back(&mut self, key: Vec<u8>, bytes: &[u8], boot: Boot, ctx: &mut Context<Self>) {
-        match Snapshot::decode(bytes) {
+    /// Brings one plugin back. Gives the name of a plugin that cannot be, where that is known.
+    fn bring_back(
+        &mut self,
+        key: Vec<u8>,
+        bytes: &[u8],
+        boot: Boot,
+        ctx: &mut Context<Self>,
+    ) -> Option<PluginName> {
+        let reason = match Snapshot::decode(bytes) {
             Ok(snapshot) if snapshot.state.name.as_str().as_bytes() == key => {
                 let name = snapshot.state.name.clone();
                 info!(plugin = %name, "brings back");
                 let generation = snapshot.state.generation;
                 let beginning = Beginning::Recovered { snapshot: Box::new(snapshot), boot };
                 self.start(name, generation, beginning, ctx);
+                return None;
             }
-            Ok(_) => self.set_aside(Table::Plugins, key, "it is under another name's key", ctx),
-            Err(error) => {
-                self.set_aside(Table::Plugins, key, &Chain(&error).to_string(), ctx);
-            }
+            Ok(_) => "it is under another name's key".to_owned(),
+            Err(error) => Chain(&error).to_string(),
+        };
+        let name: Option<PluginName> =
+            std::str::from_utf8(&key).ok().and_then(|name| name.parse().ok());
+        if let Some(name) = &name {
+            let details = format!(
+                "the record of this plugin is unreadable and was set aside ({reason}); its \
+                 processes are ended; install it again"
+            );
+            let now = self.ports.clock.now();
+            let lost =
+                event::Draft::new(machine::Notice::InstallFailed, name.as_str(), "", now, &details);
+            self.save(Save { writes: Vec::new(), events: vec![lost] }, ctx);
         }
+        self.set_aside(Table::Plugins, key, &reason, ctx);
+        name
     }
 
     /// Orders that were durable but not taken by every plugin are given again. A plugin that took
@@ -241,7 +315,10 @@ impl ManagerActor {
             (_, Err(error)) => Err(Chain(&error).to_string()),
         };
         match entry {
-            Ok(configure) => self.configure(configure, ctx),
+            Ok(configure) => {
+                self.replayed.insert(configure.inbox);
+                self.configure(configure, ctx);
+            }
             Err(reason) => self.set_aside(Table::Inbox, key, &reason, ctx),
         }
     }
@@ -261,7 +338,7 @@ impl ManagerActor {
         let held = std::mem::replace(&mut self.lists, Lists::Answered);
         if let Lists::Held { lists, orders } = held {
             for orders in orders {
-                self.configure(orders, ctx);
+                self.configure_once(orders, ctx);
             }
             for list in lists {
                 drop(list.send(self.list()));
@@ -277,13 +354,27 @@ impl ManagerActor {
             if matches!(this.lists, Lists::Held { .. }) {
                 return;
             }
-            let snapshot = record.ok().flatten().map(|bytes| Snapshot::decode(&bytes));
-            this.roster.remove(&name);
-            if let Some(Ok(snapshot)) = snapshot {
-                let delivered = snapshot.state.generation;
-                let snapshot = Box::new(snapshot);
-                let beginning = Beginning::Recovered { snapshot, boot: Boot::Same };
-                this.start(name.clone(), delivered, beginning, ctx);
+            let snapshot = match record {
+                Ok(Ok(record)) => record.map(|bytes| Snapshot::decode(&bytes)),
+                // The store is in trouble, not the plugin: it must not vanish for that.
+                Ok(Err(error)) => {
+                    warn!(plugin = %name, %error, "cannot build it anew yet");
+                    ctx.run_later(REREAD, move |this, ctx| this.rebuild(name, ctx));
+                    return;
+                }
+                Err(_) => None,
+            };
+            match snapshot {
+                Some(Ok(snapshot)) => {
+                    let delivered = snapshot.state.generation;
+                    let snapshot = Box::new(snapshot);
+                    let beginning = Beginning::Recovered { snapshot, boot: Boot::Same };
+                    this.start(name.clone(), delivered, beginning, ctx);
+                }
+                // It died before anything of it was durable, or when nothing was left.
+                Some(Err(_)) | None => {
+                    this.roster.remove(&name);
+                }
             }
             let lost: Vec<NumberedOrder> = this
                 .open
@@ -337,6 +428,12 @@ pub fn number_orders(inbox: u64, entry: &InboxEntry) -> Result<Configure, String
     Ok(Configure { inbox, orders })
 }
 
+/// The order to end whatever runs under a name.
+fn everything_of(name: PluginName) -> StopOrder {
+    let (cleanup, manner) = (Cleanup::Keep, StopManner::AtOnce);
+    StopOrder { name, process: None, endpoint: None, cleanup, manner }
+}
+
 fn forget(inbox: u64) -> Write {
     Write::Delete { table: Table::Inbox, key: number_key(inbox) }
 }
@@ -370,7 +467,7 @@ impl Handler<Configure> for ManagerActor {
             // Orders of this life must not be carried out before those of an earlier one.
             Lists::Held { orders, .. } if orders.len() < HELD_MAX => orders.push(configure),
             Lists::Held { .. } => warn!("too many orders before the start; they stay in the inbox"),
-            Lists::Answered => self.configure(configure, ctx),
+            Lists::Answered => self.configure_once(configure, ctx),
         }
     }
 }
@@ -386,7 +483,7 @@ impl Handler<Dismiss> for ManagerActor {
             let _told = entry.address.send(Leave).await;
             // It ends a moment after it agreed to.
             while entry.address.connected() {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
         let ends = futures_util::future::join_all(plugins);
@@ -431,6 +528,7 @@ impl Handler<Retired> for ManagerActor {
         let gone = self.roster.get(&name).is_some_and(|entry| entry.delivered <= generation);
         if gone && let Some(entry) = self.roster.remove(&name) {
             entry.address.do_send(Leave);
+            self.deaths.remove(&name);
             self.moved();
         }
     }
@@ -443,9 +541,13 @@ impl Handler<Died> for ManagerActor {
         if self.roster.get(&name).is_none_or(|entry| entry.life != life) {
             return;
         }
-        let deaths = self.deaths.entry(name.clone()).or_default();
-        *deaths = deaths.saturating_add(1);
-        let pause = self.policy.restart.pause(*deaths, 2, name.as_str());
+        let now = Instant::now();
+        let deaths = self.deaths.entry(name.clone()).or_insert(Deaths { in_a_row: 0, last: now });
+        if now - deaths.last >= self.policy.restart.calm {
+            deaths.in_a_row = 0;
+        }
+        *deaths = Deaths { in_a_row: deaths.in_a_row.saturating_add(1), last: now };
+        let pause = self.policy.restart.pause(deaths.in_a_row, 2, name.as_str());
         error!(plugin = %name, ?pause, "its actor panicked; builds it anew from its snapshot");
         ctx.run_later(pause, move |this, ctx| this.rebuild(name, ctx));
     }
@@ -489,9 +591,8 @@ impl Handler<ListPlugins> for ManagerActor {
             }
             Lists::Held { lists, .. } => {
                 let (answer, answered) = oneshot::channel();
-                if lists.len() < HELD_MAX {
-                    lists.push(answer);
-                }
+                lists.push(answer);
+                // Dropped only with this actor, and then nobody waits any more.
                 Box::pin(async move { answered.await.unwrap_or_default() })
             }
         }

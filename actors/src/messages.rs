@@ -38,9 +38,10 @@ pub struct SaveLazily(pub Vec<Write>);
 #[error("failed to save: {0}")]
 pub struct SaveFailed(pub Arc<str>);
 
-/// From the manager, when a plugin's actor died: the newest snapshot of that plugin.
+/// From the manager, when a plugin's actor died: the newest snapshot of that plugin. An error says
+/// that it cannot be told whether there is one.
 #[derive(Message, Debug)]
-#[rtype(result = "Option<Vec<u8>>")]
+#[rtype(result = "Result<Option<Vec<u8>>, Arc<str>>")]
 pub struct LoadSnapshot(pub PluginName);
 
 // === To a plugin ===

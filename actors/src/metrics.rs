@@ -14,6 +14,12 @@ use crate::ports::{Clock, Meter, Usage};
 /// Plugins that are due within this time of each other share a sweep.
 const TOGETHER: Duration = Duration::from_millis(500);
 
+/// No process is measured more often.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// A sweep that takes longer is given up, and the next one begins in time.
+const SWEEP_WAIT: Duration = Duration::from_secs(10);
+
 /// The metrics actor.
 pub struct MetricsActor {
     meter: Arc<dyn Meter>,
@@ -62,7 +68,10 @@ impl MetricsActor {
         }
         let meter = self.meter.clone();
         let asked = due.clone();
-        let sample = async move { meter.sample(asked).await };
+        let sample = async move {
+            let sample = tokio::time::timeout(SWEEP_WAIT, meter.sample(asked));
+            sample.await.unwrap_or_default()
+        };
         ctx.spawn(sample.into_actor(self).map(move |usages, this, ctx| {
             this.sampled(due, &usages);
             this.arm(ctx);
@@ -112,7 +121,7 @@ impl Handler<Measure> for MetricsActor {
     fn handle(&mut self, measure: Measure, ctx: &mut Self::Context) {
         let Measure { name, process, policy } = measure;
         let due = Instant::now();
-        let interval = policy.interval;
+        let interval = policy.interval.max(INTERVAL_MIN);
         self.measured.insert(name, Measured { process, interval, due, last: None });
         self.arm(ctx);
     }

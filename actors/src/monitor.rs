@@ -16,6 +16,9 @@ use crate::messages::{Happened, HealthHeard, Unwatch, Watch};
 use crate::plugin::machine::{Event, Verdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
 
+/// The adapter keeps the deadline of a check; this much later the monitor does, for one that does not.
+const SLACK: Duration = Duration::from_secs(1);
+
 /// When a living process is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthPolicy {
@@ -112,27 +115,39 @@ impl MonitorActor {
     }
 
     fn beat(&mut self, name: &PluginName, ctx: &mut Context<Self>) {
-        let Some(watched) = self.watched.get(name) else { return };
-        // Where the timeout is longer than the interval, the check before may still be waiting.
-        let check = watched.check.unwrap_or_else(|| {
-            let (rpc, timeout) = (self.rpc.clone(), self.policy.timeout);
-            let (asked, endpoint) = (name.clone(), watched.endpoint.clone());
-            let check = async move { rpc.health(&endpoint, timeout).await };
-            let heard = move |answer, this: &mut Self, _: &mut _| this.heard(&asked, &answer);
-            ctx.spawn(check.into_actor(self).map(heard))
-        });
         let again = name.clone();
         let beat = ctx.run_later(self.policy.interval, move |this, ctx| this.beat(&again, ctx));
+        let Some(watched) = self.watched.get_mut(name) else {
+            ctx.cancel_future(beat);
+            return;
+        };
+        watched.beat = beat;
+        // Checks of one plugin do not pile up: the one under way ends by its own deadline.
+        if watched.check.is_some() {
+            return;
+        }
+        let (rpc, timeout, endpoint) =
+            (self.rpc.clone(), self.policy.timeout, watched.endpoint.clone());
+        let check = async move {
+            let answer = tokio::time::timeout(timeout + SLACK, rpc.health(&endpoint, timeout));
+            answer.await.unwrap_or(Err(RpcError::TimedOut(timeout)))
+        };
+        let (asked, process) = (name.clone(), watched.process.clone());
+        let check = ctx.spawn(check.into_actor(self).map(move |answer, this: &mut Self, _| {
+            this.heard(&asked, process, &answer);
+        }));
         if let Some(watched) = self.watched.get_mut(name) {
             watched.check = Some(check);
-            watched.beat = beat;
         }
     }
 
-    fn heard(&mut self, name: &PluginName, answer: &Result<Health, RpcError>) {
+    fn heard(&mut self, name: &PluginName, process: Process, answer: &Result<Health, RpcError>) {
         let Some(watched) = self.watched.get_mut(name) else { return };
+        // A cancelled check may still answer once; it says nothing about the process that followed.
+        if watched.process != process {
+            return;
+        }
         watched.check = None;
-        let process = watched.process.clone();
         match answer {
             Ok(health) => {
                 let health = health.clone();
@@ -168,7 +183,9 @@ impl Handler<Watch> for MonitorActor {
         };
         let exit = ctx.spawn(exit.into_actor(self).map(
             move |(name, process, cause), this: &mut Self, ctx| {
-                this.forget(&name, ctx);
+                if this.watched.get(&name).is_some_and(|watched| watched.process == process) {
+                    this.forget(&name, ctx);
+                }
                 tell.do_send(Happened(Event::Exited { process, cause }));
             },
         ));
@@ -193,8 +210,14 @@ impl Handler<Unwatch> for MonitorActor {
 /// The moment within the interval at which a plugin is checked: spread by its name, and never
 /// right at the start, when the plugin has other things to do.
 fn moment_of(name: &PluginName, interval: Duration) -> Duration {
-    let hash =
-        name.as_str().bytes().fold(5381u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
+    let mut hash = name
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // Names that differ in their last character only would otherwise fall close together.
+    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+    hash ^= hash >> 16;
     let share = f64::from(hash % 1000) / 1000.0;
     interval.mul_f64(0.2 + 0.8 * share)
 }

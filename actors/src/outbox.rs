@@ -13,20 +13,22 @@ use actix::prelude::*;
 use tokio::sync::broadcast;
 use tracing::{debug, warn};
 
-use crate::event::Recorded;
+use crate::event::{Draft, Recorded};
 use crate::messages::{Enqueue, LinkChanged, SaveLazily};
 use crate::ports::{ControlLink, DeliveryError, Table, Write};
 use crate::records::number_key;
 use crate::wire;
 
-/// Most events that wait for the control plane.
-pub const EVENTS_MAX: usize = 100_000;
-
-/// Most bytes of events that wait for the control plane.
-pub const BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// Settled events that are kept for people on this machine.
-pub const HISTORY_MAX: usize = 1000;
+/// How many events are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most events that wait for the control plane.
+    pub events: usize,
+    /// Most bytes of events that wait for the control plane.
+    pub bytes: usize,
+    /// Settled events that are kept for people on this machine.
+    pub history: usize,
+}
 
 /// Events sent at once, each of another plugin.
 const IN_FLIGHT_MAX: usize = 32;
@@ -47,10 +49,11 @@ pub enum Destination {
 pub struct OutboxActor {
     link: Arc<dyn ControlLink>,
     destination: Destination,
+    bounds: Bounds,
     store: Option<Recipient<SaveLazily>>,
     connection: Connection,
     /// Per plugin, oldest first.
-    queues: BTreeMap<Arc<str>, VecDeque<Recorded>>,
+    queues: BTreeMap<Arc<str>, VecDeque<Waiting>>,
     /// Plugins with an event under way.
     in_flight: BTreeSet<Arc<str>>,
     waiting: usize,
@@ -58,6 +61,13 @@ pub struct OutboxActor {
     history: VecDeque<u64>,
     followers: broadcast::Sender<Recorded>,
     depth: tokio::sync::watch::Sender<usize>,
+}
+
+/// An event in a queue.
+struct Waiting {
+    recorded: Recorded,
+    /// Events of the plugin that were dropped right before it.
+    gap: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,6 +90,32 @@ pub struct OutboxView {
 #[rtype(result = "()")]
 pub struct UseStore(pub Recipient<SaveLazily>);
 
+// === impl Bounds ===
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { events: 100_000, bytes: 64 * 1024 * 1024, history: 1000 }
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// The event as it is told: with the gap before it, if there is one.
+    fn told(&self) -> Recorded {
+        if self.gap == 0 {
+            return self.recorded.clone();
+        }
+        let Draft { kind, plugin, revision, at, details } = &self.recorded.event;
+        let details = format!(
+            "{} earlier events of this plugin were dropped because too many waited; {details}",
+            self.gap
+        );
+        let event = Draft::new(*kind, plugin, revision, *at, &details);
+        Recorded { event, ..self.recorded.clone() }
+    }
+}
+
 // === impl OutboxActor ===
 
 impl OutboxActor {
@@ -89,6 +125,7 @@ impl OutboxActor {
     pub fn new(
         link: Arc<dyn ControlLink>,
         destination: Destination,
+        bounds: Bounds,
         waiting: Vec<Recorded>,
         history: Vec<u64>,
     ) -> (Self, OutboxView) {
@@ -98,6 +135,7 @@ impl OutboxActor {
         let mut outbox = Self {
             link,
             destination,
+            bounds,
             store: None,
             connection: Connection::Down,
             queues: BTreeMap::new(),
@@ -117,7 +155,8 @@ impl OutboxActor {
     fn push(&mut self, recorded: Recorded) {
         self.waiting += 1;
         self.waiting_bytes += size(&recorded);
-        self.queues.entry(recorded.event.plugin.clone()).or_default().push_back(recorded);
+        let plugin = recorded.event.plugin.clone();
+        self.queues.entry(plugin).or_default().push_back(Waiting { recorded, gap: 0 });
         self.depth.send_replace(self.waiting);
     }
 
@@ -131,7 +170,7 @@ impl OutboxActor {
             .queues
             .iter()
             .filter(|(plugin, _)| !self.in_flight.contains(*plugin))
-            .filter_map(|(_, queue)| queue.front().cloned())
+            .filter_map(|(_, queue)| queue.front().map(Waiting::told))
             .take(free)
             .collect();
         for recorded in next {
@@ -162,10 +201,14 @@ impl OutboxActor {
                 self.send_what_can_be_sent(ctx);
                 return;
             }
-            Err(DeliveryError::NotConnected) => {
+            Err(DeliveryError::NotConnected) if self.connection == Connection::Down => {
                 // The next registration sends it again.
                 self.in_flight.remove(&recorded.event.plugin);
                 return;
+            }
+            // The stream it was sent on is gone, but another is registered already.
+            Err(DeliveryError::NotConnected) => {
+                Duration::from_millis(100).saturating_mul(attempt).min(Duration::from_secs(60))
             }
             // The wait for the acknowledgement was pause enough.
             Err(DeliveryError::TimedOut) => Duration::ZERO,
@@ -183,7 +226,7 @@ impl OutboxActor {
                 .queues
                 .get(&recorded.event.plugin)
                 .and_then(VecDeque::front)
-                .is_some_and(|first| first.seq == recorded.seq);
+                .is_some_and(|first| first.recorded.seq == recorded.seq);
             if is_first && this.connection == Connection::Up {
                 this.send(recorded, attempt.saturating_add(1), ctx);
             } else {
@@ -196,10 +239,11 @@ impl OutboxActor {
     /// An event is done with: it leaves the queue and becomes history.
     fn settle(&mut self, recorded: &Recorded) {
         if let Some(queue) = self.queues.get_mut(&recorded.event.plugin) {
-            if queue.front().is_some_and(|first| first.seq == recorded.seq) {
-                queue.pop_front();
+            if queue.front().is_some_and(|first| first.recorded.seq == recorded.seq)
+                && let Some(settled) = queue.pop_front()
+            {
                 self.waiting -= 1;
-                self.waiting_bytes = self.waiting_bytes.saturating_sub(size(recorded));
+                self.waiting_bytes = self.waiting_bytes.saturating_sub(size(&settled.recorded));
             }
             if queue.is_empty() {
                 self.queues.remove(&recorded.event.plugin);
@@ -212,7 +256,7 @@ impl OutboxActor {
             Write::Put { table: Table::History, key, value: recorded.encode() },
         ];
         self.history.push_back(recorded.seq);
-        while self.history.len() > HISTORY_MAX {
+        while self.history.len() > self.bounds.history {
             if let Some(old) = self.history.pop_front() {
                 writes.push(Write::Delete { table: Table::History, key: number_key(old) });
             }
@@ -220,17 +264,25 @@ impl OutboxActor {
         self.save(writes);
     }
 
-    /// Keeps the outbox within its bounds. The oldest event of the plugin with the most goes.
+    /// Keeps the outbox within its bounds. The oldest event of the plugin with the most goes, and the
+    /// one after it tells of the gap.
     fn drop_overflow(&mut self) {
         let mut writes = Vec::new();
-        while self.waiting > EVENTS_MAX || self.waiting_bytes > BYTES_MAX {
+        let Bounds { events, bytes, .. } = self.bounds;
+        while self.waiting > events || self.waiting_bytes > bytes {
             let Some((plugin, queue)) = self.queues.iter_mut().max_by_key(|(_, q)| q.len()) else {
                 break;
             };
             // The one under way is spared: it may be acknowledged any moment.
             let index = usize::from(self.in_flight.contains(plugin)).min(queue.len() - 1);
             let Some(dropped) = queue.remove(index) else { break };
+            let Waiting { recorded: dropped, gap } = dropped;
             warn!(plugin = %plugin, seq = dropped.seq, "too many events wait; the oldest is dropped");
+            if let Some(next) = queue.get_mut(index) {
+                next.gap += gap + 1;
+                let (key, value) = (number_key(next.recorded.seq), next.told().encode());
+                writes.push(Write::Put { table: Table::Outbox, key, value });
+            }
             self.waiting -= 1;
             self.waiting_bytes = self.waiting_bytes.saturating_sub(size(&dropped));
             writes.push(Write::Delete { table: Table::Outbox, key: number_key(dropped.seq) });
@@ -268,6 +320,14 @@ impl Handler<UseStore> for OutboxActor {
 
     fn handle(&mut self, UseStore(store): UseStore, _: &mut Self::Context) {
         self.store = Some(store);
+        if self.destination == Destination::Nobody {
+            // An earlier life may have had a control plane to tell.
+            for waiting in std::mem::take(&mut self.queues).into_values().flatten() {
+                self.settle(&waiting.told());
+            }
+            (self.waiting, self.waiting_bytes) = (0, 0);
+            self.depth.send_replace(0);
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
-use tokio::sync::{Mutex, oneshot, watch};
+use futures_util::FutureExt;
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
 use tracing::{debug, warn};
 
 use crate::error::Chain;
@@ -36,9 +37,12 @@ pub mod restart;
 pub mod snapshot;
 pub mod state;
 
-use machine::{ApplyFailure, Boot, Effect, Event, Found, Transition};
+use machine::{ApplyFailure, Boot, Effect, Event, Found, Notice, Transition};
 use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Target, Wait};
+
+/// Longest wait for a crashed plugin's last lines.
+const OUTPUT_WAIT: Duration = Duration::from_secs(1);
 
 /// How often a download's progress is shown.
 const PROGRESS_BEAT: Duration = Duration::from_millis(250);
@@ -88,7 +92,11 @@ pub struct PluginActor {
     installs: BTreeMap<Attempt, SpawnHandle>,
     launches: BTreeMap<Attempt, [SpawnHandle; 2]>,
     /// Launches, stops and sweeps of one plugin never overlap, in the order they were begun.
-    processes: Arc<Mutex<()>>,
+    processes: Turns,
+    /// Neither do installations and deletions: a revision that is let go may be wanted again at once.
+    files: Turns,
+    /// What the process wrote last, while the event of its end is being made.
+    output: String,
     shown: Shown,
     /// Fires in the manager when this actor is dropped.
     _guard: oneshot::Sender<()>,
@@ -102,6 +110,29 @@ struct Shown {
     last_exit_at: Option<SystemTime>,
     health: Option<(Health, SystemTime)>,
     progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
+}
+
+/// Work that is done one after the other, in the order in which turns were taken.
+#[derive(Default)]
+struct Turns(Arc<Mutex<()>>);
+
+// === impl Turns ===
+
+impl Turns {
+    /// Takes the next turn; the future resolves when it has come, and it lasts as long as the guard.
+    ///
+    /// The place in the queue is taken here and now: futures of an actor are first polled in any order,
+    /// and a sweep that came after the launch it precedes would end what was launched.
+    fn take(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
+        let mut turn = Box::pin(tokio::task::unconstrained(self.0.clone().lock_owned()));
+        let at_once = turn.as_mut().now_or_never();
+        async move {
+            match at_once {
+                Some(guard) => guard,
+                None => turn.await,
+            }
+        }
+    }
 }
 
 // === impl PluginActor ===
@@ -140,7 +171,9 @@ impl PluginActor {
             armed: BTreeMap::new(),
             installs: BTreeMap::new(),
             launches: BTreeMap::new(),
-            processes: Arc::default(),
+            processes: Turns::default(),
+            files: Turns::default(),
+            output: String::new(),
             shown,
             _guard: guard,
         }
@@ -154,6 +187,20 @@ impl PluginActor {
         };
         let transition = machine::transition(&self.state, event);
         self.carry_out(transition, generation, ctx);
+    }
+
+    /// The process ended, or hangs: the event that says so carries what it wrote last.
+    fn step_with_output(&self, event: Event, ctx: &mut Context<Self>) {
+        let (launcher, name) = (self.ports.launcher.clone(), self.state.name.clone());
+        let output = async move {
+            let output = tokio::time::timeout(OUTPUT_WAIT, launcher.last_output(&name));
+            output.await.unwrap_or_default()
+        };
+        ctx.wait(output.into_actor(self).map(|output, this, ctx| {
+            this.output = output;
+            this.step(event, ctx);
+            this.output.clear();
+        }));
     }
 
     /// Save, then act.
@@ -170,8 +217,12 @@ impl PluginActor {
             match effect {
                 Effect::Announce(told) => {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
-                    let details = &told.details;
-                    events.push(event::Draft::new(told.kind, plugin, revision, now, details));
+                    let mut details = told.details.to_string();
+                    if told.kind == Notice::Crashed && !self.output.is_empty() {
+                        details.push_str("; its last output:\n");
+                        details.push_str(&self.output);
+                    }
+                    events.push(event::Draft::new(told.kind, plugin, revision, now, &details));
                 }
                 other => work.push(other),
             }
@@ -271,7 +322,11 @@ impl PluginActor {
             }
             Effect::Discard { revision } => {
                 let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
-                let discard = async move { (installer.discard(&name, &revision).await, name) };
+                let turn = self.files.take();
+                let discard = async move {
+                    let _turn = turn.await;
+                    (installer.discard(&name, &revision).await, name)
+                };
                 ctx.spawn(discard.into_actor(self).map(|(result, name), _, _| {
                     if let Err(error) = result {
                         // What remains is left to the next installation or sweep.
@@ -281,7 +336,11 @@ impl PluginActor {
             }
             Effect::Remove { attempt } => {
                 let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
-                let remove = async move { installer.remove(&name).await };
+                let turn = self.files.take();
+                let remove = async move {
+                    let _turn = turn.await;
+                    installer.remove(&name).await
+                };
                 self.answer(remove, ctx, move |result| Event::Removed {
                     attempt,
                     result: result.map_err(|error| Chain(&error).to_string().into()),
@@ -309,7 +368,11 @@ impl PluginActor {
         });
         self.shown.progress = Some((shown, beat));
         let installer = self.ports.installer.clone();
-        let install = async move { installer.install(spec, progress).await };
+        let turn = self.files.take();
+        let install = async move {
+            let _turn = turn.await;
+            installer.install(spec, progress).await
+        };
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
             this.installs.remove(&attempt);
             this.end_progress(ctx);
@@ -328,9 +391,9 @@ impl PluginActor {
             }
         }));
         let Ports { installer, launcher, .. } = self.ports.clone();
-        let processes = self.processes.clone();
+        let turn = self.processes.take();
         let launch = async move {
-            let _turn = processes.lock().await;
+            let _turn = turn.await;
             installer
                 .activate(&spec.name, &spec.revision)
                 .await
@@ -354,11 +417,11 @@ impl PluginActor {
         ctx: &mut Context<Self>,
     ) {
         let launcher = self.ports.launcher.clone();
-        let processes = self.processes.clone();
+        let turn = self.processes.take();
         let Target { process, endpoint } = target;
         let name = self.state.name.clone();
         let stop = async move {
-            let _turn = processes.lock().await;
+            let _turn = turn.await;
             launcher.stop(StopOrder { name, process, endpoint, cleanup, manner }).await
         };
         self.answer(stop, ctx, move |result| Event::Stopped {
@@ -370,10 +433,10 @@ impl PluginActor {
     /// What a crashed process left running must not outlive it.
     fn sweep(&self, ctx: &mut Context<Self>) {
         let launcher = self.ports.launcher.clone();
-        let processes = self.processes.clone();
+        let turn = self.processes.take();
         let name = self.state.name.clone();
         let sweep = async move {
-            let _turn = processes.lock().await;
+            let _turn = turn.await;
             let order = StopOrder {
                 name,
                 process: None,
@@ -413,10 +476,13 @@ impl PluginActor {
             if self.armed.contains_key(&deadline.wait) {
                 continue;
             }
-            let wait = deadline.wait;
+            let (wait, of) = (deadline.wait, deadline.clone());
             let handle = ctx.run_later(deadline.after, move |this, ctx| {
-                this.armed.remove(&wait);
-                this.step(Event::DeadlinePassed(wait), ctx);
+                // A timer that came due while the state that disarmed it was saved fires all the same.
+                if this.armed.get(&wait).is_some_and(|(armed, _)| *armed == of) {
+                    this.armed.remove(&wait);
+                    this.step(Event::DeadlinePassed(wait), ctx);
+                }
             });
             self.armed.insert(wait, (deadline, handle));
         }
@@ -513,15 +579,23 @@ impl Actor for PluginActor {
                 let generation = transition.next.generation;
                 // Makes the first state count as a change, so that it is saved.
                 self.state.phase = Phase::Gone;
+                // A life that ended before anything of it was durable may have left a process.
+                self.sweep(ctx);
                 self.carry_out(*transition, Some(generation), ctx);
             }
             Some(Beginning::Recovered { boot, .. }) => {
                 let launcher = self.ports.launcher.clone();
                 let name = self.state.name.clone();
                 let recorded = self.recorded_process();
+                // The agent may have seen this boot before without getting as far as this plugin.
+                let current = self.ports.machine.boot_id();
+                let boot = match &recorded {
+                    Some(process) if process.boot != current => Boot::New,
+                    Some(_) | None => boot,
+                };
                 let find = async move { launcher.find(&name, recorded.as_ref()).await };
                 ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
-                    this.step(Event::Recovered(Found { boot, process }), ctx);
+                    this.step_with_output(Event::Recovered(Found { boot, process }), ctx);
                 }));
             }
             None => {}
@@ -533,7 +607,16 @@ impl Handler<Happened> for PluginActor {
     type Result = ();
 
     fn handle(&mut self, Happened(event): Happened, ctx: &mut Self::Context) {
-        self.step(event, ctx);
+        let ended = match &event {
+            Event::Exited { process, .. } | Event::HealthReported { process, .. } => Some(process),
+            _ => None,
+        };
+        match (ended, &self.state.phase) {
+            (Some(ended), Phase::Running { process, .. }) if ended == process => {
+                self.step_with_output(event, ctx);
+            }
+            _ => self.step(event, ctx),
+        }
     }
 }
 

@@ -22,6 +22,10 @@ use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily};
 use crate::ports::{Durability, Storage, StorageError, Table, Write};
 use crate::records::number_key;
 
+/// Key of the next event's number among the facts: a number must not be used again when the event that
+/// had it was dropped or trimmed.
+pub const NEXT_EVENT: &[u8] = b"next_event";
+
 /// Pause before a failed commit is tried again when nobody saves anything meanwhile.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -36,6 +40,7 @@ pub struct StoreActor {
     waiting: Waiting,
     backlog: BTreeMap<(Table, Vec<u8>), Write>,
     commit: Commit,
+    retry: Option<SpawnHandle>,
 }
 
 /// What the next commit consists of.
@@ -65,11 +70,15 @@ impl StoreActor {
             waiting: Waiting::default(),
             backlog: BTreeMap::new(),
             commit: Commit::Idle,
+            retry: None,
         }
     }
 
     fn record(&mut self, save: Save) {
         self.waiting.writes.extend(save.writes);
+        if save.events.is_empty() {
+            return;
+        }
         for event in save.events {
             let id = uuid::Uuid::new_v4().to_string().into();
             let recorded = Recorded { seq: self.next_event, id, event };
@@ -81,6 +90,11 @@ impl StoreActor {
             });
             self.waiting.events.push(recorded);
         }
+        self.waiting.writes.push(Write::Put {
+            table: Table::Facts,
+            key: NEXT_EVENT.to_vec(),
+            value: number_key(self.next_event),
+        });
     }
 
     fn commit(&mut self, ctx: &mut Context<Self>) {
@@ -126,7 +140,13 @@ impl StoreActor {
             Err(error) => {
                 error!(error = %Chain(&error), "the store could not be written; supervision goes on");
                 self.keep(batch.writes);
-                ctx.run_later(RETRY, |this, ctx| this.commit(ctx));
+                // One timer, however many commits fail meanwhile.
+                if self.retry.is_none() {
+                    self.retry = Some(ctx.run_later(RETRY, |this, ctx| {
+                        this.retry = None;
+                        this.commit(ctx);
+                    }));
+                }
                 Err(SaveFailed(Chain(&error).to_string().into()))
             }
         };
@@ -142,16 +162,29 @@ impl StoreActor {
 
     fn keep(&mut self, writes: Vec<Write>) {
         for write in writes {
-            let key = match &write {
-                Write::Put { table, key, .. } | Write::Delete { table, key } => {
-                    (*table, key.clone())
-                }
-            };
+            let (table, key) = address(&write);
+            let key = (table, key.to_vec());
             self.backlog.insert(key, write);
         }
         while self.backlog.len() > BACKLOG_MAX {
-            self.backlog.pop_first();
+            // What is only told goes before what decides how plugins live on.
+            let oldest_of = |table| {
+                let first = (table, Vec::new());
+                let mut from = self.backlog.range(first..).map(|(key, _)| key);
+                from.next().filter(|(found, _)| *found == table).cloned()
+            };
+            let victim = [Table::History, Table::Outbox].into_iter().find_map(oldest_of);
+            match victim {
+                Some(key) => drop(self.backlog.remove(&key)),
+                None => drop(self.backlog.pop_first()),
+            }
         }
+    }
+
+    /// What is to be written of a record but is not on the disk yet.
+    fn unwritten(&self, table: Table, key: &[u8]) -> Option<Write> {
+        let newest = self.waiting.writes.iter().rev().find(|write| address(write) == (table, key));
+        newest.or_else(|| self.backlog.get(&(table, key.to_vec()))).cloned()
     }
 }
 
@@ -188,14 +221,29 @@ impl Handler<SaveLazily> for StoreActor {
 }
 
 impl Handler<LoadSnapshot> for StoreActor {
-    type Result = ResponseFuture<Option<Vec<u8>>>;
+    type Result = ResponseFuture<Result<Option<Vec<u8>>, Arc<str>>>;
 
     fn handle(&mut self, LoadSnapshot(name): LoadSnapshot, _: &mut Self::Context) -> Self::Result {
+        let key = name.as_str().as_bytes();
+        match self.unwritten(Table::Plugins, key) {
+            Some(Write::Put { value, .. }) => return Box::pin(async { Ok(Some(value)) }),
+            Some(Write::Delete { .. }) => return Box::pin(async { Ok(None) }),
+            None => {}
+        }
         let storage = self.storage.clone();
         Box::pin(async move {
-            let records = storage.load(Table::Plugins).await.ok()?;
-            records.into_iter().find(|(key, _)| key == name.as_str().as_bytes()).map(|(_, v)| v)
+            let records = storage.load(Table::Plugins).await;
+            let records = records.map_err(|error| Arc::from(Chain(&error).to_string()))?;
+            let record = records.into_iter().find(|(key, _)| key == name.as_str().as_bytes());
+            Ok(record.map(|(_, value)| value))
         })
+    }
+}
+
+/// Which record a write is about.
+fn address(write: &Write) -> (Table, &[u8]) {
+    match write {
+        Write::Put { table, key, .. } | Write::Delete { table, key } => (*table, key),
     }
 }
 

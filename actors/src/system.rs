@@ -1,8 +1,13 @@
-//! Starts all actors on a set of ports: the same way for the agent and for tests.
+//! The wiring of all actors, bottom-up, on what an earlier life of the agent left behind.
 //!
-//! What an earlier life left is read first. A record that makes no sense is set aside with the
-//! reason, and the rest goes on. Plugins are not waited for: they come back by themselves, beside
-//! each other, once the VM-event actor knows which boot this is.
+//! ```text
+//!   Outbox ◄─► Store ◄─ Manager ◄─► Metrics, Monitor
+//!                          ▲
+//!              ControlPlane ┘◄─ VmEvent (which lets the manager begin)
+//! ```
+//!
+//! The agent calls [`start`] once, from the arbiter its actors are to live on; tests call it on fakes.
+//! Nothing here waits for a plugin: [`start`] answers when the actors take messages.
 
 use std::sync::Arc;
 
@@ -14,46 +19,48 @@ use crate::control_plane::{ControlPlaneActor, NEXT_GENERATION, Partners};
 use crate::error::Chain;
 use crate::event::Recorded;
 use crate::id::Generation;
-use crate::manager::{ManagerActor, Staff};
+use crate::manager::{ManagerActor, Staff, number_orders};
 use crate::metrics::MetricsActor;
 use crate::monitor::{HealthPolicy, MonitorActor};
-use crate::outbox::{Destination, OutboxActor, OutboxView, UseStore};
+use crate::outbox::{Bounds, Destination, OutboxActor, OutboxView, UseStore};
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
-use crate::ports::{Ports, Storage, StorageError, Table};
+use crate::ports::{Ports, Storage, Table};
 use crate::records::{InboxEntry, key_number};
-use crate::store::StoreActor;
+use crate::store::{NEXT_EVENT, StoreActor};
 use crate::vm_events::VmEventActor;
 use crate::wire::AgentFacts;
 
 /// What the actors are told about the agent they make up.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How plugins are restarted and put on probation.
+    /// When plugins are started again, and how long a new revision is on trial.
     pub policy: Policy,
-    /// When a living plugin is judged.
+    /// When a living process is judged.
     pub health: HealthPolicy,
     /// What the agent says of itself.
     pub agent: AgentFacts,
-    /// Whether there is a control plane to send events to.
+    /// Whether there is a control plane to tell events to.
     pub destination: Destination,
+    /// How many events are kept.
+    pub outbox: Bounds,
 }
 
-/// The actors that others talk to.
+/// The actors that the rest of the agent talks to. They stop when the arbiter does.
 pub struct System {
     /// Knows what runs.
     pub manager: Addr<ManagerActor>,
-    /// Takes orders, from the link and from this machine.
+    /// Takes messages of the control plane and orders of people on this machine.
     pub control_plane: Addr<ControlPlaneActor>,
-    /// The one writer of the store.
+    /// Makes things durable.
     pub store: Addr<StoreActor>,
-    /// What is on its way to the control plane.
-    pub outbox: OutboxView,
-    /// Moves whenever something about a plugin changes.
-    pub changes: watch::Receiver<u64>,
+    /// New events, and how many wait for the control plane.
+    pub events: OutboxView,
+    /// Moves whenever the roster does.
+    pub roster: watch::Receiver<u64>,
 }
 
-/// What an earlier life left, as far as it has to be known before the actors start.
+/// What an earlier life left that the actors begin with.
 struct Left {
     waiting: Vec<Recorded>,
     history: Vec<u64>,
@@ -61,37 +68,37 @@ struct Left {
     next_generation: Generation,
 }
 
-/// Starts all actors. Call it on an actix system.
+/// Starts all actors on the current arbiter.
 ///
-/// # Errors
-/// When the store cannot be read at all.
-pub async fn start(ports: Ports, settings: Settings) -> Result<System, StorageError> {
-    let Left { waiting, history, next_event, next_generation } = read(&*ports.storage).await?;
-    let Settings { policy, health, agent, destination } = settings;
+/// Records that make no sense are set aside with the reason; a table that cannot be read at all is
+/// logged and taken as empty.
+pub async fn start(ports: Ports, settings: Settings) -> System {
+    let left = Left::load(&*ports.storage).await;
+    let Settings { policy, health, agent, destination, outbox } = settings;
 
-    let (outbox, view) = OutboxActor::new(ports.link.clone(), destination, waiting, history);
+    let (outbox, events) =
+        OutboxActor::new(ports.link.clone(), destination, outbox, left.waiting, left.history);
     let outbox = outbox.start();
-    let storage = ports.storage.clone();
-    let store = StoreActor::new(storage, outbox.clone().recipient(), next_event).start();
+    let store = StoreActor::new(ports.storage.clone(), outbox.clone().recipient(), left.next_event);
+    let store = store.start();
     outbox.do_send(UseStore(store.clone().recipient()));
 
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
-    // The manager and the metrics actor know each other, so one context is made before its actor.
-    let manager_context = Context::<ManagerActor>::new();
-    let manager = manager_context.address();
-    let metrics =
-        MetricsActor::new(ports.meter.clone(), ports.clock.clone(), manager.clone().recipient())
-            .start();
-    let staff = Staff {
-        store: store.clone().recipient(),
-        snapshots: store.clone().recipient(),
-        watch: monitor.clone().recipient(),
-        unwatch: monitor.recipient(),
-        measure: metrics.clone().recipient(),
-        unmeasure: metrics.recipient(),
-    };
-    let (actor, changes) = ManagerActor::new(ports.clone(), Arc::new(policy), staff);
-    manager_context.run(actor);
+    let (roster_moved, roster) = watch::channel(0);
+    // The manager and the metrics actor know each other, so one starts inside of the other's birth.
+    let manager = ManagerActor::create(|ctx| {
+        let sampled = ctx.address().recipient();
+        let metrics = MetricsActor::new(ports.meter.clone(), ports.clock.clone(), sampled).start();
+        let staff = Staff {
+            store: store.clone().recipient(),
+            snapshots: store.clone().recipient(),
+            watch: monitor.clone().recipient(),
+            unwatch: monitor.recipient(),
+            measure: metrics.clone().recipient(),
+            unmeasure: metrics.recipient(),
+        };
+        ManagerActor::new(ports.clone(), Arc::new(policy), staff, roster_moved)
+    });
 
     let partners = Partners {
         store: store.clone().recipient(),
@@ -101,59 +108,89 @@ pub async fn start(ports: Ports, settings: Settings) -> Result<System, StorageEr
         link_changed: outbox.recipient(),
     };
     let control_plane =
-        ControlPlaneActor::new(ports.clone(), agent, partners, next_generation).start();
-    VmEventActor::new(
-        ports.machine,
-        ports.storage,
-        store.clone().recipient(),
-        manager.clone().recipient(),
-    )
-    .start();
-    Ok(System { manager, control_plane, store, outbox: view, changes })
+        ControlPlaneActor::new(ports.clone(), agent, partners, left.next_generation).start();
+
+    let begin = manager.clone().recipient();
+    VmEventActor::new(ports.machine, ports.storage, store.clone().recipient(), begin).start();
+    System { manager, control_plane, store, events, roster }
 }
 
-async fn read(storage: &dyn Storage) -> Result<Left, StorageError> {
-    let mut waiting = Vec::new();
-    for (key, value) in storage.load(Table::Outbox).await? {
-        match Recorded::decode(&key, &value) {
-            Ok(recorded) => waiting.push(recorded),
-            Err(error) => set_aside(storage, Table::Outbox, key, &Chain(&error).to_string()).await,
-        }
+// === impl Left ===
+
+impl Left {
+    async fn load(storage: &dyn Storage) -> Self {
+        let events = |key: &[u8], bytes: &[u8]| {
+            Recorded::decode(key, bytes).map_err(|error| Chain(&error).to_string())
+        };
+        let waiting = load(storage, Table::Outbox, events).await;
+        let history: Vec<u64> =
+            load(storage, Table::History, events).await.iter().map(|event| event.seq).collect();
+        let facts = load(storage, Table::Facts, |key, bytes| match key {
+            NEXT_GENERATION | NEXT_EVENT => {
+                let number = key_number(bytes).ok_or("its value is not a number")?;
+                Ok(Some((key.to_vec(), number)))
+            }
+            _ => Ok(None),
+        })
+        .await;
+        let fact = |wanted: &[u8]| {
+            facts.iter().flatten().find(|(key, _)| key == wanted).map_or(1, |(_, number)| *number)
+        };
+        let told = waiting.iter().map(|event| event.seq).chain(history.iter().copied());
+        let next_event = told.map(|seq| seq.saturating_add(1)).fold(fact(NEXT_EVENT), u64::max);
+        let orders = [newest_of_plugins(storage).await, newest_of_inbox(storage).await];
+        let next_generation = orders
+            .into_iter()
+            .map(|newest| newest.saturating_add(1))
+            .fold(fact(NEXT_GENERATION), u64::max);
+        Self { waiting, history, next_event, next_generation: Generation(next_generation) }
     }
-    let mut history = Vec::new();
-    for (key, value) in storage.load(Table::History).await? {
-        match Recorded::decode(&key, &value) {
-            Ok(recorded) => history.push(recorded.seq),
-            Err(error) => set_aside(storage, Table::History, key, &Chain(&error).to_string()).await,
-        }
-    }
-    let newest = waiting.iter().map(|recorded| recorded.seq).chain(history.iter().copied()).max();
-    let next_generation = next_generation(storage).await?;
-    Ok(Left { waiting, history, next_event: newest.map_or(1, |seq| seq + 1), next_generation })
 }
 
-/// A number above that of every order there ever was, as far as the records tell.
-async fn next_generation(storage: &dyn Storage) -> Result<Generation, StorageError> {
-    let facts = storage.load(Table::Facts).await?;
-    let said = facts.iter().find(|(key, _)| key == NEXT_GENERATION);
-    let mut next = said.and_then(|(_, value)| key_number(value)).unwrap_or(1);
-    for (_, value) in storage.load(Table::Plugins).await? {
-        if let Ok(snapshot) = Snapshot::decode(&value) {
-            next = next.max(snapshot.state.generation.0.saturating_add(1));
-        }
-    }
-    for (_, value) in storage.load(Table::Inbox).await? {
-        if let Ok(entry) = InboxEntry::decode(&value) {
-            let orders = u64::try_from(crate::wire::ORDERS_MAX).unwrap_or(u64::MAX);
-            next = next.max(entry.first.0.saturating_add(orders));
-        }
-    }
-    Ok(Generation(next))
+/// The highest number of an order that a plugin knows. The manager sets bad records aside: it has to
+/// tell the world about them.
+async fn newest_of_plugins(storage: &dyn Storage) -> u64 {
+    let records = storage.load(Table::Plugins).await.unwrap_or_default();
+    let snapshots = records.iter().filter_map(|(_, bytes)| Snapshot::decode(bytes).ok());
+    snapshots.map(|snapshot| snapshot.state.generation.0).max().unwrap_or_default()
 }
 
-async fn set_aside(storage: &dyn Storage, table: Table, key: Vec<u8>, reason: &str) {
-    error!(?table, reason, "sets a bad record aside");
-    if let Err(error) = storage.set_aside(table, key, reason.to_owned()).await {
-        error!(error = %Chain(&error), "could not set a bad record aside");
+/// The highest number of an order in the inbox.
+async fn newest_of_inbox(storage: &dyn Storage) -> u64 {
+    let records = storage.load(Table::Inbox).await.unwrap_or_default();
+    let newest = |(key, bytes): &(Vec<u8>, Vec<u8>)| {
+        let inbox = key_number(key)?;
+        let entry = InboxEntry::decode(bytes).ok()?;
+        let orders = number_orders(inbox, &entry).ok()?.orders;
+        orders.iter().map(|order| order.generation.0).chain([inbox]).max()
+    };
+    records.iter().filter_map(newest).max().unwrap_or_default()
+}
+
+/// The records of a table as `read` understands them; the others are set aside.
+async fn load<T>(
+    storage: &dyn Storage,
+    table: Table,
+    read: impl Fn(&[u8], &[u8]) -> Result<T, String>,
+) -> Vec<T> {
+    let records = match storage.load(table).await {
+        Ok(records) => records,
+        Err(error) => {
+            error!(?table, error = %Chain(&error), "cannot be read; goes on without");
+            return Vec::new();
+        }
+    };
+    let mut understood = Vec::with_capacity(records.len());
+    for (key, bytes) in records {
+        match read(&key, &bytes) {
+            Ok(value) => understood.push(value),
+            Err(reason) => {
+                error!(?table, key = %key.escape_ascii(), reason, "sets a bad record aside");
+                if let Err(error) = storage.set_aside(table, key, reason).await {
+                    error!(?table, error = %Chain(&error), "could not set a bad record aside");
+                }
+            }
+        }
     }
+    understood
 }

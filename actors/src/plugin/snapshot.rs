@@ -16,7 +16,8 @@ use crate::id::{
 use crate::plugin::machine::{Event, Found, Transition, transition};
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
-    Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
+    Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
+    Target, Then, Trial,
 };
 use crate::spec::{
     Artifact, ArtifactUrl, Config, EntryPoint, EntryPointError, Limits, MetricsPolicy, PluginSpec,
@@ -25,6 +26,12 @@ use crate::spec::{
 
 /// The version this agent writes.
 const VERSION: u32 = 1;
+
+/// No order has a longer timeout, so no record has one; longer ones could overflow when added up.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// No order asks for more samples.
+const POINTS_MAX: usize = 10_000;
 
 /// A state with the times that people are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +62,9 @@ pub enum SnapshotError {
     /// A path that was valid when it was written is not.
     #[error("the record names an impossible path")]
     EntryPoint(#[source] EntryPointError),
+    /// A revision of another plugin stands in it.
+    #[error("the record of {0} has a revision of {1}")]
+    OtherPlugin(PluginName, PluginName),
     /// A number is out of its range.
     #[error("the record has an impossible {0}")]
     Range(&'static str),
@@ -111,7 +121,7 @@ impl Snapshot {
         let attempt = Attempt(record.attempt);
         let trial = record.trial.map(|trial| {
             let last_good = spec_of(trial.last_good)?;
-            Ok(Trial { last_good, slices_left: trial.slices_left.max(1) })
+            Ok(Trial { last_good, slices_left: trial.slices_left.clamp(1, PROBATION_SLICES) })
         });
         let state = State {
             name,
@@ -126,11 +136,29 @@ impl Snapshot {
             restarts: Restarts { total: record.restarts_total, in_a_row: record.restarts_in_a_row },
             last_exit: record.last_exit.map(exit_of),
         };
+        check_names(&state)?;
         Ok(Self {
             state,
             last_exit_at: record.last_exit_at.and_then(|at| at.try_into().ok()),
             started_at: record.started_at.and_then(|at| at.try_into().ok()),
         })
+    }
+}
+
+/// A damaged record must not make one plugin act under the name of another.
+fn check_names(state: &State) -> Result<(), SnapshotError> {
+    let next = match &state.next {
+        Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+            Some(spec)
+        }
+        Next::Nothing | Next::Failed { .. } => None,
+    };
+    let trial = state.trial.as_ref().map(|trial| &trial.last_good);
+    let foreign =
+        [Some(&state.spec), next, trial].into_iter().flatten().find(|spec| spec.name != state.name);
+    match foreign {
+        Some(spec) => Err(SnapshotError::OtherPlugin(state.name.clone(), spec.name.clone())),
+        None => Ok(()),
     }
 }
 
@@ -184,7 +212,9 @@ fn spec_of(record: Option<rec::Spec>) -> Result<Arc<PluginSpec>, SnapshotError> 
         metrics: MetricsPolicy {
             interval: duration_of(record.metrics_interval, "metrics interval")?,
             points: usize::try_from(record.metrics_points)
-                .map_err(|_| SnapshotError::Range("number of metrics"))?,
+                .ok()
+                .filter(|points| *points <= POINTS_MAX)
+                .ok_or(SnapshotError::Range("number of metrics"))?,
         },
         backoff_factor: record.backoff_factor,
         config: record.config.and_then(config_of),
@@ -408,7 +438,8 @@ fn duration_of(
     record: Option<prost_types::Duration>,
     what: &'static str,
 ) -> Result<Duration, SnapshotError> {
-    record.ok_or(SnapshotError::Missing(what))?.try_into().map_err(|_| SnapshotError::Range(what))
+    let duration = Duration::try_from(record.ok_or(SnapshotError::Missing(what))?);
+    duration.ok().filter(|d| *d <= DURATION_MAX).ok_or(SnapshotError::Range(what))
 }
 
 #[cfg(test)]

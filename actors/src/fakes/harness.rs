@@ -1,0 +1,258 @@
+//! All actors on fakes, wired as the real agent wires them, with an agent that can be crashed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::LocalSet;
+
+use crate::fakes::{
+    ClockHandle, InstallerHandle, LauncherHandle, LinkHandle, MachineHandle, MeterHandle,
+    RpcHandle, StorageHandle, clock, installer, launcher, link, machine, meter, rpc, storage,
+};
+use crate::messages::{
+    LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
+};
+use crate::monitor::HealthPolicy;
+use crate::outbox::{Bounds, Destination};
+use crate::plugin::state::Policy;
+use crate::ports::{InboundMessage, Ports, Receipt};
+use crate::system::{Settings, System, start};
+use crate::view::PluginView;
+use crate::wire::AgentFacts;
+
+/// Between two looks of a wait at the world: often at first, seldom when it takes long.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// Everything that an agent does not take with it when it dies.
+pub struct World {
+    /// Files.
+    pub installer: InstallerHandle,
+    /// Processes.
+    pub launcher: LauncherHandle,
+    /// What plugins answer.
+    pub rpc: RpcHandle,
+    /// What processes use.
+    pub meter: MeterHandle,
+    /// Records.
+    pub storage: StorageHandle,
+    /// The control plane.
+    pub link: LinkHandle,
+    /// The machine.
+    pub machine: MachineHandle,
+    /// The time of day.
+    pub clock: ClockHandle,
+    ports: Ports,
+}
+
+/// A world with at most one agent in it.
+pub struct Harness {
+    /// The world.
+    pub world: World,
+    /// What the next agent is told about itself.
+    pub settings: Settings,
+    life: Option<Life>,
+}
+
+struct Life {
+    actors: LocalSet,
+    system: System,
+}
+
+// === impl World ===
+
+impl World {
+    fn new() -> Self {
+        let (fake_installer, installer) = installer();
+        let (fake_launcher, launcher) = launcher();
+        let (fake_rpc, rpc) = rpc();
+        let (fake_meter, meter) = meter();
+        let (fake_storage, storage) = storage();
+        let (fake_link, link) = link();
+        let (fake_machine, machine) = machine(launcher.clone());
+        let (fake_clock, clock) = clock();
+        let ports = Ports {
+            installer: Arc::new(fake_installer),
+            launcher: Arc::new(fake_launcher),
+            rpc: Arc::new(fake_rpc),
+            meter: Arc::new(fake_meter),
+            storage: Arc::new(fake_storage),
+            link: Arc::new(fake_link),
+            machine: Arc::new(fake_machine),
+            clock: Arc::new(fake_clock),
+        };
+        Self { installer, launcher, rpc, meter, storage, link, machine, clock, ports }
+    }
+
+    /// What no agent may ever do to its world: run two processes of a plugin, run what is not on disk,
+    /// or change the same files from two sides.
+    #[must_use]
+    pub fn mistakes(&self) -> Vec<String> {
+        let mut mistakes = self.launcher.mistakes();
+        mistakes.extend(self.installer.mistakes());
+        for (name, revision) in self.launcher.all_alive() {
+            if !self.installer.on_disk(&name).contains(&revision) {
+                mistakes.push(format!("{name} {revision} runs but is not on disk"));
+            }
+        }
+        mistakes
+    }
+}
+
+// === impl Harness ===
+
+impl Harness {
+    /// A world in which no agent runs yet.
+    #[must_use]
+    pub fn asleep() -> Self {
+        let settings = Settings {
+            policy: Policy::default(),
+            health: HealthPolicy {
+                interval: Duration::from_secs(10),
+                timeout: Duration::from_secs(2),
+                failures: 3,
+            },
+            agent: AgentFacts { name: "guest-agent".to_owned(), version: "1.2.3".to_owned() },
+            destination: Destination::ControlPlane,
+            outbox: Bounds::default(),
+        };
+        Self { world: World::new(), settings, life: None }
+    }
+
+    /// A world with an agent that is connected to its control plane.
+    pub async fn awake() -> Self {
+        let mut harness = Self::asleep();
+        harness.wake().await;
+        harness.connect().await;
+        harness
+    }
+
+    /// Starts an agent on whatever the one before it left. It is not connected.
+    ///
+    /// # Panics
+    /// When an agent runs already.
+    pub async fn wake(&mut self) {
+        assert!(self.life.is_none(), "an agent runs already");
+        let actors = LocalSet::new();
+        let (ports, settings) = (self.world.ports.clone(), self.settings.clone());
+        let system = actors.run_until(start(ports, settings)).await;
+        self.life = Some(Life { actors, system });
+    }
+
+    /// The agent is gone, in the middle of whatever it did.
+    pub fn crash(&mut self) {
+        self.world.link.disconnect();
+        self.life = None;
+        self.world.storage.revive();
+    }
+
+    /// A crash, another agent, and a new stream for it.
+    pub async fn crash_and_wake(&mut self) {
+        self.crash();
+        self.wake().await;
+        self.connect().await;
+    }
+
+    /// Lets the actors run while `work` does.
+    ///
+    /// # Panics
+    /// When no agent runs.
+    pub async fn run<F: Future>(&self, work: impl FnOnce(&System) -> F) -> F::Output {
+        let Life { actors, system } = self.life.as_ref().expect("an agent runs");
+        actors.run_until(work(system)).await
+    }
+
+    /// A new stream is registered.
+    pub async fn connect(&self) {
+        let stream = self.world.link.connect();
+        self.link_changed(LinkChanged::Connected { stream }).await;
+    }
+
+    /// The stream ends.
+    pub async fn disconnect(&self) {
+        self.world.link.disconnect();
+        self.link_changed(LinkChanged::Disconnected { reason: "a test".into() }).await;
+    }
+
+    async fn link_changed(&self, change: LinkChanged) {
+        self.run(|system| system.control_plane.send(change))
+            .await
+            .expect("the control-plane actor lives");
+    }
+
+    /// The control plane sends a message on the newest stream. Answers when the agent dealt with it as
+    /// far as the stream is concerned.
+    pub async fn receive(&self, message_id: &str, labels: &[(&str, &str)], body: Vec<u8>) {
+        let labels: BTreeMap<String, String> =
+            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let receipt =
+            Receipt { stream: self.world.link.stream(), message_id: message_id.to_owned() };
+        let message = InboundMessage { receipt, labels, body };
+        self.run(|system| system.control_plane.send(Received(message)))
+            .await
+            .expect("the control-plane actor lives");
+    }
+
+    /// Somebody on this machine gives orders.
+    ///
+    /// # Errors
+    /// When they could not be made durable.
+    pub async fn submit(&self, submission: Submission) -> Result<Vec<Verdict>, SaveFailed> {
+        self.run(|system| system.control_plane.send(Submit(submission)))
+            .await
+            .expect("the control-plane actor lives")
+    }
+
+    /// What the manager lists.
+    pub async fn list(&self) -> Vec<Listed> {
+        self.run(|system| system.manager.send(ListPlugins)).await.expect("the manager lives")
+    }
+
+    /// What one plugin looks like.
+    pub async fn view(&self, name: &str) -> Option<Arc<PluginView>> {
+        let listed = self.list().await;
+        listed.into_iter().map(|plugin| plugin.view).find(|view| view.name.as_str() == name)
+    }
+
+    /// Lets this much time pass.
+    pub async fn pass(&self, time: Duration) {
+        self.run(|_| tokio::time::sleep(time)).await;
+    }
+
+    /// Waits until the world and the roster are as they should be.
+    ///
+    /// # Panics
+    /// When they are not within `limit`, or when the agent made a mistake in its world.
+    #[track_caller]
+    pub fn until(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut holds: impl FnMut(&World, &[Listed]) -> bool,
+    ) -> impl Future<Output = ()> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let began = tokio::time::Instant::now();
+            loop {
+                let listed = self.list().await;
+                let mistakes = self.world.mistakes();
+                assert!(mistakes.is_empty(), "{caller}: {mistakes:#?}");
+                if holds(&self.world, &listed) {
+                    return;
+                }
+                assert!(
+                    began.elapsed() < limit,
+                    "{caller}: not within {limit:?}: {what}; there is {:#?}",
+                    listed.iter().map(|plugin| in_short(&plugin.view)).collect::<Vec<_>>()
+                );
+                self.pass((began.elapsed() / 20).clamp(LOOKS.0, LOOKS.1)).await;
+            }
+        }
+    }
+}
+
+/// A plugin on one line.
+fn in_short(view: &PluginView) -> String {
+    let PluginView { name, revision, state, reason, pending, generation, .. } = view;
+    format!("{name} {revision} {state:?} {reason:?} order {} pending {pending:?}", generation.0)
+}

@@ -1,0 +1,180 @@
+//! Files of plugins, in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::fakes::{Answer, Script, Shared};
+use crate::id::{PluginName, RevisionId};
+use crate::ports::{InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError};
+use crate::spec::PluginSpec;
+
+/// An installer whose disk is a set of names.
+pub struct FakeInstaller(InstallerHandle);
+
+/// Scripts a [`FakeInstaller`] and reads what it was asked. Lives on when the agent does not.
+#[derive(Clone)]
+pub struct InstallerHandle {
+    disk: Shared<Disk>,
+    script: Shared<Script>,
+}
+
+#[derive(Default)]
+struct Disk {
+    installed: BTreeSet<(String, String)>,
+    current: BTreeMap<String, String>,
+    downloads: Vec<(String, String)>,
+    under_way: BTreeMap<String, u32>,
+    mistakes: Vec<String>,
+}
+
+/// Counts what touches the files of a plugin right now, also when it is dropped.
+struct Turn<'a>(&'a Shared<Disk>, String);
+
+/// An installer with nothing on its disk.
+#[must_use]
+pub fn installer() -> (FakeInstaller, InstallerHandle) {
+    let handle = InstallerHandle {
+        disk: Shared::new(Disk::default()),
+        script: Shared::new(Script::default()),
+    };
+    (FakeInstaller(handle.clone()), handle)
+}
+
+// === impl InstallerHandle ===
+
+impl InstallerHandle {
+    /// What the next downloads of a plugin do.
+    pub fn downloads(&self, name: &str, answers: &[Answer]) {
+        self.script.script("download", name, answers);
+    }
+
+    /// Lets a held download of a plugin go on.
+    pub fn release(&self, name: &str) {
+        self.script.release("download", name);
+    }
+
+    /// What the next deletions of everything of a plugin do.
+    pub fn removals(&self, name: &str, answers: &[Answer]) {
+        self.script.script("remove", name, answers);
+    }
+
+    /// What the next deletions of one revision of a plugin do.
+    pub fn discards(&self, name: &str, answers: &[Answer]) {
+        self.script.script("discard", name, answers);
+    }
+
+    /// What the next activations of a plugin's revisions do.
+    pub fn activations(&self, name: &str, answers: &[Answer]) {
+        self.script.script("activate", name, answers);
+    }
+
+    /// Archives that were fetched so far, as plugin and revision.
+    #[must_use]
+    pub fn downloaded(&self) -> Vec<(String, String)> {
+        self.disk.with(|disk| disk.downloads.clone())
+    }
+
+    /// Revisions of a plugin that are on the disk.
+    #[must_use]
+    pub fn on_disk(&self, name: &str) -> Vec<String> {
+        self.disk.with(|disk| {
+            let of_it = disk.installed.iter().filter(|(plugin, _)| plugin == name);
+            of_it.map(|(_, revision)| revision.clone()).collect()
+        })
+    }
+
+    /// The revision that a plugin's `current` link points at.
+    #[must_use]
+    pub fn current(&self, name: &str) -> Option<String> {
+        self.disk.with(|disk| disk.current.get(name).cloned())
+    }
+
+    /// What no agent should have asked for.
+    #[must_use]
+    pub fn mistakes(&self) -> Vec<String> {
+        self.disk.with(|disk| disk.mistakes.clone())
+    }
+
+    fn turn(&self, name: &PluginName) -> Turn<'_> {
+        let name = name.to_string();
+        self.disk.with(|disk| {
+            let under_way = disk.under_way.entry(name.clone()).or_default();
+            *under_way += 1;
+            if *under_way > 1 {
+                disk.mistakes.push(format!("files of {name} are changed from two sides"));
+            }
+        });
+        Turn(&self.disk, name)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.with(|disk| *disk.under_way.entry(self.1.clone()).or_insert(1) -= 1);
+    }
+}
+
+// === impl FakeInstaller ===
+
+#[async_trait]
+impl Installer for FakeInstaller {
+    async fn install(
+        &self,
+        spec: Arc<PluginSpec>,
+        progress: ProgressSender,
+    ) -> Result<(), InstallError> {
+        let InstallerHandle { disk, script } = &self.0;
+        let _turn = self.0.turn(&spec.name);
+        let key = (spec.name.to_string(), spec.revision.to_string());
+        if disk.with(|disk| disk.installed.contains(&key)) {
+            return Ok(());
+        }
+        disk.with(|disk| disk.downloads.push(key.clone()));
+        progress.send_replace(Progress { received: 512, total: Some(1024), attempt: 1 });
+        script
+            .answer("download", spec.name.as_str())
+            .await
+            .map_err(|cause| InstallError { step: InstallStep::Download, cause })?;
+        disk.with(|disk| disk.installed.insert(key));
+        Ok(())
+    }
+
+    async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {
+        let InstallerHandle { disk, script } = &self.0;
+        let failed = |cause| InstallError { step: InstallStep::Activate, cause };
+        script.answer("activate", name.as_str()).await.map_err(failed)?;
+        let (name, revision) = (name.to_string(), revision.to_string());
+        disk.with(|disk| {
+            if !disk.installed.contains(&(name.clone(), revision.clone())) {
+                disk.mistakes.push(format!("{name} {revision} is activated but not on disk"));
+                return Err(failed("the revision is not on disk".into()));
+            }
+            disk.current.insert(name, revision);
+            Ok(())
+        })
+    }
+
+    async fn discard(&self, name: &PluginName, revision: &RevisionId) -> Result<(), RemoveError> {
+        let InstallerHandle { disk, script } = &self.0;
+        let _turn = self.0.turn(name);
+        let what = format!("{name} {revision}");
+        let failed = |cause| RemoveError { what, cause };
+        script.answer("discard", name.as_str()).await.map_err(failed)?;
+        disk.with(|disk| disk.installed.remove(&(name.to_string(), revision.to_string())));
+        Ok(())
+    }
+
+    async fn remove(&self, name: &PluginName) -> Result<(), RemoveError> {
+        let InstallerHandle { disk, script } = &self.0;
+        let _turn = self.0.turn(name);
+        let failed = |cause| RemoveError { what: name.to_string(), cause };
+        script.answer("remove", name.as_str()).await.map_err(failed)?;
+        disk.with(|disk| {
+            disk.installed.retain(|(plugin, _)| plugin != name.as_str());
+            disk.current.remove(name.as_str());
+        });
+        Ok(())
+    }
+}

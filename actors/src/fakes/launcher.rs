@@ -1,0 +1,274 @@
+//! A world of processes, in memory. It goes on when the agent does not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::exit::ExitCause;
+use crate::fakes::{Answer, Script, Shared};
+use crate::id::{BootId, Endpoint, PluginName, Process};
+use crate::ports::{LaunchError, Launched, Launcher, StopError, StopManner, StopOrder, Stopped};
+use crate::spec::PluginSpec;
+
+/// A launcher whose processes are entries of a table.
+pub struct FakeLauncher(LauncherHandle);
+
+/// Scripts a [`FakeLauncher`], ends its processes, and reads what it was asked.
+#[derive(Clone)]
+pub struct LauncherHandle {
+    world: Shared<Processes>,
+    script: Shared<Script>,
+}
+
+struct Processes {
+    boot: BootId,
+    all: BTreeMap<u32, Entry>,
+    launches: Vec<(Instant, String, String)>,
+    stops: Vec<StopOrder>,
+    output: BTreeMap<String, String>,
+    mistakes: Vec<String>,
+}
+
+struct Entry {
+    name: String,
+    revision: String,
+    process: Process,
+    ended: Option<ExitCause>,
+}
+
+/// A launcher in a world without processes.
+#[must_use]
+pub fn launcher() -> (FakeLauncher, LauncherHandle) {
+    let world = Processes {
+        boot: BootId("boot-1".into()),
+        all: BTreeMap::new(),
+        launches: Vec::new(),
+        stops: Vec::new(),
+        output: BTreeMap::new(),
+        mistakes: Vec::new(),
+    };
+    let handle =
+        LauncherHandle { world: Shared::new(world), script: Shared::new(Script::default()) };
+    (FakeLauncher(handle.clone()), handle)
+}
+
+// === impl Processes ===
+
+impl Processes {
+    fn alive(&self, name: &str) -> impl Iterator<Item = &Entry> {
+        self.all.values().filter(move |entry| entry.name == name && entry.ended.is_none())
+    }
+
+    fn spawn(&mut self, name: &str, revision: &str) -> Process {
+        let other = self.alive(name).next().map(|other| other.process.pid);
+        if let Some(pid) = other {
+            self.mistakes.push(format!("{name} is started while its process {pid} lives"));
+        }
+        let pid = 1000 + u32::try_from(self.all.len()).expect("tests start few processes");
+        let process = Process { pid, start_ticks: u64::from(pid), boot: self.boot.clone() };
+        let (name, revision) = (name.to_owned(), revision.to_owned());
+        let entry = Entry { name, revision, process: process.clone(), ended: None };
+        self.all.insert(pid, entry);
+        process
+    }
+
+    fn end(&mut self, name: &str, cause: ExitCause) -> bool {
+        let mut any = false;
+        for entry in self.all.values_mut().filter(|e| e.name == name && e.ended.is_none()) {
+            entry.ended = Some(cause);
+            any = true;
+        }
+        any
+    }
+}
+
+// === impl LauncherHandle ===
+
+impl LauncherHandle {
+    /// What the next launches of a plugin do, once they have a process.
+    pub fn launches(&self, name: &str, answers: &[Answer]) {
+        self.script.script("launch", name, answers);
+    }
+
+    /// What every launch of a revision does when nothing else is scripted for its plugin.
+    pub fn always(&self, name: &str, revision: &str, answer: Answer) {
+        self.script.always("launch revision", &format!("{name} {revision}"), answer);
+    }
+
+    /// Lets a held launch of a plugin go on.
+    pub fn release(&self, name: &str) {
+        self.script.release("launch", name);
+    }
+
+    /// What the next stops of a plugin do before they end its processes.
+    pub fn stopping(&self, name: &str, answers: &[Answer]) {
+        self.script.script("stop", name, answers);
+    }
+
+    /// What the next searches for a plugin's process do.
+    pub fn finding(&self, name: &str, answers: &[Answer]) {
+        self.script.script("find", name, answers);
+    }
+
+    /// A plugin's process ends by itself. Says whether there was one.
+    pub fn exit(&self, name: &str, cause: ExitCause) -> bool {
+        self.world.with(|world| world.end(name, cause))
+    }
+
+    /// The last lines a plugin wrote, from now on.
+    pub fn writes(&self, name: &str, output: &str) {
+        self.world.with(|world| world.output.insert(name.to_owned(), output.to_owned()));
+    }
+
+    /// The machine restarts: no process survives, and new ones belong to another boot.
+    pub fn reboot(&self, boot: &str) {
+        self.world.with(|world| {
+            world.boot = BootId(boot.into());
+            for entry in world.all.values_mut() {
+                entry.ended.get_or_insert(ExitCause::Unknown);
+            }
+        });
+    }
+
+    /// A process of a plugin that no agent has on record.
+    pub fn stray(&self, name: &str, revision: &str) -> Process {
+        self.world.with(|world| world.spawn(name, revision))
+    }
+
+    /// Living processes of a plugin, as pid and revision.
+    #[must_use]
+    pub fn alive(&self, name: &str) -> Vec<(u32, String)> {
+        self.world
+            .with(|world| world.alive(name).map(|e| (e.process.pid, e.revision.clone())).collect())
+    }
+
+    /// All living processes, as plugin and revision.
+    #[must_use]
+    pub fn all_alive(&self) -> Vec<(String, String)> {
+        self.world.with(|world| {
+            let alive = world.all.values().filter(|entry| entry.ended.is_none());
+            alive.map(|entry| (entry.name.clone(), entry.revision.clone())).collect()
+        })
+    }
+
+    /// When and with which revision a plugin was started, so far.
+    #[must_use]
+    pub fn launched(&self, name: &str) -> Vec<(Instant, String)> {
+        self.world.with(|world| {
+            let of_it = world.launches.iter().filter(|(_, plugin, _)| plugin == name);
+            of_it.map(|(at, _, revision)| (*at, revision.clone())).collect()
+        })
+    }
+
+    /// The stops that were asked for and found a process.
+    #[must_use]
+    pub fn stops(&self, name: &str) -> Vec<StopOrder> {
+        self.world.with(|world| {
+            world.stops.iter().filter(|order| order.name.as_str() == name).cloned().collect()
+        })
+    }
+
+    /// What no agent should have done.
+    #[must_use]
+    pub fn mistakes(&self) -> Vec<String> {
+        self.world.with(|world| world.mistakes.clone())
+    }
+
+    pub(super) fn boot(&self) -> BootId {
+        self.world.with(|world| world.boot.clone())
+    }
+}
+
+// === impl FakeLauncher ===
+
+#[async_trait]
+impl Launcher for FakeLauncher {
+    async fn launch(
+        &self,
+        spec: Arc<PluginSpec>,
+        spawned: oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError> {
+        let LauncherHandle { world, script } = &self.0;
+        let (name, revision) = (spec.name.as_str(), spec.revision.as_str());
+        let process = world.with(|world| {
+            world.launches.push((Instant::now(), name.to_owned(), revision.to_owned()));
+            world.spawn(name, revision)
+        });
+        // Nobody listens any more when the launch was given up.
+        drop(spawned.send(process.clone()));
+        // Like a real one, this launch takes a moment, so that its process is seen before its end.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let mut answer = script.answer("launch", name).await;
+        if answer.is_ok() {
+            answer = script.answer("launch revision", &format!("{name} {revision}")).await;
+        }
+        let ended = world.with(|world| match (world.all.get(&process.pid)?.ended, &answer) {
+            (Some(cause), _) => Some(cause),
+            (None, Err(_)) => {
+                world.end(name, ExitCause::Signaled(9));
+                None
+            }
+            (None, Ok(())) => None,
+        });
+        match (ended, answer) {
+            (Some(cause), _) => Err(LaunchError::Exited { cause, output: String::new() }),
+            (None, Err(reason)) => Err(LaunchError::Refused {
+                code: "INTERNAL".to_owned(),
+                message: reason.to_string(),
+                output: String::new(),
+            }),
+            (None, Ok(())) => {
+                let endpoint = Endpoint::unix(&format!("/fake/{name}/{}", process.pid));
+                Ok(Launched { process, endpoint })
+            }
+        }
+    }
+
+    async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError> {
+        let LauncherHandle { world, script } = &self.0;
+        let name = order.name.to_string();
+        let Some(pid) = world.with(|world| world.alive(&name).next().map(|e| e.process.pid)) else {
+            return Ok(Stopped::NothingRan);
+        };
+        world.with(|world| world.stops.push(order.clone()));
+        let waited = Duration::from_secs(5);
+        script.answer("stop", &name).await.map_err(|_| StopError { pid, waited })?;
+        let cause = match order.manner {
+            StopManner::Politely { .. } => ExitCause::Exited(0),
+            StopManner::AtOnce => ExitCause::Signaled(9),
+        };
+        // It may have ended by itself while it was asked to.
+        world.with(|world| world.end(&name, cause));
+        let cause = world.with(|world| world.all.get(&pid).and_then(|entry| entry.ended));
+        Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))
+    }
+
+    async fn exited(&self, _: &PluginName, process: &Process) -> ExitCause {
+        self.0
+            .world
+            .until(|world| match world.all.get(&process.pid) {
+                Some(entry) if entry.process == *process => entry.ended,
+                Some(_) | None => Some(ExitCause::Unknown),
+            })
+            .await
+    }
+
+    async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process> {
+        // A search that fails has found nothing.
+        self.0.script.answer("find", name.as_str()).await.ok()?;
+        self.0.world.with(|world| {
+            let recorded =
+                world.alive(name.as_str()).find(|entry| Some(&entry.process) == recorded);
+            let found = recorded.or_else(|| world.alive(name.as_str()).next());
+            found.map(|entry| entry.process.clone())
+        })
+    }
+
+    async fn last_output(&self, name: &PluginName) -> String {
+        self.0.world.with(|world| world.output.get(name.as_str()).cloned().unwrap_or_default())
+    }
+}

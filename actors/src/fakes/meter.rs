@@ -1,0 +1,65 @@
+//! What processes use, in memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use crate::fakes::Shared;
+use crate::id::{PluginName, Process};
+use crate::ports::{Meter, Usage};
+
+/// A meter by which every process uses half a core and a mebibyte.
+pub struct FakeMeter(MeterHandle);
+
+/// Reads what a [`FakeMeter`] was asked.
+#[derive(Clone)]
+pub struct MeterHandle(Shared<Sweeps>);
+
+struct Sweeps {
+    since: Instant,
+    sizes: Vec<usize>,
+    hangs: bool,
+}
+
+/// A meter that was not asked yet.
+#[must_use]
+pub fn meter() -> (FakeMeter, MeterHandle) {
+    let sweeps = Sweeps { since: Instant::now(), sizes: Vec::new(), hangs: false };
+    let handle = MeterHandle(Shared::new(sweeps));
+    (FakeMeter(handle.clone()), handle)
+}
+
+// === impl MeterHandle ===
+
+impl MeterHandle {
+    /// How many plugins each sweep so far was about.
+    #[must_use]
+    pub fn sweeps(&self) -> Vec<usize> {
+        self.0.with(|sweeps| sweeps.sizes.clone())
+    }
+
+    /// The next sweep never answers.
+    pub fn hang_once(&self) {
+        self.0.with(|sweeps| sweeps.hangs = true);
+    }
+}
+
+// === impl FakeMeter ===
+
+#[async_trait]
+impl Meter for FakeMeter {
+    async fn sample(&self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
+        let (cpu_time, hangs) = self.0.0.with(|sweeps| {
+            sweeps.sizes.push(plugins.len());
+            let cpu_time: Duration = sweeps.since.elapsed() / 2;
+            (cpu_time, std::mem::take(&mut sweeps.hangs))
+        });
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        let usage = Usage { cpu_time, memory_bytes: 1 << 20 };
+        plugins.into_iter().map(|(name, _)| (name, usage)).collect()
+    }
+}

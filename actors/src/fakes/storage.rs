@@ -1,0 +1,210 @@
+//! Records, in memory. They survive the agent, as far as they were durable.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::fakes::Shared;
+use crate::ports::{Durability, Storage, StorageError, Table, Write};
+
+type Records = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
+/// A store in memory.
+pub struct FakeStorage(StorageHandle);
+
+/// Makes a [`FakeStorage`] fail, and reads what is in it.
+#[derive(Clone)]
+pub struct StorageHandle(Shared<Disk>);
+
+/// Where in a commit the agent dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// Nothing of the commit was written.
+    Before,
+    /// All of it was written, and nobody was told.
+    After,
+}
+
+#[derive(Default)]
+struct Disk {
+    records: Records,
+    durable: Records,
+    commits: usize,
+    durable_commits: usize,
+    failing: bool,
+    unreadable: bool,
+    slow_reads: Duration,
+    crash: Option<(usize, CrashPoint)>,
+    crashed: bool,
+    aside: Vec<(Table, Vec<u8>, String)>,
+}
+
+/// A store with nothing in it.
+#[must_use]
+pub fn storage() -> (FakeStorage, StorageHandle) {
+    let handle = StorageHandle(Shared::new(Disk::default()));
+    (FakeStorage(handle.clone()), handle)
+}
+
+// === impl StorageHandle ===
+
+impl StorageHandle {
+    /// From now on commits fail, or do not.
+    pub fn set_failing(&self, failing: bool) {
+        self.0.with(|disk| disk.failing = failing);
+    }
+
+    /// From now on reads fail, or do not.
+    pub fn set_unreadable(&self, unreadable: bool) {
+        self.0.with(|disk| disk.unreadable = unreadable);
+    }
+
+    /// From now on a read takes this long.
+    pub fn set_slow_reads(&self, time: Duration) {
+        self.0.with(|disk| disk.slow_reads = time);
+    }
+
+    /// The store stops answering at its `commit`-th commit, counted from 1: what was begun stays begun,
+    /// as when the agent is killed.
+    pub fn crash_at(&self, commit: usize, point: CrashPoint) {
+        self.0.with(|disk| disk.crash = Some((commit, point)));
+    }
+
+    /// Whether the moment set by [`Self::crash_at`] came.
+    #[must_use]
+    pub fn has_crashed(&self) -> bool {
+        self.0.with(|disk| disk.crashed)
+    }
+
+    /// The store answers again, with what was durable.
+    pub fn revive(&self) {
+        self.0.with(|disk| {
+            disk.crashed = false;
+            disk.crash = None;
+            disk.records = disk.durable.clone();
+        });
+    }
+
+    /// Commits so far, those that failed included.
+    #[must_use]
+    pub fn commits(&self) -> usize {
+        self.0.with(|disk| disk.commits)
+    }
+
+    /// Commits so far that somebody waited for.
+    #[must_use]
+    pub fn durable_commits(&self) -> usize {
+        self.0.with(|disk| disk.durable_commits)
+    }
+
+    /// The keys in a table.
+    #[must_use]
+    pub fn keys(&self, table: Table) -> Vec<Vec<u8>> {
+        self.0.with(|disk| {
+            disk.records.keys().filter(|(of, _)| *of == table).map(|(_, key)| key.clone()).collect()
+        })
+    }
+
+    /// Puts a record where an earlier life could have left it.
+    pub fn plant(&self, table: Table, key: &[u8], value: &[u8]) {
+        self.0.with(|disk| {
+            disk.records.insert((table, key.to_vec()), value.to_vec());
+            disk.durable.insert((table, key.to_vec()), value.to_vec());
+        });
+    }
+
+    /// The records that were set aside, with the reasons.
+    #[must_use]
+    pub fn aside(&self) -> Vec<(Table, Vec<u8>, String)> {
+        self.0.with(|disk| disk.aside.clone())
+    }
+}
+
+// === impl Disk ===
+
+impl Disk {
+    fn write(&mut self, writes: Vec<Write>, durability: Durability) {
+        for write in writes {
+            match write {
+                Write::Put { table, key, value } => self.records.insert((table, key), value),
+                Write::Delete { table, key } => self.records.remove(&(table, key)),
+            };
+        }
+        if durability == Durability::Durable {
+            self.durable = self.records.clone();
+        }
+    }
+}
+
+fn failed(action: &'static str) -> StorageError {
+    StorageError { action, cause: "no space left on device".into() }
+}
+
+// === impl FakeStorage ===
+
+#[async_trait]
+impl Storage for FakeStorage {
+    async fn load(&self, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+        let time = self.0.0.until(|disk| (!disk.crashed).then_some(disk.slow_reads)).await;
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
+        }
+        self.0.0.with(|disk| {
+            if disk.unreadable {
+                return Err(failed("read"));
+            }
+            let of_it = disk.records.iter().filter(|((of, _), _)| *of == table);
+            Ok(of_it.map(|((_, key), value)| (key.clone(), value.clone())).collect())
+        })
+    }
+
+    async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError> {
+        // A commit lets others run before it is done, as a real one does.
+        tokio::task::yield_now().await;
+        let result = self.0.0.with(|disk| {
+            if disk.crashed {
+                return None;
+            }
+            disk.commits += 1;
+            if durability == Durability::Durable {
+                disk.durable_commits += 1;
+            }
+            match disk.crash {
+                Some((at, CrashPoint::Before)) if at == disk.commits => {
+                    disk.crashed = true;
+                    return None;
+                }
+                Some((at, CrashPoint::After)) if at == disk.commits => {
+                    disk.write(writes, durability);
+                    disk.crashed = true;
+                    return None;
+                }
+                Some(_) | None => {}
+            }
+            if disk.failing {
+                return Some(Err(failed("write")));
+            }
+            disk.write(writes, durability);
+            Some(Ok(()))
+        });
+        match result {
+            Some(result) => result,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn set_aside(
+        &self,
+        table: Table,
+        key: Vec<u8>,
+        reason: String,
+    ) -> Result<(), StorageError> {
+        self.0.0.with(|disk| {
+            disk.records.remove(&(table, key.clone()));
+            disk.durable.remove(&(table, key.clone()));
+            disk.aside.push((table, key, reason));
+        });
+        Ok(())
+    }
+}

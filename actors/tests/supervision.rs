@@ -1,0 +1,13 @@
+//! Whole lives of plugins: all actors, wired as in the real agent, on fakes and paused time.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod supervision {
+    pub(crate) mod support;
+
+    mod agent_crashes;
+    mod conversation;
+    mod health;
+    mod installs;
+    mod store;
+}

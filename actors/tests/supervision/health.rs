@@ -1,0 +1,176 @@
+//! What the monitor and the metrics actor make of running plugins.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::fakes::{Delivery, Harness, Reply};
+use guest_agent_actors::view::Reported;
+use guest_agent_proto::agent_controlplane as pb;
+use prost::Message;
+
+use super::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_plugin_is_stopped_and_started_again() {
+    let agent = agent_with("a", "1").await;
+    agent.world.launcher.writes("a", "waiting for lock");
+    agent.world.rpc.health("a", &[Reply::Silence, Reply::Silence, Reply::Silence]);
+    agent
+        .until("it is started again", MINUTE, |world, listed| {
+            world.launcher.launched("a").len() == 2 && runs(listed, "a", "1")
+        })
+        .await;
+    until_told(&agent, "a", &[1, 4, 3, 7, 4]).await;
+    let crash = &told(&agent.world, "a")[3].details;
+    assert!(crash.contains("hung") && crash.contains("waiting for lock"), "{crash}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_slow_reply_is_no_crash() {
+    let agent = agent_with("a", "1").await;
+    let slow = [Reply::Silence, Reply::Silence, Reply::Good, Reply::Silence, Reply::Good];
+    agent.world.rpc.health("a", &slow);
+    agent.pass(10 * MINUTE).await;
+    assert_eq!(agent.world.launcher.launched("a").len(), 1);
+    assert_eq!(numbers(&agent.world, "a"), [1, 4, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_never_ends_counts_as_silence() {
+    let agent = agent_with("a", "1").await;
+    agent.world.rpc.health("a", &[Reply::Forever, Reply::Forever, Reply::Forever]);
+    agent
+        .until("it is started again", MINUTE, |world, _| world.launcher.launched("a").len() == 2)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_health_is_shown_and_not_punished() {
+    let agent = agent_with("a", "1").await;
+    agent.world.rpc.always("a", Reply::Bad(3, "disk full".to_owned()));
+    agent.pass(5 * MINUTE).await;
+    let view = agent.view("a").await.unwrap();
+    assert_eq!(view.state, Reported::Running);
+    let (health, _) = view.health.clone().unwrap();
+    assert_eq!((health.code, health.results), (3, vec!["disk full".to_owned()]));
+    assert_eq!(agent.world.launcher.launched("a").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_without_health_checks_is_left_alone() {
+    let agent = agent_with("a", "1").await;
+    agent.world.rpc.always("a", Reply::Unimplemented);
+    agent.pass(5 * MINUTE).await;
+    assert_eq!(agent.world.launcher.launched("a").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_of_many_plugins_are_spread() {
+    let agent = Harness::awake().await;
+    let names: Vec<String> = (0..50).map(|n| format!("plugin-{n}")).collect();
+    let orders: Vec<_> = names.iter().map(|name| install(name, "1")).collect();
+    order(&agent, "1", &orders).await;
+    agent
+        .until("all run", MINUTE, |_, listed| names.iter().all(|name| runs(listed, name, "1")))
+        .await;
+    let began = tokio::time::Instant::now();
+    agent.pass(Duration::from_secs(100)).await;
+    let mut moments = BTreeSet::new();
+    for name in &names {
+        let checks = agent.world.rpc.checks(name);
+        assert!((9..=11).contains(&checks.len()), "{name} was checked {} times", checks.len());
+        moments.extend(
+            checks
+                .iter()
+                .filter(|at| **at >= began)
+                .map(|at| (at.duration_since(began).as_millis() / 1000) % 10),
+        );
+    }
+    assert!(moments.len() >= 7, "all checks fall into {moments:?} of ten seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_that_was_ordered_is_no_crash() {
+    let agent = agent_with("a", "1").await;
+    agent
+        .world
+        .launcher
+        .stopping("a", &[guest_agent_actors::fakes::Answer::Late(Duration::from_secs(5))]);
+    order(&agent, "2", &[remove("a")]).await;
+    agent.pass(Duration::from_secs(1)).await;
+    // It goes by itself while it is being stopped.
+    agent.world.launcher.exit("a", ExitCause::Exited(1));
+    agent.until("it is gone", MINUTE, |_, listed| listed.is_empty()).await;
+    until_told(&agent, "a", &[1, 4, 3, 2, 6, 5]).await;
+}
+
+async fn listed_points(agent: &Harness, id: &str) -> usize {
+    let before = agent.world.link.attempts().len();
+    agent.receive(id, &[("message_type", LIST)], Vec::new()).await;
+    agent
+        .until("the list is answered", MINUTE, |world, _| world.link.attempts().len() > before)
+        .await;
+    let heard = agent.world.link.heard();
+    let reply = heard.last().unwrap();
+    let states = pb::CurrentPluginStates::decode(&*reply.message.body).unwrap();
+    states.daemon_plugin_states[0].current_plugin_metrics.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn samples_are_kept_until_their_report_was_acknowledged() {
+    let agent = agent_with("a", "1").await;
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    agent.pass(Duration::from_secs(55)).await;
+    agent.world.link.script(&[
+        Delivery::LoseAcknowledgement,
+        Delivery::LoseAcknowledgement,
+        Delivery::LoseAcknowledgement,
+    ]);
+    let first = listed_points(&agent, "1").await;
+    assert_eq!(first, 5);
+    agent.pass(Duration::from_secs(7)).await;
+    let again = listed_points(&agent, "2").await;
+    assert!(again >= first, "{again} of {first} samples are left though nobody acknowledged them");
+    agent.pass(Duration::from_secs(1)).await;
+    assert_eq!(listed_points(&agent, "3").await, 0, "what was acknowledged is not kept");
+    agent.pass(Duration::from_secs(21)).await;
+    assert!((1..=3).contains(&listed_points(&agent, "4").await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_of_samples_is_bounded_and_says_what_was_used() {
+    let agent = Harness::awake().await;
+    let few = install_with("a", "1", |manifest| manifest.max_metric_datapoints = 3);
+    order(&agent, "1", &[few]).await;
+    until_runs(&agent, "a", "1").await;
+    agent.pass(10 * MINUTE).await;
+    let listed = agent.list().await;
+    let points = &listed[0].points;
+    assert_eq!(points.len(), 3);
+    assert!(points.windows(2).all(|pair| pair[0].at < pair[1].at), "oldest first");
+    for point in points {
+        assert!((49.0..51.0).contains(&point.cpu_percent), "{point:?}");
+        assert_eq!(point.memory_bytes, 1 << 20);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_sweep_measures_all_and_a_hung_one_is_given_up() {
+    let agent = Harness::awake().await;
+    let orders: Vec<_> = (0..20).map(|n| install(&format!("p{n}"), "1")).collect();
+    order(&agent, "1", &orders).await;
+    agent
+        .until("all run", MINUTE, |_, listed| {
+            listed.len() == 20 && listed.iter().all(|p| p.view.state == Reported::Running)
+        })
+        .await;
+    agent.pass(Duration::from_secs(15)).await;
+    let before = agent.world.meter.sweeps().len();
+    agent.world.meter.hang_once();
+    agent.pass(Duration::from_secs(100)).await;
+    let sweeps = agent.world.meter.sweeps();
+    let regular = &sweeps[before..];
+    assert!((7..=11).contains(&regular.len()), "{regular:?}");
+    assert!(regular.iter().all(|size| *size == 20), "{regular:?}");
+}
