@@ -28,7 +28,7 @@ use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
 use crate::ports::{Cleanup, Ports, StopManner, StopOrder, Table, Write};
-use crate::records::{InboxContent, InboxEntry, key_number, number_key};
+use crate::records::{self, InboxContent, InboxEntry, key_number, number_key};
 use crate::view::PluginView;
 use crate::wire;
 
@@ -76,6 +76,8 @@ struct Entry {
     address: Addr<PluginActor>,
     life: u64,
     delivered: Generation,
+    /// Set when nothing is left of the plugin but its record, with the newest order it knew.
+    retired: Option<Generation>,
     view: Arc<PluginView>,
     points: VecDeque<Point>,
 }
@@ -176,6 +178,7 @@ impl ManagerActor {
                 if let Some(entry) = self.roster.get_mut(&name) {
                     // Two messages that became durable together may come in either order.
                     entry.delivered = entry.delivered.max(generation);
+                    entry.retired = entry.retired.filter(|known| generation <= *known);
                     entry.address.do_send(Deliver { generation, order });
                 }
                 None
@@ -215,7 +218,8 @@ impl ManagerActor {
         let died = Died { name: name.clone(), life };
         ctx.spawn(gone.map(|_| ()).into_actor(self).map(move |(), _, ctx| ctx.notify(died)));
         let points = self.roster.remove(&name).map(|before| before.points).unwrap_or_default();
-        self.roster.insert(name, Entry { address: plugin, life, delivered, view, points });
+        self.roster
+            .insert(name, Entry { address: plugin, life, delivered, retired: None, view, points });
     }
 
     fn save(&self, save: Save, ctx: &mut Context<Self>) {
@@ -392,12 +396,33 @@ impl ManagerActor {
         }));
     }
 
+    /// Forgets plugins of which nothing is left. While an inbox record from before their removal is
+    /// open, their own records stay: after a crash that record is read again, and without knowing the
+    /// numbers of its orders a removed plugin would come back to life.
+    fn bury(&mut self, ctx: &mut Context<Self>) {
+        let oldest_open = self.open.keys().next().copied().unwrap_or(u64::MAX);
+        let gone: Vec<PluginName> = self
+            .roster
+            .iter()
+            .filter(|(_, entry)| entry.retired.is_some_and(|known| known.0 < oldest_open))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            if let Some(entry) = self.roster.remove(&name) {
+                entry.address.do_send(Leave);
+                self.deaths.remove(&name);
+                let writes = vec![records::delete_snapshot(&name)];
+                self.save(Save { writes, events: Vec::new() }, ctx);
+            }
+        }
+    }
+
     fn list(&self) -> Vec<Listed> {
         let listed = |entry: &Entry| Listed {
             view: entry.view.clone(),
             points: entry.points.iter().copied().collect(),
         };
-        self.roster.values().map(listed).collect()
+        self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()
     }
 
     fn moved(&self) {
@@ -517,19 +542,21 @@ impl Handler<Taken> for ManagerActor {
             self.open.remove(&inbox);
             self.save(Save { writes: vec![forget(inbox)], events: Vec::new() }, ctx);
         }
+        self.bury(ctx);
     }
 }
 
 impl Handler<Retired> for ManagerActor {
     type Result = ();
 
-    fn handle(&mut self, Retired { name, generation }: Retired, _: &mut Self::Context) {
-        // An order that was under way to it begins a new life, so it stays.
-        let gone = self.roster.get(&name).is_some_and(|entry| entry.delivered <= generation);
-        if gone && let Some(entry) = self.roster.remove(&name) {
-            entry.address.do_send(Leave);
-            self.deaths.remove(&name);
+    fn handle(&mut self, Retired { name, generation }: Retired, ctx: &mut Self::Context) {
+        if let Some(entry) = self.roster.get_mut(&name)
+            // An order that was under way to it begins a new life, so it stays.
+            && entry.delivered <= generation
+        {
+            entry.retired = Some(generation);
             self.moved();
+            self.bury(ctx);
         }
     }
 }
