@@ -51,7 +51,7 @@ impl Draft {
 }
 
 /// `text`, or the beginning of it that fits into `max` bytes.
-fn shortened(text: &str, max: usize) -> &str {
+pub(crate) fn shortened(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
     }

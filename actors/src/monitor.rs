@@ -11,6 +11,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tracing::debug;
 
+use crate::event::shortened;
 use crate::id::{Endpoint, PluginName, Process};
 use crate::messages::{Happened, HealthHeard, Unwatch, Watch};
 use crate::plugin::machine::{Event, Verdict};
@@ -18,6 +19,9 @@ use crate::ports::{Health, Launcher, PluginRpc, RpcError};
 
 /// The adapter keeps the deadline of a check; this much later the monitor does, for one that does not.
 const SLACK: Duration = Duration::from_secs(1);
+
+/// Most bytes of what a plugin says of itself that are kept.
+const HEALTH_MAX: usize = 8 * 1024;
 
 /// When a living process is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +76,7 @@ impl Record {
                 self.silent = 0;
                 self.unhealthy = self.unhealthy.saturating_add(1);
                 (self.unhealthy == failures).then(|| {
-                    let said = health.results.join("; ");
+                    let said = bounded(health).results.join("; ");
                     Verdict::Unhealthy(
                         format!("unhealthy with code {}: {said}", health.code).into(),
                     )
@@ -86,6 +90,8 @@ impl Record {
             Err(error) => {
                 self.silent = self.silent.saturating_add(1);
                 (self.silent == failures).then(|| {
+                    let error = error.to_string();
+                    let error = shortened(&error, HEALTH_MAX);
                     Verdict::Hung(
                         format!("hung: {failures} health checks in a row failed: {error}").into(),
                     )
@@ -150,7 +156,7 @@ impl MonitorActor {
         watched.check = None;
         match answer {
             Ok(health) => {
-                let health = health.clone();
+                let health = bounded(health);
                 watched.heard.do_send(HealthHeard { process: process.clone(), health });
             }
             Err(error) => debug!(plugin = %name, %error, "health check failed"),
@@ -207,6 +213,22 @@ impl Handler<Unwatch> for MonitorActor {
     }
 }
 
+/// What a plugin says is kept and shown, so it is cut to a bound.
+fn bounded(health: &Health) -> Health {
+    let mut left = HEALTH_MAX;
+    let mut results = Vec::new();
+    for line in &health.results {
+        if left == 0 {
+            break;
+        }
+        let line = shortened(line, left);
+        // An empty line is counted too, or a million of them would be kept.
+        left = left.saturating_sub(line.len().max(1));
+        results.push(line.to_owned());
+    }
+    Health { code: health.code, results }
+}
+
 /// The moment within the interval at which a plugin is checked: spread by its name, and never
 /// right at the start, when the plugin has other things to do.
 fn moment_of(name: &PluginName, interval: Duration) -> Duration {
@@ -253,6 +275,18 @@ mod tests {
         assert_eq!(verdicts[3], None);
         assert_eq!(verdicts[4], Some(Verdict::Healthy));
         assert_eq!(verdicts[5], None);
+    }
+
+    #[test]
+    fn what_a_plugin_says_is_bounded() {
+        let long = Health { code: 1, results: vec!["é".repeat(1000); 1000] };
+        assert!(bounded(&long).results.iter().map(String::len).sum::<usize>() <= HEALTH_MAX);
+        let many = Health { code: 1, results: vec![String::new(); 1_000_000] };
+        assert!(bounded(&many).results.len() <= HEALTH_MAX);
+        let Some(Verdict::Unhealthy(reason)) = Record::default().judge(&Ok(long), 1) else {
+            panic!("one bad answer was enough");
+        };
+        assert!(reason.len() <= HEALTH_MAX + 100);
     }
 
     #[test]

@@ -295,7 +295,7 @@ impl PluginActor {
                     attempt,
                     result: result.map_err(|error| match error {
                         RpcError::Unimplemented => ApplyFailure::Unimplemented,
-                        other => ApplyFailure::Failed(other.to_string().into()),
+                        other => ApplyFailure::Failed(reason(&other)),
                     }),
                 });
             }
@@ -344,7 +344,7 @@ impl PluginActor {
                 };
                 self.answer(remove, ctx, move |result| Event::Removed {
                     attempt,
-                    result: result.map_err(|error| Chain(&error).to_string().into()),
+                    result: result.map_err(|error| reason(&error)),
                 });
             }
             Effect::Retire => {
@@ -377,7 +377,7 @@ impl PluginActor {
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
             this.installs.remove(&attempt);
             this.end_progress(ctx);
-            let result = result.map_err(|error| Chain(&error).to_string().into());
+            let result = result.map_err(|error| reason(&error));
             this.step(Event::Installed { attempt, result }, ctx);
         }));
         self.installs.insert(attempt, handle);
@@ -395,15 +395,12 @@ impl PluginActor {
         let turn = self.processes.take();
         let launch = async move {
             let _turn = turn.await;
-            installer
-                .activate(&spec.name, &spec.revision)
-                .await
-                .map_err(|error| Chain(&error).to_string())?;
-            launcher.launch(spec, spawned).await.map_err(|error| Chain(&error).to_string())
+            installer.activate(&spec.name, &spec.revision).await.map_err(|error| reason(&error))?;
+            launcher.launch(spec, spawned).await.map_err(|error| reason(&error))
         };
         let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {
             this.launches.remove(&attempt);
-            let result = result.map(|l| (l.process, l.endpoint)).map_err(Into::into);
+            let result = result.map(|l| (l.process, l.endpoint));
             this.step(Event::Launched { attempt, result }, ctx);
         }));
         self.launches.insert(attempt, [heard, launched]);
@@ -430,7 +427,7 @@ impl PluginActor {
         };
         self.stop = Some(ctx.spawn(stop.into_actor(self).map(move |result, this, ctx| {
             this.stop = None;
-            let result = result.map_err(|error| Chain(&error).to_string().into());
+            let result = result.map_err(|error| reason(&error));
             this.step(Event::Stopped { attempt, result }, ctx);
         })));
     }
@@ -573,6 +570,11 @@ impl PluginActor {
             _ => None,
         }
     }
+}
+
+/// An error with its causes. It becomes part of the state, so it is cut to what an event may carry.
+fn reason(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
+    event::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
 }
 
 impl Actor for PluginActor {

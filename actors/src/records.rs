@@ -159,3 +159,102 @@ impl Recorded {
         Ok(Self { seq, id: record.id.into(), event })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::DETAILS_MAX;
+    use crate::plugin::machine::Notice;
+    use proptest::prelude::*;
+
+    fn any_entry() -> impl Strategy<Value = InboxEntry> {
+        let content = prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..60).prop_map(InboxContent::Configure),
+            "[a-z]{1,9}".prop_map(|name| InboxContent::Restart(name.parse().expect("a name"))),
+        ];
+        let origin = prop_oneof![Just(Origin::ControlPlane), Just(Origin::Local)];
+        (any::<u64>(), content, origin).prop_map(|(first, content, origin)| InboxEntry {
+            first: Generation(first),
+            content,
+            origin,
+        })
+    }
+
+    fn any_recorded() -> impl Strategy<Value = Recorded> {
+        let texts = (".{0,20}", ".{0,20}", ".{0,40}", "[a-f0-9-]{0,36}");
+        let time = (0u64..4_000_000_000, 0u32..1_000_000_000);
+        (any::<u64>(), 1i32..=13, texts, time).prop_map(
+            |(seq, number, (plugin, revision, details, id), (seconds, nanos))| {
+                let kind = wire::event_kind(number).expect("these are the numbers");
+                let at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
+                let event = Draft::new(kind, &plugin, &revision, at, &details);
+                Recorded { seq, id: id.into(), event }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn law_an_inbox_record_gives_back_what_was_recorded(entry in any_entry()) {
+            prop_assert_eq!(InboxEntry::decode(&entry.encode()).expect("its own bytes"), entry);
+        }
+
+        #[test]
+        fn law_an_event_record_gives_back_what_was_recorded(event in any_recorded()) {
+            let decoded = Recorded::decode(&number_key(event.seq), &event.encode());
+            prop_assert_eq!(decoded.expect("its own bytes"), event);
+        }
+
+        #[test]
+        fn law_arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..99)) {
+            drop(InboxEntry::decode(&bytes));
+            drop(Recorded::decode(&bytes, &bytes));
+            drop(Recorded::decode(&number_key(1), &bytes));
+        }
+
+        #[test]
+        fn law_keys_sort_like_their_numbers(a in any::<u64>(), b in any::<u64>()) {
+            prop_assert_eq!(number_key(a).cmp(&number_key(b)), a.cmp(&b));
+            prop_assert_eq!(key_number(&number_key(a)), Some(a));
+        }
+    }
+
+    #[test]
+    fn records_of_another_version_are_refused() {
+        let record = rec::InboxRecord { version: 2, ..Default::default() }.encode_to_vec();
+        assert!(matches!(InboxEntry::decode(&record), Err(RecordError::Version(2))));
+        let record = rec::EventRecord { version: 2, ..Default::default() }.encode_to_vec();
+        let decoded = Recorded::decode(&number_key(1), &record);
+        assert!(matches!(decoded, Err(RecordError::Version(2))));
+    }
+
+    #[test]
+    fn an_event_without_its_parts_is_refused() {
+        let record = rec::EventRecord { version: 1, r#type: 7, ..Default::default() };
+        let bytes = record.encode_to_vec();
+        let timeless = Recorded::decode(&number_key(1), &bytes);
+        assert!(matches!(timeless, Err(RecordError::Missing("time"))));
+        let unnumbered = Recorded::decode(b"x", &bytes);
+        assert!(matches!(unnumbered, Err(RecordError::Missing("number"))));
+        let unknown = rec::EventRecord { r#type: 99, ..record };
+        let unknown = Recorded::decode(&number_key(1), &unknown.encode_to_vec());
+        assert!(matches!(unknown, Err(RecordError::Missing("event type"))));
+    }
+
+    #[test]
+    fn what_an_event_says_is_bounded_also_when_it_is_read_back() {
+        let record = rec::EventRecord {
+            version: 1,
+            at: Some(SystemTime::UNIX_EPOCH.into()),
+            r#type: wire::event_number(Notice::Crashed),
+            details: "é".repeat(DETAILS_MAX),
+            plugin: "p".repeat(1000),
+            ..Default::default()
+        };
+        let event = Recorded::decode(&number_key(1), &record.encode_to_vec()).expect("a record");
+        assert!(event.event.details.len() <= DETAILS_MAX);
+        assert_eq!(event.event.plugin.len(), 256);
+    }
+}

@@ -118,12 +118,28 @@ pub fn decode_request(message: &InboundMessage) -> Result<Request, WireError> {
 /// When the whole cannot be read. A bad order is an `Err` in the list instead.
 pub fn decode_orders(bytes: &[u8], origin: Origin) -> Result<Vec<DecodedOrder>, WireError> {
     let what = "agent_controlplane.ConfigurePluginStates";
-    let message = pb::ConfigurePluginStates::decode(bytes)
-        .map_err(|cause| WireError::Body { what, cause })?;
-    if message.configure_plugins.len() > ORDERS_MAX {
-        return Err(WireError::TooManyOrders(message.configure_plugins.len()));
+    let Items { items } = Items::decode(bytes).map_err(|cause| WireError::Body { what, cause })?;
+    if items.len() > ORDERS_MAX {
+        return Err(WireError::TooManyOrders(items.len()));
     }
-    Ok(message.configure_plugins.into_iter().map(|item| decode_order(item, origin)).collect())
+    Ok(items.iter().map(|item| decode_item(item, origin)).collect())
+}
+
+/// `ConfigurePluginStates` with its items still encoded, so that a broken one spoils no other.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Items {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    items: Vec<Vec<u8>>,
+}
+
+fn decode_item(bytes: &[u8], origin: Origin) -> DecodedOrder {
+    let item = cfg::ConfigurePlugin::decode(bytes).map_err(|cause| Refusal {
+        name: String::new(),
+        revision: String::new(),
+        notice: Notice::InstallFailed,
+        reason: format!("the order is not a valid ConfigurePlugin: {cause}"),
+    })?;
+    decode_order(item, origin)
 }
 
 fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
@@ -162,13 +178,16 @@ fn decode_spec(
     origin: Origin,
 ) -> Result<PluginSpec, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
-    match manifest.plugin_type() {
-        pb::PluginType::Unspecified | pb::PluginType::Daemon => {}
-        pb::PluginType::OneShot => {
+    match pb::PluginType::try_from(manifest.plugin_type) {
+        Ok(pb::PluginType::Unspecified | pb::PluginType::Daemon) => {}
+        Ok(pb::PluginType::OneShot) => {
             return Err("plugin_type is ONE_SHOT; this agent runs daemon plugins".to_owned());
         }
+        Err(_) => return Err(format!("the plugin_type {} is not known", manifest.plugin_type)),
     }
-    if manifest.plugin_installation_type() != pb::PluginInstallationType::DynamicInstallation {
+    if manifest.plugin_installation_type
+        != i32::from(pb::PluginInstallationType::DynamicInstallation)
+    {
         return Err("plugin_installation_type is not DYNAMIC_INSTALLATION; local plugins come \
                     from the machine itself"
             .to_owned());
@@ -304,7 +323,9 @@ fn decode_url(url: &str, origin: Origin) -> Result<ArtifactUrl, String> {
     let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
     let rest = url.get(scheme.len() + 1..).unwrap_or_default();
     let known = match scheme.as_str() {
-        "http" | "https" => rest.starts_with("//") && rest.len() > 2,
+        "http" | "https" => rest
+            .strip_prefix("//")
+            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#'])),
         "unix" => rest.starts_with('/') && rest.contains(":/"),
         "file" => {
             if origin != Origin::Local {

@@ -1,1 +1,311 @@
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::plugin::machine::Boot;
+use crate::spec::tests::spec;
+
+fn any_spec() -> impl Strategy<Value = Arc<PluginSpec>> {
+    let config = prop_oneof![
+        Just(None),
+        ".{0,20}".prop_map(|text| Some(Config::Text(text.into()))),
+        proptest::collection::vec(any::<u8>(), 0..20)
+            .prop_map(|bytes| Some(Config::Struct(bytes.into()))),
+    ];
+    let limits = (proptest::option::of(any::<u64>()), proptest::option::of(any::<u32>()));
+    ("[1-4]", config, limits, 1u32..100, 0u64..3_600_000, 0usize..=POINTS_MAX).prop_map(
+        |(revision, config, (memory_bytes, cpu_percent), attempts, millis, points)| {
+            let mut made = PluginSpec::clone(&spec("a", &revision));
+            made.config = config;
+            made.limits = Limits { memory_bytes, cpu_percent };
+            made.start = Tries { attempts, timeout: Duration::from_millis(millis) };
+            made.metrics.points = points;
+            Arc::new(made)
+        },
+    )
+}
+
+fn any_process() -> impl Strategy<Value = Process> {
+    (any::<u32>(), any::<u64>(), "[a-z]{0,5}").prop_map(|(pid, start_ticks, boot)| Process {
+        pid,
+        start_ticks,
+        boot: BootId(boot.into()),
+    })
+}
+
+fn any_reason() -> impl Strategy<Value = Arc<str>> {
+    ".{0,30}".prop_map(Arc::from)
+}
+
+fn any_then() -> impl Strategy<Value = Then> {
+    prop_oneof![
+        Just(Then::Start),
+        Just(Then::Swap),
+        any_reason().prop_map(|reason| Then::Return { reason }),
+        any_reason().prop_map(|reason| Then::BackOff { reason }),
+        any_reason().prop_map(|reason| Then::Rest { reason }),
+        Just(Then::Remove),
+    ]
+}
+
+fn any_endpoint() -> impl Strategy<Value = Endpoint> {
+    "[a-z/]{1,20}".prop_map(|path| Endpoint::unix(&path))
+}
+
+fn any_change(attempt: Attempt) -> impl Strategy<Value = Change> {
+    let config = proptest::option::of(".{0,9}".prop_map(|text| Config::Text(text.into())));
+    let answers = prop_oneof![Just(Answers::Install), Just(Answers::Apply)];
+    prop_oneof![
+        Just(Change::None),
+        (config, answers).prop_map(move |(config, answers)| Change::Applying {
+            attempt,
+            config,
+            answers
+        }),
+    ]
+}
+
+/// Every phase. What is in flight has the state's own number, which is what a record remembers.
+fn any_phase(attempt: Attempt) -> impl Strategy<Value = Phase> {
+    let process = || proptest::option::of(any_process());
+    prop_oneof![
+        Just(Phase::Installing { attempt }),
+        any_reason().prop_map(|reason| Phase::InstallFailed { reason }),
+        (1u32..9, process()).prop_map(move |(tries, process)| Phase::Starting {
+            attempt,
+            tries,
+            process
+        }),
+        (1u32..9, any_reason()).prop_map(|(tries, reason)| Phase::Pausing { tries, reason }),
+        (any_process(), any_endpoint(), any_change(attempt))
+            .prop_map(|(process, endpoint, change)| Phase::Running { process, endpoint, change }),
+        any_reason().prop_map(|reason| Phase::BackingOff { reason }),
+        (process(), proptest::option::of(any_endpoint()), any_then()).prop_map(
+            move |(process, endpoint, then)| Phase::Stopping {
+                attempt,
+                target: Target { process, endpoint },
+                then
+            }
+        ),
+        prop_oneof![Just(Resume::Start), Just(Resume::Swap)]
+            .prop_map(|then| Phase::Stopped { then }),
+        any_reason().prop_map(|reason| Phase::Crashed { reason }),
+        (0u32..9).prop_map(move |failures| Phase::Removing { attempt, failures }),
+        Just(Phase::Gone),
+    ]
+}
+
+fn any_next(attempt: Attempt) -> impl Strategy<Value = Next> {
+    let at = prop_oneof![Just(FailedAt::Install), Just(FailedAt::Run)];
+    prop_oneof![
+        Just(Next::Nothing),
+        any_spec().prop_map(move |spec| Next::Preparing { spec, attempt }),
+        any_spec().prop_map(|spec| Next::Ready { spec }),
+        any_spec().prop_map(|spec| Next::AfterRemoval { spec }),
+        ("[1-4]", at, any_reason()).prop_map(|(revision, at, reason)| Next::Failed {
+            revision: revision.parse().expect("a revision"),
+            at,
+            reason
+        }),
+    ]
+}
+
+fn any_cause() -> impl Strategy<Value = ExitCause> {
+    prop_oneof![
+        any::<i32>().prop_map(ExitCause::Exited),
+        any::<i32>().prop_map(ExitCause::Signaled),
+        Just(ExitCause::OutOfMemory),
+        Just(ExitCause::Unknown),
+    ]
+}
+
+fn any_time() -> impl Strategy<Value = Option<SystemTime>> {
+    let nanos = (0u64..4_000_000_000, 0u32..1_000_000_000);
+    proptest::option::of(nanos.prop_map(|(s, n)| SystemTime::UNIX_EPOCH + Duration::new(s, n)))
+}
+
+fn any_due() -> impl Strategy<Value = Due> {
+    prop_oneof![Just(Due::No), Just(Due::Yes)]
+}
+
+fn any_state() -> impl Strategy<Value = State> {
+    let trial = || {
+        let parts = (any_spec(), 1..=PROBATION_SLICES);
+        proptest::option::of(
+            parts.prop_map(|(last_good, slices_left)| Trial { last_good, slices_left }),
+        )
+    };
+    let standing = prop_oneof![Just(Standing::Unproven), Just(Standing::Proven)];
+    (any::<u64>(), any::<u64>()).prop_flat_map(move |(attempt, generation)| {
+        let attempt = Attempt(attempt);
+        let parts = (any_spec(), any_phase(attempt), any_next(attempt), trial());
+        let owed = (any_due(), any_due(), standing.clone());
+        let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
+        (parts, owed, restarts).prop_map(
+            move |((spec, phase, next, trial), (install, apply, standing), restarts)| State {
+                name: spec.name.clone(),
+                generation: Generation(generation),
+                spec,
+                phase,
+                next,
+                trial,
+                standing,
+                owed: Owed { install, apply },
+                attempt,
+                restarts: Restarts { total: restarts.0, in_a_row: restarts.1 },
+                last_exit: restarts.2,
+            },
+        )
+    })
+}
+
+/// The revisions a state must not forget: what it is about, and what it is to become or to return to.
+fn revisions(state: &State) -> Vec<String> {
+    let next = match &state.next {
+        Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+            Some(spec)
+        }
+        Next::Nothing | Next::Failed { .. } => None,
+    };
+    let trial = state.trial.as_ref().map(|trial| &trial.last_good);
+    let all = [Some(&state.spec), next, trial].into_iter().flatten();
+    all.map(|spec| format!("{:?}", (&spec.revision, &spec.config))).collect()
+}
+
+proptest! {
+    #[test]
+    fn law_a_record_gives_back_what_was_recorded(
+        state in any_state(), last_exit_at in any_time(), started_at in any_time()
+    ) {
+        let snapshot = Snapshot { state, last_exit_at, started_at };
+        prop_assert_eq!(Snapshot::decode(&snapshot.encode()).unwrap(), snapshot);
+    }
+
+    #[test]
+    fn law_recovery_from_a_record_is_recovery_from_the_state_and_loses_no_spec(
+        state in any_state(), same_boot in any::<bool>(), process in proptest::option::of(any_process())
+    ) {
+        let boot = if same_boot { Boot::Same } else { Boot::New };
+        let snapshot = Snapshot { state, last_exit_at: None, started_at: None };
+        let decoded = Snapshot::decode(&snapshot.encode()).unwrap();
+        let found = Found { boot, process };
+        let recovered = recover(&decoded, found.clone());
+        prop_assert_eq!(&recovered, &recover(&snapshot, found));
+        let mut before = revisions(&snapshot.state);
+        let returned = snapshot.state.trial.as_ref().is_some_and(|t| t.last_good == recovered.next.spec);
+        if returned {
+            // What crashed on probation while no agent ran is given up, as ever.
+            before.remove(0);
+        }
+        let mut after = revisions(&recovered.next);
+        // A handed-over configuration may have become the spec's own; its revision is the same.
+        after.extend(recovered.next.trial.iter().map(|t| t.last_good.revision.to_string()));
+        let kept = |wanted: &String| {
+            let revision = wanted.split(',').next().unwrap_or_default();
+            after.iter().any(|have| have.starts_with(revision))
+        };
+        prop_assert!(before.iter().all(kept), "{:?} became {:?}", before, after);
+    }
+
+    #[test]
+    fn law_arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        drop(Snapshot::decode(&bytes));
+    }
+
+    #[test]
+    fn law_a_damaged_record_never_panics_nor_acts_for_another_plugin(
+        state in any_state(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let snapshot = Snapshot { state, last_exit_at: None, started_at: None };
+        let mut bytes = snapshot.encode();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes.truncate(cut.index(bytes.len() + 1).max(bytes.len() / 2));
+        if let Ok(decoded) = Snapshot::decode(&bytes) {
+            prop_assert_eq!(&decoded.state.name, &decoded.state.spec.name);
+            let policy = crate::plugin::state::Policy::default();
+            let found = Found { boot: Boot::Same, process: None };
+            drop(recover(&decoded, found).next.deadlines(&policy));
+        }
+    }
+}
+
+fn record() -> rec::PluginRecord {
+    let state = crate::plugin::machine::begin(Generation(1), spec("a", "1")).next;
+    let bytes = Snapshot { state, last_exit_at: None, started_at: None }.encode();
+    rec::PluginRecord::decode(&*bytes).unwrap()
+}
+
+#[track_caller]
+fn refused(expected: &str, change: impl FnOnce(&mut rec::PluginRecord)) {
+    let mut record = record();
+    change(&mut record);
+    let error = Snapshot::decode(&record.encode_to_vec()).unwrap_err();
+    let text = crate::error::Chain(&error).to_string();
+    assert!(text.contains(expected), "{text:?} does not say {expected:?}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+fn a_record_that_nothing_is_wrong_with_is_taken() {
+    assert!(Snapshot::decode(&record().encode_to_vec()).is_ok());
+}
+
+#[test]
+fn a_record_of_another_version_is_refused() {
+    refused("version 2", |record| record.version = 2);
+    refused("version 0", |record| record.version = 0);
+}
+
+#[test]
+fn a_record_without_its_parts_is_refused() {
+    refused("spec", |record| record.spec = None);
+    refused("phase", |record| record.phase = None);
+    refused("plugin name", |record| record.name = String::new());
+    refused("checksum", |record| record.spec.as_mut().unwrap().sha256.truncate(31));
+    refused("stop timeout", |record| record.spec.as_mut().unwrap().stop_timeout = None);
+    refused("path", |record| record.spec.as_mut().unwrap().entry_point = "../sh".to_owned());
+    refused("process", |record| {
+        let running = rec::phase::Running::default();
+        record.phase = Some(rec::Phase { phase: Some(rec::phase::Phase::Running(running)) });
+    });
+}
+
+#[test]
+fn a_record_with_impossible_numbers_is_refused() {
+    let eternity = Some(prost_types::Duration { seconds: i64::MAX, nanos: 0 });
+    refused("download timeout", |r| r.spec.as_mut().unwrap().download_timeout = eternity);
+    refused("start timeout", |r| r.spec.as_mut().unwrap().start_timeout = eternity);
+    let negative = Some(prost_types::Duration { seconds: -1, nanos: 0 });
+    refused("metrics interval", |r| r.spec.as_mut().unwrap().metrics_interval = negative);
+    refused("number of metrics", |r| r.spec.as_mut().unwrap().metrics_points = u64::MAX);
+}
+
+#[test]
+fn a_record_that_mixes_plugins_is_refused() {
+    refused("record of b", |record| record.name = "b".to_owned());
+    refused("revision of c", |record| {
+        let mut other = record.spec.clone().unwrap();
+        other.name = "c".to_owned();
+        record.next = Some(rec::Next { next: Some(rec::next::Next::Ready(other)) });
+    });
+    refused("revision of c", |record| {
+        let mut other = record.spec.clone().unwrap();
+        other.name = "c".to_owned();
+        record.trial = Some(rec::Trial { last_good: Some(other), slices_left: 1 });
+    });
+}
+
+#[test]
+fn probation_in_a_record_is_never_longer_than_a_whole_one() {
+    let mut record = record();
+    let last_good = record.spec.clone();
+    record.trial = Some(rec::Trial { last_good, slices_left: u32::MAX });
+    let snapshot = Snapshot::decode(&record.encode_to_vec()).unwrap();
+    assert_eq!(snapshot.state.trial.unwrap().slices_left, PROBATION_SLICES);
+}
