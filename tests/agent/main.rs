@@ -5,5 +5,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
+mod download;
 mod harness;
 mod install;
