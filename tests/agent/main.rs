@@ -7,4 +7,7 @@
 
 mod download;
 mod harness;
+mod hostile;
 mod install;
+mod orders;
+mod start;
