@@ -9,5 +9,7 @@ mod download;
 mod harness;
 mod hostile;
 mod install;
+mod link;
+mod messages;
 mod orders;
 mod start;

@@ -14,10 +14,8 @@ async fn does_not_start(bed: &Bed, plugin: &str) -> (String, PluginStatus) {
     assert!(!also.is_empty());
     let status = bed.in_state(plugin, "CRASHED").await;
     assert!(status.pid.is_none());
-    bed.until("no process of it is left", async || {
-        bed.processes(plugin).is_empty().then_some(())
-    })
-    .await;
+    bed.until("no process of it is left", async || bed.processes(plugin).is_empty().then_some(()))
+        .await;
     let listed = bed.listed(plugin).await.unwrap();
     assert_eq!(listed.current_plugin_status.unwrap().status, 5, "CRASHED");
     (why, status)
@@ -125,10 +123,8 @@ async fn a_plugin_may_stay_a_script_and_is_stopped_like_any_other() {
     let bed = Bed::new().await;
     let echo = bed.echo().await;
     // The shell stays; the program is its child.
-    let script = format!(
-        "'{}' \"$@\"\n:",
-        bed.dir().join("state/test/plugins/real/current/run").display()
-    );
+    let script =
+        format!("'{}' \"$@\"\n:", bed.dir().join("state/test/plugins/real/current/run").display());
     bed.configure(vec![orders::install("real", "1", &echo).order()]).await;
     bed.running("real", "1").await;
     let wrapped = bed.archive("wrapped.tar", ArchiveSpec::script(&script)).await;
