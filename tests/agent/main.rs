@@ -5,5 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
+mod download;
 mod harness;
+mod hostile;
 mod install;
+mod link;
+mod messages;
+mod orders;
+mod start;
