@@ -39,8 +39,7 @@ use tracing::{error, info, warn};
 use crate::cli::RunArgs;
 use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
 use crate::control_link::{
-    self, ClientCertificate, Endpoint, FileToken, Link, LinkConfig, LinkListener, LinkTask,
-    TlsFiles,
+    self, ClientCertificate, FileToken, Link, LinkConfig, LinkListener, LinkTask, TlsFiles,
 };
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
@@ -248,12 +247,10 @@ fn open_link(
     config: &ControlPlaneConfig,
     listener: &Arc<Listener>,
 ) -> Result<(Link, Option<LinkTask>), Cause> {
-    let endpoint = config.endpoint.to_string();
-    if !config.enabled || endpoint.is_empty() {
+    let Some(endpoint) = config.endpoint.clone().filter(|_| config.enabled) else {
         info!("no control plane is configured; orders come from this machine only");
         return Ok((Link::disabled(), None));
-    }
-    let endpoint: Endpoint = endpoint.parse()?;
+    };
     if config.resource.is_empty() {
         let problem = "is empty; name this machine's resource id";
         return Err(StartError::ControlPlane { key: "resource", problem }.into());

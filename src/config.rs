@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::control_link::Endpoint;
+
 mod duration;
 mod endpoint;
 mod environment;
@@ -30,7 +32,6 @@ mod tests;
 mod validate;
 
 pub use duration::{DurationError, format_duration, parse_duration};
-pub use endpoint::{ControlEndpoint, EndpointError};
 pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironment};
 pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
@@ -98,7 +99,8 @@ pub struct ControlPlaneConfig {
     /// False keeps the agent to itself.
     pub enabled: bool,
     /// Where the control plane listens.
-    pub endpoint: ControlEndpoint,
+    #[serde(with = "endpoint::control")]
+    pub endpoint: Option<Endpoint>,
     /// Channel id of the stream.
     pub channel: String,
     /// Resource id of the stream; empty builds it from the metadata server.
@@ -253,7 +255,7 @@ impl Default for ControlPlaneConfig {
     fn default() -> Self {
         Self {
             enabled: true,
-            endpoint: ControlEndpoint::Default,
+            endpoint: None,
             channel: "compute.googleapis.com/google-guest-agent".to_owned(),
             resource: String::new(),
             auth: Auth::Metadata,

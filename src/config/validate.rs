@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Auth, Config, ControlEndpoint, Problem, format_duration};
+use super::{Auth, Config, Problem, format_duration};
+use crate::control_link::Endpoint;
 
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
@@ -97,8 +98,7 @@ fn control_plane(config: &Config, rules: &mut Rules<'_>) {
             ] {
                 rules.require(key, !file.is_empty(), || needs(Auth::Mtls, key));
             }
-            let tls =
-                matches!(control.endpoint, ControlEndpoint::Https(_) | ControlEndpoint::Default);
+            let tls = control.endpoint.as_ref().is_none_or(Endpoint::is_encrypted);
             rules.require("control_plane.auth", tls, || {
                 "a client certificate needs an https:// endpoint; change endpoint or auth"
                     .to_owned()

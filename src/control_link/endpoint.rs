@@ -85,6 +85,17 @@ impl FromStr for Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Whether what is sent there is encrypted, so that certificates mean something.
+    #[must_use]
+    pub const fn is_encrypted(&self) -> bool {
+        match self.0 {
+            Kind::Https { .. } => true,
+            Kind::Unix(_) | Kind::Http { .. } | Kind::Vsock { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
