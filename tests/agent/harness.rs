@@ -25,14 +25,13 @@ mod plugins;
 pub(crate) mod processes;
 
 use std::fmt::Display;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guest_agent_control_plane::store::{MemoryStore, Store};
-use guest_agent_control_plane::{AgentConnection, ArtifactServer, ControlPlane};
+use guest_agent_control_plane::{AgentConnection, ArtifactServer, ControlPlane, Timings};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -151,11 +150,6 @@ impl Bed {
     /// A bed to be described.
     pub(crate) fn builder() -> Builder {
         Builder { settings: Vec::new(), flags: Vec::new() }
-    }
-
-    /// Sets a configuration key, from the agent's next start on.
-    pub(crate) fn set(&mut self, setting: impl Into<String>) {
-        self.settings.push(setting.into());
     }
 
     /// Starts the agent and waits until the control plane and the local socket have it.
@@ -446,14 +440,6 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// How a process ended, in the agent's words: `exited` with a code, or `signaled` by a number.
-pub(crate) fn ended_by(status: ExitStatus) -> (&'static str, i32) {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ("exited", code),
-        (None, number) => ("signaled", number.unwrap_or_default()),
-    }
-}
-
 /// The paths in a folder; none when there is no such folder.
 pub(crate) fn listing(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -474,8 +460,11 @@ fn short_temporary_directory() -> tempfile::TempDir {
 }
 
 async fn start_control_plane(dir: &Path, store: &Arc<dyn Store>) -> ControlPlane {
+    // A message is sent again when its acknowledgement is late, and late it is when all tests sync the
+    // disk at once. Then the agent would rightly obey twice.
+    let timings = Timings { acknowledgement: PATIENCE / 3, ..Timings::default() };
     let builder = ControlPlane::builder().listen_unix(dir.join("cp.sock")).store(store.clone());
-    builder.start().await.expect("a control plane can listen in the bed")
+    builder.timings(timings).start().await.expect("a control plane can listen in the bed")
 }
 
 fn agent_config(dir: &Path) -> String {
