@@ -169,7 +169,7 @@ impl ManagerActor {
             Assignment::Begin { generation, spec } => {
                 let name = spec.name.clone();
                 let first = machine::begin(generation, spec);
-                self.start(name, generation, Beginning::Ordered(first), ctx);
+                self.start(name, generation, Beginning::Ordered(Box::new(first)), ctx);
                 None
             }
             Assignment::Deliver(NumberedOrder { generation, name, order }) => {

@@ -71,7 +71,7 @@ pub struct Neighbours {
 /// How a plugin's actor comes to be.
 pub enum Beginning {
     /// It was just ordered.
-    Ordered(Transition),
+    Ordered(Box<Transition>),
     /// It lived before.
     Recovered {
         /// What was durable.
@@ -583,7 +583,7 @@ impl Actor for PluginActor {
                 self.state.phase = Phase::Gone;
                 // A life that ended before anything of it was durable may have left a process.
                 self.sweep(ctx);
-                self.carry_out(transition, Some(generation), ctx);
+                self.carry_out(*transition, Some(generation), ctx);
             }
             Some(Beginning::Recovered { boot, .. }) => {
                 let launcher = self.ports.launcher.clone();
@@ -656,5 +656,40 @@ impl Handler<Inspect> for PluginActor {
 
     fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.state.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn turns_come_in_the_order_in_which_they_were_taken() {
+        let turns = Turns::default();
+        let (first, second, third) = (turns.take(), turns.take(), turns.take());
+        let seen = std::cell::RefCell::new(Vec::new());
+        let work = |turn: std::pin::Pin<Box<dyn Future<Output = OwnedMutexGuard<()>>>>, number| {
+            let seen = &seen;
+            async move {
+                let _turn: OwnedMutexGuard<()> = turn.await;
+                tokio::task::yield_now().await;
+                seen.borrow_mut().push(number);
+            }
+        };
+        // Polled the other way round, as futures of an actor may be.
+        tokio::join!(work(Box::pin(third), 3), work(Box::pin(second), 2), work(Box::pin(first), 1));
+        assert_eq!(*seen.borrow(), [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_is_given_up_holds_nobody_up() {
+        let turns = Turns::default();
+        let (first, second, third) = (turns.take(), turns.take(), turns.take());
+        drop(second);
+        let guard = first.await;
+        tokio::pin!(third);
+        assert!(third.as_mut().now_or_never().is_none(), "the first turn is not over");
+        drop(guard);
+        third.await;
     }
 }
