@@ -1,1 +1,428 @@
-//! Wiring: ports, actors, signals.
+//! The service: makes the adapters, starts the actors on them, and waits to be told to stop.
+//!
+//! ```text
+//!   lock ► store ► ports ► actors ► local socket ► link          (start, bottom-up)
+//!   link ► local socket ► lazy writes ► lock                     (stop)
+//! ```
+//!
+//! The socket and the link do not wait for plugins: those come back by themselves beside them.
+//! Stopping the agent leaves plugins running; the next life adopts them.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use actix::Addr;
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use guest_agent_actors::control_plane::ControlPlaneActor;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::event::Draft;
+use guest_agent_actors::messages::{Dismiss, LinkChanged, ListPlugins, Listed, Received, Save};
+use guest_agent_actors::monitor::HealthPolicy;
+use guest_agent_actors::outbox::{Bounds, Destination};
+use guest_agent_actors::plugin::machine::Notice;
+use guest_agent_actors::plugin::restart::RestartPolicy;
+use guest_agent_actors::plugin::state::Policy;
+use guest_agent_actors::ports::{
+    Cause, Cleanup, Durability, InboundMessage, Launcher, Machine, Ports, StopManner, StopOrder,
+    Stopped, Storage,
+};
+use guest_agent_actors::system::{self, Settings, System};
+use guest_agent_actors::vm_events;
+use guest_agent_actors::wire::AgentFacts;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+
+use crate::cli::RunArgs;
+use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
+use crate::control_link::{
+    self, ClientCertificate, Endpoint, FileToken, Link, LinkConfig, LinkListener, LinkTask,
+    TlsFiles,
+};
+use crate::install::{Limits, Pipeline, PipelineConfig};
+use crate::launch::{self, LauncherConfig, ProcessLauncher};
+use crate::local_api::{self, LocalApi};
+use crate::machine::{LocalMachine, SystemClock};
+use crate::meter::SystemMeter;
+use crate::plugin_rpc::GrpcPluginRpc;
+use crate::storage::{self, SledStorage, StateLock, StoreFate};
+
+/// How often logs of plugins are looked at for their size.
+const LOG_BEAT: Duration = Duration::from_secs(30);
+
+/// Longest that stopping all plugins may take, beyond what each plugin may.
+const STOP_SLACK: Duration = Duration::from_secs(10);
+
+/// Why the service could not start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("failed to make the directory {}", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        cause: std::io::Error,
+    },
+    #[error("the control plane's endpoint is set, but control_plane.{key} {problem}")]
+    ControlPlane { key: &'static str, problem: &'static str },
+}
+
+/// Where this agent keeps what.
+struct Places {
+    store: PathBuf,
+    plugins: PathBuf,
+    state: PathBuf,
+    logs: PathBuf,
+}
+
+/// Runs the service until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it cannot start: the state directory is another agent's, a directory cannot be made, the
+/// store or the socket cannot be used.
+pub fn run(args: RunArgs) -> Result<(), Cause> {
+    // A second provider would be an error of ours alone; it is the same one.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    actix_rt::System::new().block_on(serve(args))
+}
+
+async fn serve(args: RunArgs) -> Result<(), Cause> {
+    let started_at = SystemTime::now();
+    // Listening for signals comes first: from here on a signal means an orderly stop.
+    let signals = Signals::new()?;
+    let config = &args.config;
+    make_directory(&config.agent.state_dir, 0o755)?;
+    let lock = StateLock::acquire(&config.agent.state_dir)?;
+    let machine = Arc::new(LocalMachine::read(&config.instance.id)?);
+    let places = Places::of(config, &machine.instance_id());
+    make_directory(&config.agent.runtime_dir, 0o755)?;
+    make_directory(&places.plugins, 0o755)?;
+
+    let storage = open_store(&lock, &places.store).await?;
+    let rpc = Arc::new(GrpcPluginRpc::new());
+    let launcher = Arc::new(launcher(config, &places, &machine, &rpc)?);
+    let listener = Arc::new(Listener::default());
+    let (link, link_task) = open_link(&config.control_plane, &listener)?;
+    let ports = Ports {
+        installer: Arc::new(Pipeline::new(pipeline(config, &places))?),
+        launcher: launcher.clone(),
+        rpc: rpc.clone(),
+        meter: Arc::new(SystemMeter::new()),
+        storage: storage.clone(),
+        link: Arc::new(link.clone()),
+        machine: machine.clone(),
+        clock: Arc::new(SystemClock),
+    };
+    let destination =
+        if link_task.is_some() { Destination::ControlPlane } else { Destination::Nobody };
+    let system = system::start(ports, settings(config, destination)).await;
+    listener.hear(system.control_plane.clone());
+
+    let socket = config.agent.socket();
+    let listening = local_api::bind_private(&socket).await?;
+    let api = LocalApi {
+        manager: system.manager.clone(),
+        control_plane: system.control_plane.clone(),
+        changes: system.roster.clone(),
+        outbox: system.events.clone(),
+        storage: storage.clone(),
+        rpc,
+        link: link.watch_state(),
+        log_dir: places.logs.clone(),
+        plugins_dir: places.plugins.clone(),
+        instance_id: machine.instance_id(),
+        started_at,
+    };
+    let (stop_api, api_stopped) = oneshot::channel::<()>();
+    let api = actix_rt::spawn(api.serve(listening, async {
+        // A dropped sender means the same as a sent one: stop.
+        drop(api_stopped.await);
+    }));
+    let link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
+    let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    info!(socket = %socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
+
+    signals.wait_for_stop().await;
+    info!("stopping; {}", if args.stop_plugins { "so do the plugins" } else { "plugins run on" });
+    trimming.abort();
+    link.close();
+    if let Some(ended) = link_ended {
+        drop(tokio::time::timeout(Duration::from_secs(3), ended).await);
+    }
+    drop(stop_api);
+    // Followers keep their streams open; they are cut.
+    api.abort();
+    if args.stop_plugins {
+        stop_plugins(&system, &*launcher).await;
+    }
+    if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
+        warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
+    }
+    drop(std::fs::remove_file(&socket));
+    Ok(())
+}
+
+async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Cause> {
+    let opened = storage::open(lock, dir).await?;
+    match &opened.fate {
+        StoreFate::Fresh => info!(store = %dir.display(), "begins with an empty store"),
+        StoreFate::Existing => info!(store = %dir.display(), "goes on with its store"),
+        StoreFate::SetAside { moved_to, reason } => error!(
+            reason,
+            moved_to = %moved_to.display(),
+            "THE STORE IS DAMAGED and was set aside; this agent knows of no plugin until it is \
+             told again"
+        ),
+    }
+    Ok(Arc::new(opened.storage))
+}
+
+fn launcher(
+    config: &Config,
+    places: &Places,
+    machine: &LocalMachine,
+    rpc: &Arc<GrpcPluginRpc>,
+) -> Result<ProcessLauncher, launch::LauncherError> {
+    let launcher = LauncherConfig {
+        plugins_dir: places.plugins.clone(),
+        state_root: places.state.clone(),
+        runtime_dir: config.agent.runtime_dir.clone(),
+        log_dir: config.agent.log_dir.clone(),
+        host_socket: config.agent.runtime_dir.join("host.sock"),
+        transport: match config.plugins.transport {
+            Transport::Unix => launch::Transport::Unix,
+            Transport::Tcp => launch::Transport::Tcp,
+        },
+        log_max_bytes: config.plugins.log_max_bytes,
+        boot: machine.boot_id(),
+    };
+    ProcessLauncher::new(launcher, rpc.clone())
+}
+
+fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
+    PipelineConfig {
+        plugins_dir: places.plugins.clone(),
+        state_root: places.state.clone(),
+        log_dir: places.logs.clone(),
+        limits: Limits {
+            entries: config.install.max_entries,
+            expanded_bytes: config.install.max_expanded_bytes,
+            ratio: config.install.max_expansion_ratio.into(),
+            path_bytes: usize::try_from(config.install.max_path_bytes).unwrap_or(usize::MAX),
+            ..Limits::default()
+        },
+        max_parallel: usize::try_from(config.install.max_parallel).unwrap_or(usize::MAX),
+    }
+}
+
+fn settings(config: &Config, destination: Destination) -> Settings {
+    let plugins = &config.plugins;
+    Settings {
+        policy: Policy {
+            restart: RestartPolicy {
+                initial: plugins.restart_initial_backoff,
+                max: plugins.restart_max_backoff,
+                ..RestartPolicy::default()
+            },
+            probation: plugins.probation,
+        },
+        health: HealthPolicy {
+            interval: plugins.health_interval,
+            timeout: plugins.health_timeout,
+            failures: plugins.health_failures,
+        },
+        agent: AgentFacts {
+            name: config.agent.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        destination,
+        outbox: Bounds::default(),
+    }
+}
+
+/// The link as configured. Without an endpoint there is none, and the agent is driven from the
+/// machine itself.
+fn open_link(
+    config: &ControlPlaneConfig,
+    listener: &Arc<Listener>,
+) -> Result<(Link, Option<LinkTask>), Cause> {
+    let endpoint = config.endpoint.to_string();
+    if !config.enabled || endpoint.is_empty() {
+        info!("no control plane is configured; orders come from this machine only");
+        return Ok((Link::disabled(), None));
+    }
+    let endpoint: Endpoint = endpoint.parse()?;
+    if config.resource.is_empty() {
+        let problem = "is empty; name this machine's resource id";
+        return Err(StartError::ControlPlane { key: "resource", problem }.into());
+    }
+    let mut link = LinkConfig::new(endpoint, &config.resource, &config.channel)?;
+    let mut tls = TlsFiles {
+        authorities: (!config.ca_file.is_empty()).then(|| config.ca_file.clone().into()),
+        client: None,
+    };
+    match config.auth {
+        Auth::None => {}
+        Auth::TokenFile => {
+            link = link.with_tokens(Arc::new(FileToken::new(config.token_file.clone().into())));
+        }
+        Auth::Mtls => {
+            tls.client = Some(ClientCertificate {
+                certificate: config.client_cert.clone().into(),
+                key: config.client_key.clone().into(),
+            });
+        }
+        Auth::Metadata => {
+            let problem = "is \"metadata\", which this version cannot do; use \"token-file\", \
+                           \"mtls\" or \"none\"";
+            return Err(StartError::ControlPlane { key: "auth", problem }.into());
+        }
+    }
+    let (link, task) = control_link::connect(link.with_tls(tls), listener.clone());
+    Ok((link, Some(task)))
+}
+
+async fn trim_logs(launcher: Arc<ProcessLauncher>) {
+    let mut beat = tokio::time::interval(LOG_BEAT);
+    loop {
+        beat.tick().await;
+        launcher.trim_logs().await;
+    }
+}
+
+/// Stops every plugin beside each other. Nobody looks after them meanwhile, so that none is taken
+/// for crashed and started again; what is durable of them stays, and the next life starts them.
+async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    let Ok(plugins) = system.manager.send(ListPlugins).await else { return };
+    if system.manager.send(Dismiss).await.is_err() {
+        return;
+    }
+    let stops = plugins.iter().map(async |Listed { view, .. }| {
+        let stop = launcher.stop(StopOrder {
+            name: view.name.clone(),
+            process: None,
+            endpoint: view.endpoint.clone(),
+            cleanup: Cleanup::Keep,
+            manner: StopManner::Politely { timeout: TIMEOUT },
+        });
+        let plugin = &view.name;
+        match tokio::time::timeout(TIMEOUT + STOP_SLACK, stop).await {
+            Ok(Ok(Stopped::NothingRan)) => None,
+            Ok(Ok(Stopped::Ended(cause))) => {
+                let (revision, why) = (view.revision.as_str(), format!("{cause}; the agent ended"));
+                let now = SystemTime::now();
+                Some(Draft::new(Notice::Stopped, plugin.as_str(), revision, now, &why))
+            }
+            Ok(Err(error)) => {
+                warn!(%plugin, error = %Chain(&error), "a plugin could not be stopped");
+                None
+            }
+            Err(_) => {
+                warn!(%plugin, "did not stop in time");
+                None
+            }
+        }
+    });
+    let events = join_all(stops).await.into_iter().flatten().collect();
+    let save = Save { writes: vec![vm_events::forget_boot()], events };
+    if !matches!(system.store.send(save).await, Ok(Ok(()))) {
+        warn!("the end of the plugins could not be recorded; the next life reports crashes");
+    }
+}
+
+fn make_directory(path: &Path, mode: u32) -> Result<(), StartError> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(|cause| StartError::Directory { path: path.to_owned(), cause })
+}
+
+// === impl Places ===
+
+impl Places {
+    fn of(config: &Config, instance: &str) -> Self {
+        let home = config.agent.state_dir.join(instance);
+        Self {
+            store: home.join("store"),
+            plugins: home.join("plugins"),
+            state: home.join("state"),
+            logs: config.agent.log_dir.join("plugins"),
+        }
+    }
+}
+
+// === Listener ===
+
+/// Hands what the link hears to the control-plane actor, which is made after the link.
+#[derive(Default)]
+struct Listener {
+    control_plane: OnceLock<Addr<ControlPlaneActor>>,
+}
+
+impl Listener {
+    fn hear(&self, control_plane: Addr<ControlPlaneActor>) {
+        // Set once, before the link's task runs.
+        drop(self.control_plane.set(control_plane));
+    }
+
+    fn tell(&self, change: LinkChanged) {
+        if let Some(control_plane) = self.control_plane.get() {
+            control_plane.do_send(change);
+        }
+    }
+}
+
+#[async_trait]
+impl LinkListener for Listener {
+    async fn received(&self, message: InboundMessage) {
+        if let Some(control_plane) = self.control_plane.get()
+            && let Err(error) = control_plane.send(Received(message)).await
+        {
+            warn!(%error, "a message was not taken; the control plane sends it again");
+        }
+    }
+
+    fn connected(&self, stream: u64) {
+        info!(stream, "the control plane is connected");
+        self.tell(LinkChanged::Connected { stream });
+    }
+
+    fn disconnected(&self, reason: String) {
+        info!(reason, "the control plane is not connected");
+        self.tell(LinkChanged::Disconnected { reason: reason.into() });
+    }
+}
+
+// === Signals ===
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait_for_stop(mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => {
+                    warn!("SIGHUP: this version reads its configuration at its start only");
+                }
+            }
+        }
+    }
+}

@@ -1,1 +1,211 @@
 //! The command line.
+//!
+//! ```text
+//! main.rs ─► main ─► one file per verb ─► client.rs ─► the agent's socket
+//!                          │                 follow.rs: what became of an order
+//!                          └─► Services: run, dev, sample-plugin, pack
+//! ```
+//!
+//! [`main`] takes everything it depends on as an argument, so that a test is a call: the arguments,
+//! the environment, the services that are not clients of a running agent, and a console. It never
+//! ends the process; it returns how the process is to end.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::config::{self, ConfigError, Environment, Sources};
+
+mod client;
+mod config_verb;
+mod console;
+mod dev;
+mod events;
+mod failure;
+#[cfg(test)]
+mod fake;
+mod follow;
+mod format;
+mod install;
+pub mod logging;
+mod logs;
+mod order;
+pub mod pack;
+mod remove;
+mod restart;
+mod run;
+mod sample_plugin;
+mod services;
+mod status;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+pub use console::Console;
+pub use dev::DevArgs;
+pub use failure::{Exit, Failure};
+pub use run::RunArgs;
+pub use sample_plugin::SamplePluginArgs;
+pub use services::Services;
+
+/// The service inside a VM that a control plane tells which plugins should run there.
+#[derive(Debug, Parser)]
+#[command(name = "guest-agent", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 failed, 2 usage, 3 agent not reachable, 4 timed out waiting.";
+
+/// Flags of every verb.
+#[derive(Clone, Debug, clap::Args)]
+struct Global {
+    /// Socket of the running agent [env: GUEST_AGENT_SOCKET] [default: <runtime_dir>/agent.sock]
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    /// Configuration file [default: /etc/guest-agent/guest-agent.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Set one configuration key; may be repeated
+    #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the service
+    Run(run::Flags),
+    /// Run everything on this machine, without root and without a network
+    Dev(DevArgs),
+    /// Show what runs, what is pending and why not
+    Status(status::Flags),
+    /// Install a plugin, or change how it is configured
+    Install(install::Flags),
+    /// Remove a plugin and its data
+    Remove(remove::Flags),
+    /// Stop a plugin and start it again
+    Restart(restart::Flags),
+    /// Wait until a plugin is in a state, or answers with a code
+    Wait(wait::Flags),
+    /// Show what happened to plugins
+    Events(events::Flags),
+    /// Show what a plugin printed
+    Logs(logs::Flags),
+    /// Make an archive of a plugin's directory, and the order that installs it
+    Pack(pack::Flags),
+    /// Check or show the configuration
+    Config(config_verb::Flags),
+}
+
+/// What every verb gets.
+struct Context<'a, 'c> {
+    global: Global,
+    environment: &'a dyn Environment,
+    services: &'a dyn Services,
+    console: &'a mut Console<'c>,
+}
+
+/// Parses the arguments (the program's name comes first) and does what they say. What is to be read
+/// is on the console when this returns.
+pub fn main<I>(
+    arguments: I,
+    environment: &dyn Environment,
+    services: &dyn Services,
+    console: &mut Console<'_>,
+) -> Exit
+where
+    I: IntoIterator<Item = OsString>,
+{
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // A plugin's arguments are its own: none of them may be taken for a flag of ours, so this verb,
+    // which is for no person to type, never meets the parser.
+    if let [_, verb, rest @ ..] = arguments.as_slice()
+        && verb == sample_plugin::VERB
+    {
+        return match sample_plugin::run(rest, services) {
+            Ok(()) => Exit::Done,
+            Err(failure) => console.fail(&failure),
+        };
+    }
+    let parsed = Arguments::command()
+        .term_width(console.columns())
+        .try_get_matches_from(arguments)
+        .and_then(|matches| Arguments::from_arg_matches(&matches));
+    let Arguments { global, verb } = match parsed {
+        Ok(arguments) => arguments,
+        Err(error) => return console.usage(&error),
+    };
+    let context = Context { global, environment, services, console: &mut *console };
+    match perform(verb, context) {
+        Ok(()) => Exit::Done,
+        Err(failure) => console.fail(&failure),
+    }
+}
+
+fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
+    match verb {
+        Verb::Run(flags) => run::run(flags, context),
+        Verb::Dev(args) => dev::run(args, context),
+        Verb::Pack(flags) => pack::run(flags, context),
+        Verb::Config(flags) => config_verb::run(flags, context),
+        Verb::Status(flags) => wait_for(status::run(flags, context)),
+        Verb::Install(flags) => wait_for(install::run(flags, context)),
+        Verb::Remove(flags) => wait_for(remove::run(flags, context)),
+        Verb::Restart(flags) => wait_for(restart::run(flags, context)),
+        Verb::Wait(flags) => wait_for(wait::run(flags, context)),
+        Verb::Events(flags) => wait_for(events::run(flags, context)),
+        Verb::Logs(flags) => wait_for(logs::run(flags, context)),
+    }
+}
+
+/// Runs a verb that talks to the agent.
+fn wait_for(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed("failed to start an event loop").because(&error))?;
+    runtime.block_on(verb)
+}
+
+// === impl Context ===
+
+impl Context<'_, '_> {
+    fn sources(&self) -> Sources {
+        Sources { file: self.global.config.clone(), set: self.global.set.clone() }
+    }
+
+    fn load(&self) -> Result<config::Loaded, Failure> {
+        Ok(config::load(self.environment, &self.sources())?)
+    }
+
+    /// The agent's socket. The configuration is read only when nothing nearer names the socket, so
+    /// that somebody who may not read it can still use the flag.
+    fn socket(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.global.socket {
+            return Ok(path.clone());
+        }
+        if let Some(path) = self.environment.variable("GUEST_AGENT_SOCKET") {
+            return Ok(path.into());
+        }
+        match config::load(self.environment, &self.sources()) {
+            Ok(loaded) => Ok(loaded.config.agent.socket()),
+            Err(error @ ConfigError::Read { .. }) => {
+                Err(Failure::from(error)
+                    .hint("run as root, or name the agent's socket with --socket"))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn connect(&self) -> Result<client::Client, Failure> {
+        client::connect(&self.socket()?).await
+    }
+}

@@ -1,1 +1,320 @@
 //! What is configured, and where it was said.
+//!
+//! ```text
+//! defaults → guest-agent.toml → conf.d/*.toml → GUEST_AGENT__SECTION__KEY → --set section.key=value
+//!    └──────────── layers.rs: one figment layer each, unknown keys refused ────────────┘
+//!                                      │
+//!                         typed Config (this file) → validate.rs → Loaded
+//! ```
+//!
+//! The command line calls [`load`] and hands [`Config`] to the wiring; nothing else reads files or
+//! environment variables for settings. `config/guest-agent.toml` repeats every key with its default,
+//! and a test compares the two. This module opens no socket and creates no directory.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+mod duration;
+mod endpoint;
+mod environment;
+mod error;
+mod layers;
+mod mode;
+mod show;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use duration::{DurationError, format_duration, parse_duration};
+pub use endpoint::{ControlEndpoint, EndpointError};
+pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironment};
+pub use error::{ConfigError, Problem};
+pub use layers::{Sources, load};
+pub use mode::SocketMode;
+pub use show::{Entry, entries};
+pub use validate::is_log_level;
+
+/// All settings, checked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// Who the agent is and where it keeps things.
+    pub agent: AgentConfig,
+    /// Which machine this is.
+    pub instance: InstanceConfig,
+    /// How the control plane is reached.
+    pub control_plane: ControlPlaneConfig,
+    /// How plugins are launched and watched.
+    pub plugins: PluginsConfig,
+    /// Limits of installations.
+    pub install: InstallConfig,
+    /// The admission plugin.
+    pub admission: AdmissionConfig,
+    /// What the agent offers on this machine.
+    pub api: ApiConfig,
+    /// The agent's own log.
+    pub log: LogConfig,
+}
+
+/// The configuration together with where each value came from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The checked values.
+    pub config: Config,
+    /// For each key that is not at its default: the file, variable or flag that set it.
+    pub origins: BTreeMap<String, String>,
+}
+
+/// `[agent]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentConfig {
+    /// Reported in `AgentInfo`.
+    pub name: String,
+    /// Parent of everything that survives a reboot. Absolute.
+    pub state_dir: PathBuf,
+    /// Parent of the sockets. Absolute, and short enough for `agent.sock` to fit a socket address.
+    pub runtime_dir: PathBuf,
+    /// Parent of what plugins print. Absolute.
+    pub log_dir: PathBuf,
+    /// Where plugins that came with the image are described. Absolute.
+    pub local_plugin_dir: PathBuf,
+}
+
+/// `[instance]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InstanceConfig {
+    /// Id of this machine; empty asks the metadata server, the firmware and `/etc/machine-id`.
+    pub id: String,
+    /// Base URL of the metadata server; empty means the well-known address.
+    pub metadata_url: String,
+}
+
+/// `[control_plane]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ControlPlaneConfig {
+    /// False keeps the agent to itself.
+    pub enabled: bool,
+    /// Where the control plane listens.
+    pub endpoint: ControlEndpoint,
+    /// Channel id of the stream.
+    pub channel: String,
+    /// Resource id of the stream; empty builds it from the metadata server.
+    pub resource: String,
+    /// How the agent proves who it is.
+    pub auth: Auth,
+    /// PEM file with the authorities that may sign the server; empty means the system's.
+    pub ca_file: String,
+    /// PEM file with the client certificate, for `mtls`.
+    pub client_cert: String,
+    /// PEM file with the client key, for `mtls`.
+    pub client_key: String,
+    /// File with the bearer token, for `token-file`; read again for every connection.
+    pub token_file: String,
+}
+
+/// How the agent proves who it is to the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Auth {
+    /// An identity token of the metadata server.
+    Metadata,
+    /// A bearer token from a file.
+    TokenFile,
+    /// A client certificate.
+    Mtls,
+    /// Not at all.
+    None,
+}
+
+/// `[plugins]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PluginsConfig {
+    /// What plugins listen on.
+    pub transport: Transport,
+    /// Time between two health checks of one plugin.
+    #[serde(with = "duration::text")]
+    pub health_interval: Duration,
+    /// How long a health check may take.
+    #[serde(with = "duration::text")]
+    pub health_timeout: Duration,
+    /// Consecutive failures before a live process counts as hung.
+    pub health_failures: u32,
+    /// How long a new revision must be healthy before the previous one is let go.
+    #[serde(with = "duration::text")]
+    pub probation: Duration,
+    /// Wait before the first restart of a crashed plugin.
+    #[serde(with = "duration::text")]
+    pub restart_initial_backoff: Duration,
+    /// Longest wait before a restart.
+    #[serde(with = "duration::text")]
+    pub restart_max_backoff: Duration,
+    /// Bytes of output kept per plugin.
+    pub log_max_bytes: u64,
+}
+
+/// What plugins listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// A unix socket in the runtime directory.
+    Unix,
+    /// A TCP port on loopback.
+    Tcp,
+}
+
+/// `[install]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InstallConfig {
+    /// Most members an archive may have.
+    pub max_entries: u64,
+    /// Most bytes an archive may expand to.
+    pub max_expanded_bytes: u64,
+    /// Most bytes that one byte of an archive may expand to.
+    pub max_expansion_ratio: u32,
+    /// Most bytes of the path of one member.
+    pub max_path_bytes: u32,
+    /// How many installations run at once; others wait.
+    pub max_parallel: u32,
+}
+
+/// `[admission]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AdmissionConfig {
+    /// Program and arguments of the admission plugin; empty means that nothing is asked.
+    pub command: Vec<String>,
+}
+
+/// `[api]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApiConfig {
+    /// Whether the JSON command socket is offered.
+    pub command_socket_enabled: bool,
+    /// Permissions of the JSON command socket.
+    pub command_socket_mode: SocketMode,
+    /// Group of the JSON command socket; empty leaves it the agent's own.
+    pub command_socket_group: String,
+    /// How long a command may take.
+    #[serde(with = "duration::text")]
+    pub command_timeout: Duration,
+    /// Where metrics and health are served over HTTP; `None` (an empty text) means nowhere.
+    #[serde(with = "endpoint::listen")]
+    pub http_listen: Option<SocketAddr>,
+    /// Permits an `http_listen` that other machines can reach.
+    pub http_allow_remote: bool,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LogConfig {
+    /// How lines look.
+    pub format: LogFormat,
+    /// What is logged: a level, or a filter such as `info,guest_agent::install=debug`.
+    pub level: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+// === impl AgentConfig ===
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            name: "guest-agent".to_owned(),
+            state_dir: "/var/lib/guest-agent".into(),
+            runtime_dir: "/run/guest-agent".into(),
+            log_dir: "/var/log/guest-agent".into(),
+            local_plugin_dir: "/usr/lib/guest-agent/plugins".into(),
+        }
+    }
+}
+
+impl AgentConfig {
+    /// The socket that command-line verbs talk to.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.runtime_dir.join("agent.sock")
+    }
+}
+
+// === impl ControlPlaneConfig ===
+
+impl Default for ControlPlaneConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            endpoint: ControlEndpoint::Default,
+            channel: "compute.googleapis.com/google-guest-agent".to_owned(),
+            resource: String::new(),
+            auth: Auth::Metadata,
+            ca_file: String::new(),
+            client_cert: String::new(),
+            client_key: String::new(),
+            token_file: String::new(),
+        }
+    }
+}
+
+// === impl PluginsConfig ===
+
+impl Default for PluginsConfig {
+    fn default() -> Self {
+        Self {
+            transport: Transport::Unix,
+            health_interval: Duration::from_secs(10),
+            health_timeout: Duration::from_secs(2),
+            health_failures: 3,
+            probation: Duration::from_secs(30),
+            restart_initial_backoff: Duration::from_millis(100),
+            restart_max_backoff: Duration::from_secs(300),
+            log_max_bytes: 10 << 20,
+        }
+    }
+}
+
+// === impl InstallConfig ===
+
+impl Default for InstallConfig {
+    fn default() -> Self {
+        Self {
+            max_entries: 100_000,
+            max_expanded_bytes: 4 << 30,
+            max_expansion_ratio: 1000,
+            max_path_bytes: 4096,
+            max_parallel: 2,
+        }
+    }
+}
+
+// === impl ApiConfig ===
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self {
+            command_socket_enabled: true,
+            command_socket_mode: SocketMode::GROUP,
+            command_socket_group: String::new(),
+            command_timeout: Duration::from_secs(10),
+            http_listen: None,
+            http_allow_remote: false,
+        }
+    }
+}
+
+// === impl LogConfig ===
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".to_owned() }
+    }
+}

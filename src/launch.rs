@@ -1,1 +1,356 @@
-//! Starts, watches and ends processes of plugins.
+//! Starts, finds and ends processes of plugins: the `Launcher` port.
+//!
+//! Plugin actors call it. It is the only part of the agent that makes or signals processes.
+//!
+//! ```text
+//! launch: end what is left ► prepare files ► fork, exec (spawn) ► listen? (ready) ► Start (plugin_rpc)
+//!                                                │
+//!                                                └► watch: pidfd ► how it ended (oom) ► who is left (tree)
+//! stop:   Stop call ► SIGTERM ► SIGKILL, until nobody is left (stop, tree, pidfd)
+//! ```
+//!
+//! What holds:
+//! - No signal goes to a process that is not proven to be the plugin's (`pidfd`, `tree`).
+//! - At most one process of a plugin is started from here at a time: ending the former one and
+//!   spawning the next happen under one lock per plugin.
+//! - A child is in the table before anything can be awaited, so a launch that is dropped half way
+//!   leaves a process that `stop` and `find` know.
+//! - Plugins write into their logs themselves and live in sessions of their own, so they go on when
+//!   the agent ends; `find` takes them up again.
+//!
+//! Calls for one plugin come from its one actor, in order; calls for different plugins are
+//! independent. Limits on resources and the files of a revision are not this module's business.
+
+use std::collections::HashMap;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{BootId, Endpoint, PluginName, Process};
+use guest_agent_actors::ports::{LaunchError, Launched, Launcher, StopError, StopOrder, Stopped};
+use guest_agent_actors::spec::PluginSpec;
+use tokio::sync::oneshot;
+
+use crate::launch::pidfd::Pidfd;
+use crate::launch::ticket::Tickets;
+use crate::launch::tree::{Family, Member};
+use crate::launch::watch::{Subject, Watched};
+use crate::plugin_rpc::GrpcPluginRpc;
+
+mod address;
+mod exec_error;
+mod oom;
+mod output;
+pub(crate) mod pidfd;
+pub(crate) mod procfs;
+mod ready;
+mod spawn;
+mod start;
+mod stop;
+mod ticket;
+mod tree;
+mod watch;
+
+/// Where the launcher puts things.
+#[derive(Clone, Debug)]
+pub struct LauncherConfig {
+    /// Holds `<name>/<revision>/`.
+    pub plugins_dir: PathBuf,
+    /// Holds the plugins' own data, `<name>/`.
+    pub state_root: PathBuf,
+    /// Sockets of plugins are made in `plugins/` below it.
+    pub runtime_dir: PathBuf,
+    /// Logs of plugins are made in `plugins/` below it.
+    pub log_dir: PathBuf,
+    /// What plugins may call.
+    pub host_socket: PathBuf,
+    /// How plugins listen.
+    pub transport: Transport,
+    /// A log longer than this many bytes is cut in half by `trim_logs`.
+    pub log_max_bytes: u64,
+    /// The current boot.
+    pub boot: BootId,
+}
+
+/// How plugins listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// On a unix socket.
+    Unix,
+    /// On a port of the loopback interface.
+    Tcp,
+}
+
+/// Why the launcher cannot work at all.
+#[derive(Debug, thiserror::Error)]
+pub enum LauncherError {
+    /// A directory could not be made.
+    #[error("failed to make the directory {}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// No socket in the runtime directory would have a path the kernel takes.
+    #[error("the runtime directory {} is too long a path for sockets in it; shorten it", path.display())]
+    RuntimeDirTooLong {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// Runs plugins as processes of this machine.
+///
+/// Cheap to clone; clones share everything. Its methods must be called on a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct ProcessLauncher {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: LauncherConfig,
+    rpc: Arc<GrpcPluginRpc>,
+    table: Mutex<Table>,
+}
+
+/// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
+#[derive(Debug, Default)]
+struct Table {
+    slots: HashMap<PluginName, Slot>,
+    tickets: Tickets,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// Held while the plugin's processes are ended and while one is spawned.
+    gate: Arc<tokio::sync::Mutex<()>>,
+    /// The newest process, also after its end.
+    newest: Option<Arc<Watched>>,
+}
+
+/// Keeps others from ending or spawning processes of a plugin.
+type Gate = tokio::sync::OwnedMutexGuard<()>;
+
+// === impl ProcessLauncher ===
+
+impl ProcessLauncher {
+    /// Makes the directories for sockets and logs.
+    ///
+    /// # Errors
+    /// A directory cannot be made, or sockets in it would have too long a path.
+    pub fn new(config: LauncherConfig, rpc: Arc<GrpcPluginRpc>) -> Result<Self, LauncherError> {
+        let launcher = Self { shared: Arc::new(Shared { config, rpc, table: Mutex::default() }) };
+        let sockets = launcher.sockets_dir();
+        // 16 digits and ".sock".
+        if sockets.as_os_str().len() + "/0123456789abcdef.sock".len() > address::SOCKET_PATH_MAX {
+            return Err(LauncherError::RuntimeDirTooLong { path: sockets });
+        }
+        for (path, mode) in [(sockets, 0o700), (launcher.logs_dir(), 0o750)] {
+            make_dir(&path, mode).map_err(|error| LauncherError::Directory { path, error })?;
+        }
+        Ok(launcher)
+    }
+
+    /// Whose ticket this is, for the socket that plugins call. `None` for one that is not
+    /// of a plugin's newest launch, or whose plugin was stopped.
+    #[must_use]
+    pub fn ticket_owner(&self, ticket: &str) -> Option<PluginName> {
+        self.table().tickets.owner(ticket)
+    }
+
+    /// Cuts every log that has outgrown its bound down to its newest half. To be called every now
+    /// and then; between two calls a log may grow as fast as its plugin writes. A log that cannot be
+    /// cut is named in the agent's own log, and the others are cut all the same.
+    pub async fn trim_logs(&self) {
+        let (dir, max) = (self.logs_dir(), self.shared.config.log_max_bytes);
+        let work = tokio::task::spawn_blocking(move || trim_all(&dir, max));
+        for (name, removed) in work.await.unwrap_or_default() {
+            let Some(watched) = self.newest(&name) else { continue };
+            let start = watched.log_start.load(Ordering::Acquire);
+            watched.log_start.store(start.saturating_sub(removed), Ordering::Release);
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.shared.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sockets_dir(&self) -> PathBuf {
+        self.shared.config.runtime_dir.join("plugins")
+    }
+
+    fn logs_dir(&self) -> PathBuf {
+        self.shared.config.log_dir.join("plugins")
+    }
+
+    fn log_path(&self, name: &PluginName) -> PathBuf {
+        self.logs_dir().join(format!("{name}.log"))
+    }
+
+    fn state_dir(&self, name: &PluginName) -> PathBuf {
+        self.shared.config.state_root.join(name.as_str())
+    }
+
+    fn newest(&self, name: &PluginName) -> Option<Arc<Watched>> {
+        self.table().slots.get(name)?.newest.clone()
+    }
+
+    /// Waits for whoever ends or spawns processes of this plugin. They wait for nothing longer than
+    /// a few seconds while they hold it.
+    async fn gate(&self, name: &PluginName) -> Gate {
+        let gate = Arc::clone(&self.table().slots.entry(name.clone()).or_default().gate);
+        gate.lock_owned().await
+    }
+
+    /// What is known of a plugin's processes: the newest one, what it left, and those given.
+    fn family(&self, name: &PluginName, given: Option<&Process>) -> Family {
+        let mut known = self.newest(name).map(|watched| watched.known()).unwrap_or_default();
+        known.extend(given.cloned());
+        Family {
+            name: name.clone(),
+            state_dir: self.state_dir(name),
+            boot: self.shared.config.boot.clone(),
+            known,
+        }
+    }
+
+    /// Begins to watch a process that this launcher did not spawn, if it is proven. It may be dead
+    /// already and only wait to be reaped; then its cause can still be learned.
+    fn adopt(&self, name: &PluginName, process: &Process) -> Option<Arc<Watched>> {
+        if let Some(watched) = self.newest(name).filter(|w| w.process == *process) {
+            return Some(watched);
+        }
+        let pidfd = Pidfd::open_proven(process, &self.shared.config.boot)?;
+        let environ = procfs::environ(process.pid).unwrap_or_default();
+        let endpoint = self.endpoint_of(name, &environ);
+        let family = self.family(name, Some(process));
+        let process = process.clone();
+        let subject = Subject { process, pidfd, endpoint, log_start: 0, family };
+        let watched = Watched::stranger(subject);
+        let mut table = self.table();
+        if let Some(ticket) = procfs::variable(&environ, start::TICKET_VARIABLE)
+            && tree::carries(&environ, name, &self.state_dir(name))
+        {
+            table.tickets.restore(name, ticket);
+        }
+        // A living child of ours is not forgotten for the sake of another process.
+        let slot = table.slots.entry(name.clone()).or_default();
+        if slot.newest.as_ref().is_none_or(|newest| !newest.is_alive()) {
+            slot.newest = Some(Arc::clone(&watched));
+        }
+        drop(table);
+        Some(watched)
+    }
+
+    /// Whether a process is a plugin itself that was spawned but never recorded; members come the
+    /// oldest first, and the others end with the next stop or launch.
+    ///
+    /// Its markers alone do not say so. Its helpers have them too, and may have outlived it; they
+    /// are told by what they were started with. And the markers are no secret, but a process of
+    /// another user cannot be one that the agent spawned.
+    fn is_unrecorded_leader(&self, name: &PluginName, member: &Member) -> bool {
+        let ours = rustix::process::getuid().as_raw();
+        member.marked
+            && member.leads_session
+            && procfs::users(member.process.pid) == Some((ours, ours))
+            && procfs::arguments(member.process.pid).is_some_and(|arguments| {
+                let expected = self.error_log_argument(name);
+                arguments.split(|&byte| byte == 0).any(|a| a == expected.as_encoded_bytes())
+            })
+    }
+
+    /// The socket that a process of an earlier life of the agent was told to listen on.
+    fn endpoint_of(&self, name: &PluginName, environ: &[u8]) -> Option<Endpoint> {
+        let revision = procfs::variable(environ, start::REVISION_VARIABLE)?;
+        let revision = std::str::from_utf8(revision).ok()?.parse().ok()?;
+        let path = address::socket(&self.sockets_dir(), name, &revision);
+        Some(address::Address::Unix(path).endpoint())
+    }
+}
+
+#[async_trait]
+impl Launcher for ProcessLauncher {
+    async fn launch(
+        &self,
+        spec: Arc<PluginSpec>,
+        spawned: oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError> {
+        self.start_plugin(&spec, spawned).await
+    }
+
+    async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError> {
+        self.stop_plugin(order).await
+    }
+
+    async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause {
+        match self.adopt(name, process) {
+            Some(watched) => watched.cause().await,
+            None => ExitCause::Unknown,
+        }
+    }
+
+    async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process> {
+        if let Some(process) = recorded
+            && let Some(watched) = self.adopt(name, process)
+            && watched.is_alive()
+        {
+            return Some(watched.process.clone());
+        }
+        if let Some(watched) = self.newest(name).filter(|watched| watched.is_alive()) {
+            return Some(watched.process.clone());
+        }
+        let members = self.family(name, None).look().await;
+        let unrecorded = members.iter().find(|member| self.is_unrecorded_leader(name, member))?;
+        let watched = self.adopt(name, &unrecorded.process).filter(|watched| watched.is_alive())?;
+        Some(watched.process.clone())
+    }
+
+    async fn last_output(&self, name: &PluginName) -> String {
+        let start = self.newest(name).map_or(0, |w| w.log_start.load(Ordering::Acquire));
+        let path = self.log_path(name);
+        tokio::task::spawn_blocking(move || output::tail(&path, start)).await.unwrap_or_default()
+    }
+}
+
+/// Makes a directory and those above it; an existing one keeps its mode.
+fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    DirBuilder::new().recursive(true).mode(mode).create(path)
+}
+
+fn trim_all(dir: &Path, max: u64) -> Vec<(PluginName, u64)> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(dir = %dir.display(), %error, "the plugins' logs cannot be listed");
+            return Vec::new();
+        }
+    };
+    let mut trimmed = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let Some(name) = log_owner(&path) else { continue };
+        match output::trim(&path, max) {
+            Ok(0) => {}
+            Ok(removed) => trimmed.push((name, removed)),
+            Err(error) => tracing::warn!(log = %path.display(), %error, "a log cannot be trimmed"),
+        }
+    }
+    trimmed
+}
+
+fn log_owner(path: &Path) -> Option<PluginName> {
+    path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

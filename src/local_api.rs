@@ -1,1 +1,308 @@
-//! The local gRPC socket.
+//! The local gRPC socket: what stands behind every command-line verb.
+//!
+//! Orders take the same path as those of a control plane: durable in the inbox first, then to the
+//! manager. Questions are answered from the manager's roster, the recorded events and the log files;
+//! no plugin is visited, but by `Ask`, which is a question to the plugin itself.
+//!
+//! The socket is the owner's only (mode 0600), so every caller is the agent's own user or root.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use actix::Addr;
+use guest_agent_actors::control_plane::ControlPlaneActor;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::manager::ManagerActor;
+use guest_agent_actors::messages::{ListPlugins, Listed, Submission, Submit};
+use guest_agent_actors::outbox::OutboxView;
+use guest_agent_actors::ports::{PluginRpc, RpcError, Storage};
+use guest_agent_proto::local;
+use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
+use prost::Message;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::{Request, Response, Status};
+
+use crate::control_link::LinkState;
+
+mod events;
+mod logs;
+mod show;
+
+/// Messages waiting for one slow reader of a stream. When it is full, the stream waits for the reader.
+const STREAM_BUFFER: usize = 32;
+
+/// Largest request: a `ConfigurePluginStates` of the size a control plane may send.
+const REQUEST_MAX: usize = 4 * 1024 * 1024;
+
+/// What the local API reaches.
+#[derive(Clone)]
+pub struct LocalApi {
+    /// Knows what runs.
+    pub manager: Addr<ManagerActor>,
+    /// Takes orders.
+    pub control_plane: Addr<ControlPlaneActor>,
+    /// Moves whenever the roster does.
+    pub changes: watch::Receiver<u64>,
+    /// New events, and how many wait.
+    pub outbox: OutboxView,
+    /// Recorded events.
+    pub storage: Arc<dyn Storage>,
+    /// Asks plugins.
+    pub rpc: Arc<dyn PluginRpc>,
+    /// State of the control-plane link.
+    pub link: watch::Receiver<LinkState>,
+    /// Where plugins' output is.
+    pub log_dir: PathBuf,
+    /// Where revisions are.
+    pub plugins_dir: PathBuf,
+    /// Instance this agent runs for.
+    pub instance_id: String,
+    /// When this agent was started.
+    pub started_at: SystemTime,
+}
+
+/// Why the socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Somebody else answers on it.
+    #[error("another agent answers on {}; stop it, or give this one another runtime_dir", .0.display())]
+    InUse(PathBuf),
+    /// It cannot be made.
+    #[error("failed to listen on {}", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// Makes a unix socket that only its owner may use. A socket file that nobody answers on is replaced.
+///
+/// # Errors
+/// When somebody answers on it, or it cannot be made.
+pub async fn bind_private(path: &Path) -> Result<UnixListener, SocketError> {
+    let failed = |cause| SocketError::Listen { path: path.to_owned(), cause };
+    if UnixStream::connect(path).await.is_ok() {
+        return Err(SocketError::InUse(path.to_owned()));
+    }
+    // Made under another name and moved into place, so that it never exists with looser rights.
+    let fresh = path.with_extension("sock.new");
+    for stale in [&fresh, path] {
+        match std::fs::remove_file(stale) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    let listener = UnixListener::bind(&fresh).map_err(failed)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    std::fs::rename(&fresh, path).map_err(failed)?;
+    Ok(listener)
+}
+
+// === impl LocalApi ===
+
+impl LocalApi {
+    /// Serves the socket until `stop` resolves.
+    ///
+    /// # Errors
+    /// When the transport fails as a whole; a broken connection is not such a failure.
+    pub async fn serve(
+        self,
+        listener: UnixListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), tonic::transport::Error> {
+        let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
+        tonic::transport::Server::builder()
+            .add_service(service)
+            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+            .await
+    }
+
+    async fn list(&self) -> Result<Vec<Listed>, Status> {
+        self.manager
+            .send(ListPlugins)
+            .await
+            .map_err(|_| Status::unavailable("the agent is stopping"))
+    }
+
+    async fn status(&self, name: &str) -> Result<local::GetStatusResponse, Status> {
+        let plugins = self.list().await?;
+        if !name.is_empty() && !plugins.iter().any(|listed| listed.view.name.as_str() == name) {
+            return Err(unknown(name));
+        }
+        let shown = plugins
+            .iter()
+            .filter(|listed| name.is_empty() || listed.view.name.as_str() == name)
+            .map(|listed| show::plugin(listed, &self.plugins_dir))
+            .collect();
+        Ok(local::GetStatusResponse { plugins: shown, agent: Some(self.agent()) })
+    }
+
+    fn agent(&self) -> local::AgentStatus {
+        let link = self.link.borrow().clone();
+        local::AgentStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: i32::try_from(std::process::id()).unwrap_or_default(),
+            started_at: Some(self.started_at.into()),
+            link_connected: matches!(link, LinkState::Connected { .. }),
+            link: show::link(&link),
+            outbox_depth: u64::try_from(*self.outbox.depth.borrow()).unwrap_or(u64::MAX),
+            instance_id: self.instance_id.clone(),
+        }
+    }
+
+    async fn submit(&self, submission: Submission) -> Result<Vec<local::ConfigureResult>, Status> {
+        let verdicts = self
+            .control_plane
+            .send(Submit(submission))
+            .await
+            .map_err(|_| Status::unavailable("the agent is stopping"))?
+            .map_err(|error| Status::internal(Chain(&error).to_string()))?;
+        let result = |verdict: guest_agent_actors::messages::Verdict| {
+            let (error, generation) = match verdict.result {
+                Ok(generation) => (String::new(), generation.0),
+                Err(reason) => (reason, 0),
+            };
+            local::ConfigureResult { name: verdict.name, error, generation }
+        };
+        Ok(verdicts.into_iter().map(result).collect())
+    }
+}
+
+#[tonic::async_trait]
+impl LocalAgent for LocalApi {
+    type WatchStatusStream = ReceiverStream<Result<local::GetStatusResponse, Status>>;
+    type StreamEventsStream = ReceiverStream<Result<local::Event, Status>>;
+    type StreamLogsStream = ReceiverStream<Result<local::LogChunk, Status>>;
+
+    async fn get_status(
+        &self,
+        request: Request<local::GetStatusRequest>,
+    ) -> Result<Response<local::GetStatusResponse>, Status> {
+        Ok(Response::new(self.status(&request.into_inner().name).await?))
+    }
+
+    async fn watch_status(
+        &self,
+        request: Request<local::GetStatusRequest>,
+    ) -> Result<Response<Self::WatchStatusStream>, Status> {
+        let name = request.into_inner().name;
+        let (sender, receiver) = mpsc::channel(1);
+        let mut api = self.clone();
+        tokio::spawn(async move {
+            loop {
+                api.changes.mark_unchanged();
+                // A plugin that is not there (yet, or any more) is an empty list to a watcher.
+                let status = match api.status("").await {
+                    Ok(mut status) => {
+                        status.plugins.retain(|plugin| name.is_empty() || plugin.name == name);
+                        Ok(status)
+                    }
+                    Err(error) => Err(error),
+                };
+                let is_last = status.is_err();
+                if sender.send(status).await.is_err() || is_last {
+                    return;
+                }
+                tokio::select! {
+                    changed = api.changes.changed() => if changed.is_err() { return },
+                    () = sender.closed() => return,
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn configure(
+        &self,
+        request: Request<local::ConfigureRequest>,
+    ) -> Result<Response<local::ConfigureResponse>, Status> {
+        let orders = request.into_inner().orders.unwrap_or_default().encode_to_vec();
+        let results = self.submit(Submission::Configure(orders)).await?;
+        Ok(Response::new(local::ConfigureResponse { results }))
+    }
+
+    async fn restart(
+        &self,
+        request: Request<local::RestartRequest>,
+    ) -> Result<Response<local::RestartResponse>, Status> {
+        let name = parse_name(&request.into_inner().name)?;
+        if !self.list().await?.iter().any(|listed| listed.view.name == name) {
+            return Err(unknown(name.as_str()));
+        }
+        let results = self.submit(Submission::Restart(name)).await?;
+        let generation = results.first().map(|result| result.generation).unwrap_or_default();
+        Ok(Response::new(local::RestartResponse { generation }))
+    }
+
+    async fn ask(
+        &self,
+        request: Request<local::AskRequest>,
+    ) -> Result<Response<local::AskResponse>, Status> {
+        const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+        let local::AskRequest { name, data } = request.into_inner();
+        let name = parse_name(&name)?;
+        let plugins = self.list().await?;
+        let listed = plugins
+            .iter()
+            .find(|listed| listed.view.name == name)
+            .ok_or_else(|| unknown(name.as_str()))?;
+        let endpoint = listed.view.endpoint.as_ref().ok_or_else(|| {
+            Status::failed_precondition(format!("the plugin {name} is not running"))
+        })?;
+        let answer = match data {
+            Some(data) => self.rpc.ask(endpoint, data).await,
+            None => self.rpc.health(endpoint, TIMEOUT).await,
+        };
+        let health = answer.map_err(|error| match error {
+            RpcError::TimedOut(_) => Status::deadline_exceeded(error.to_string()),
+            RpcError::Unimplemented => Status::unimplemented(error.to_string()),
+            RpcError::Unreachable(_) => Status::aborted(error.to_string()),
+            RpcError::Refused { .. } => Status::failed_precondition(error.to_string()),
+        })?;
+        Ok(Response::new(local::AskResponse { code: health.code, results: health.results }))
+    }
+
+    async fn stream_events(
+        &self,
+        request: Request<local::StreamEventsRequest>,
+    ) -> Result<Response<Self::StreamEventsStream>, Status> {
+        let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
+        let (storage, outbox) = (self.storage.clone(), self.outbox.clone());
+        tokio::spawn(events::stream(storage, outbox, request.into_inner(), sender));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn stream_logs(
+        &self,
+        request: Request<local::StreamLogsRequest>,
+    ) -> Result<Response<Self::StreamLogsStream>, Status> {
+        let request = request.into_inner();
+        let name = parse_name(&request.name)?;
+        let path = self.log_dir.join(format!("{name}.log"));
+        let known = self.list().await?.iter().any(|listed| listed.view.name == name);
+        if !known && !path.exists() {
+            return Err(unknown(name.as_str()));
+        }
+        let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
+        tokio::spawn(logs::stream(path, request.lines, request.follow, sender));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+fn parse_name(name: &str) -> Result<PluginName, Status> {
+    name.parse().map_err(|error| Status::invalid_argument(format!("{error}")))
+}
+
+fn unknown(name: &str) -> Status {
+    Status::not_found(format!("there is no plugin {name:?}"))
+}

@@ -1,1 +1,251 @@
-//! What process trees use.
+//! What process trees use: the `Meter` port, read through sysinfo.
+//!
+//! The metrics actor calls it once per sweep for all plugins, so that one look at the process table
+//! serves them all. It runs on a blocking thread. Nothing here keeps samples or computes percentages.
+//!
+//! A plugin's tree is its process, the descendants of that, and whoever is in its session. CPU time
+//! is what the living members used and what they took over from children they waited for. A member
+//! that dies unwaited for takes its share along; then the sum stays where it was until the others
+//! have caught up, so that it never falls.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use guest_agent_actors::id::{PluginName, Process};
+use guest_agent_actors::ports::{Meter, Usage};
+use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
+
+use crate::launch::procfs;
+
+/// Measures through sysinfo.
+#[derive(Debug, Default)]
+pub struct SystemMeter {
+    state: Arc<Mutex<Sweeper>>,
+}
+
+/// What is kept between sweeps.
+#[derive(Debug, Default)]
+struct Sweeper {
+    /// Made by the first sweep that can.
+    system: Option<System>,
+    /// The most that was ever reported, by process.
+    reported: HashMap<Process, Duration>,
+}
+
+impl SystemMeter {
+    /// Before its first sweep.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+#[async_trait]
+impl Meter for SystemMeter {
+    async fn sample(&self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
+        let state = Arc::clone(&self.state);
+        let sweep = move || state.lock().unwrap_or_else(PoisonError::into_inner).sweep(plugins);
+        // A sweep that panicked has measured nothing.
+        tokio::task::spawn_blocking(sweep).await.unwrap_or_default()
+    }
+}
+
+impl Sweeper {
+    fn sweep(&mut self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
+        let system = match self.system.take().map_or_else(System::new, Ok) {
+            Ok(system) => self.system.insert(system),
+            Err(error) => {
+                tracing::warn!(%error, "processes cannot be measured");
+                return BTreeMap::new();
+            }
+        };
+        let what = ProcessRefreshKind::nothing().with_cpu().with_memory().without_tasks();
+        system.refresh_processes_specifics(ProcessesToUpdate::All, true, what);
+        let relatives = Relatives::of(system);
+        let usages: Vec<(PluginName, Process, Usage)> = plugins
+            .into_iter()
+            .filter_map(|(name, process)| {
+                let before = self.reported.get(&process).copied().unwrap_or_default();
+                let usage = measure(system, &process, &relatives, before)?;
+                Some((name, process, usage))
+            })
+            .collect();
+        self.reported =
+            usages.iter().map(|(_, process, usage)| (process.clone(), usage.cpu_time)).collect();
+        usages.into_iter().map(|(name, _, usage)| (name, usage)).collect()
+    }
+}
+
+/// Adds up a tree; never less than `before`. `None` when its process is gone.
+fn measure(
+    system: &System,
+    process: &Process,
+    relatives: &Relatives,
+    before: Duration,
+) -> Option<Usage> {
+    // The same life of the pid, and not only its zombie.
+    let leader = procfs::stat(process.pid)?;
+    let status = system.process(Pid::from_u32(process.pid))?.status();
+    let dead = matches!(status, ProcessStatus::Zombie | ProcessStatus::Dead);
+    if leader.start_ticks != process.start_ticks || dead {
+        return None;
+    }
+    let mut cpu_time = Duration::ZERO;
+    let mut memory_bytes = 0u64;
+    for pid in relatives.tree(process.pid) {
+        let Some(member) = system.process(Pid::from_u32(pid)) else { continue };
+        cpu_time += Duration::from_millis(member.accumulated_cpu_time());
+        // sysinfo does not tell what a process took over from its children.
+        cpu_time += procfs::stat(pid).map_or(Duration::ZERO, |s| ticks(s.waited_ticks));
+        memory_bytes = memory_bytes.saturating_add(member.memory());
+    }
+    Some(Usage { cpu_time: cpu_time.max(before), memory_bytes })
+}
+
+/// Who is whose child, and who is in which session.
+struct Relatives {
+    children: HashMap<u32, Vec<u32>>,
+    sessions: HashMap<u32, Vec<u32>>,
+}
+
+impl Relatives {
+    fn of(system: &System) -> Self {
+        let mut relatives = Self { children: HashMap::new(), sessions: HashMap::new() };
+        for (pid, process) in system.processes() {
+            let pid = pid.as_u32();
+            if let Some(parent) = process.parent() {
+                relatives.children.entry(parent.as_u32()).or_default().push(pid);
+            }
+            if let Some(session) = process.session_id() {
+                relatives.sessions.entry(session.as_u32()).or_default().push(pid);
+            }
+        }
+        relatives
+    }
+
+    fn tree(&self, root: u32) -> HashSet<u32> {
+        let mut found = HashSet::new();
+        let mut open = vec![root];
+        while let Some(pid) = open.pop() {
+            if found.insert(pid) {
+                open.extend(self.children.get(&pid).into_iter().flatten());
+                // Of a session that a member made, all are members; the root is most often one.
+                open.extend(self.sessions.get(&pid).into_iter().flatten());
+            }
+        }
+        found
+    }
+}
+
+/// Clock ticks of `/proc` as time.
+fn ticks(ticks: u64) -> Duration {
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_millis(ticks.saturating_mul(1000) / per_second)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use guest_agent_actors::id::BootId;
+
+    use super::*;
+
+    /// A shell that ends with the test.
+    struct Shell(Child);
+
+    impl Shell {
+        fn new(script: &str) -> Self {
+            Self(Command::new("/bin/sh").args(["-c", script]).spawn().expect("a shell"))
+        }
+
+        fn process(&self) -> Process {
+            let pid = self.0.id();
+            let start_ticks = procfs::stat(pid).expect("the shell").start_ticks;
+            Process { pid, start_ticks, boot: BootId("this".into()) }
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            let children: Vec<u32> =
+                procfs::all().iter().filter(|s| s.parent == self.0.id()).map(|s| s.pid).collect();
+            self.0.kill().expect("a signal to our child");
+            self.0.wait().expect("our child");
+            for pid in children {
+                // The child of a shell that was only now killed; gone is fine too.
+                if let Ok(pidfd) = crate::launch::pidfd::Pidfd::open(pid) {
+                    pidfd.signal(rustix::process::Signal::KILL).unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    fn name() -> PluginName {
+        "p".parse().expect("a name")
+    }
+
+    async fn until(
+        meter: &SystemMeter,
+        process: &Process,
+        enough: impl Fn(&Usage) -> bool,
+    ) -> Usage {
+        let sampled = async {
+            loop {
+                let usage = meter.sample(vec![(name(), process.clone())]).await[&name()];
+                if enough(&usage) {
+                    return usage;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), sampled).await.expect("enough in time")
+    }
+
+    #[tokio::test]
+    async fn the_work_of_children_counts() {
+        let shell = Shell::new("(while :; do :; done) & wait");
+        let meter = SystemMeter::new();
+        let enough = |usage: &Usage| usage.cpu_time >= Duration::from_millis(100);
+        let usage = until(&meter, &shell.process(), enough).await;
+        assert!(usage.memory_bytes > 0);
+    }
+
+    #[tokio::test]
+    async fn the_work_of_children_that_are_gone_still_counts() {
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let shell = Shell::new(&format!("({busy}); while :; do sleep 1; done"));
+        let meter = SystemMeter::new();
+        let enough = |usage: &Usage| usage.cpu_time >= Duration::from_millis(50);
+        let first = until(&meter, &shell.process(), enough).await;
+        let second = until(&meter, &shell.process(), |_| true).await;
+        assert!(second.cpu_time >= first.cpu_time);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_gone_or_another_is_missing() {
+        let meter = SystemMeter::new();
+        let process = {
+            let shell = Shell::new("sleep 100");
+            let other = Process { start_ticks: 1, ..shell.process() };
+            assert!(meter.sample(vec![(name(), other)]).await.is_empty());
+            shell.process()
+        };
+        assert!(meter.sample(vec![(name(), process)]).await.is_empty());
+    }
+
+    #[test]
+    fn reported_time_never_falls() {
+        let shell = Shell::new("sleep 100");
+        let process = shell.process();
+        let mut sweeper = Sweeper::default();
+        let high = Duration::from_secs(3600);
+        sweeper.reported.insert(process.clone(), high);
+        let usages = sweeper.sweep(vec![(name(), process.clone())]);
+        assert_eq!(usages[&name()].cpu_time, high);
+        sweeper.sweep(Vec::new());
+        assert!(sweeper.reported.is_empty(), "processes that nobody asks for are kept");
+    }
+}

@@ -19,16 +19,16 @@ use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{
-    Begin, Changed, Configure, Deliver, Died, Leave, ListPlugins, Listed, LoadSnapshot, Measure,
-    MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken, Unmeasure, Unwatch,
-    Watch,
+    Begin, Changed, Configure, Deliver, Died, Dismiss, Leave, ListPlugins, Listed, LoadSnapshot,
+    Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken, Unmeasure,
+    Unwatch, Watch,
 };
 use crate::plugin::machine::Boot;
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
 use crate::ports::{Cleanup, Ports, StopManner, StopOrder, Table, Write};
-use crate::records::{InboxContent, InboxEntry, key_number, number_key};
+use crate::records::{self, InboxContent, InboxEntry, key_number, number_key};
 use crate::view::PluginView;
 use crate::wire;
 
@@ -76,6 +76,8 @@ struct Entry {
     address: Addr<PluginActor>,
     life: u64,
     delivered: Generation,
+    /// Set when nothing is left of the plugin but its record, with the newest order it knew.
+    retired: Option<Generation>,
     view: Arc<PluginView>,
     points: VecDeque<Point>,
 }
@@ -176,6 +178,7 @@ impl ManagerActor {
                 if let Some(entry) = self.roster.get_mut(&name) {
                     // Two messages that became durable together may come in either order.
                     entry.delivered = entry.delivered.max(generation);
+                    entry.retired = entry.retired.filter(|known| generation <= *known);
                     entry.address.do_send(Deliver { generation, order });
                 }
                 None
@@ -215,7 +218,8 @@ impl ManagerActor {
         let died = Died { name: name.clone(), life };
         ctx.spawn(gone.map(|_| ()).into_actor(self).map(move |(), _, ctx| ctx.notify(died)));
         let points = self.roster.remove(&name).map(|before| before.points).unwrap_or_default();
-        self.roster.insert(name, Entry { address: plugin, life, delivered, view, points });
+        self.roster
+            .insert(name, Entry { address: plugin, life, delivered, retired: None, view, points });
     }
 
     fn save(&self, save: Save, ctx: &mut Context<Self>) {
@@ -351,6 +355,9 @@ impl ManagerActor {
     fn rebuild(&mut self, name: PluginName, ctx: &mut Context<Self>) {
         let load = self.staff.snapshots.send(LoadSnapshot(name.clone()));
         ctx.spawn(load.into_actor(self).map(move |record, this, ctx| {
+            if matches!(this.lists, Lists::Held { .. }) {
+                return;
+            }
             let snapshot = match record {
                 Ok(Ok(record)) => record.map(|bytes| Snapshot::decode(&bytes)),
                 // The store is in trouble, not the plugin: it must not vanish for that.
@@ -389,12 +396,33 @@ impl ManagerActor {
         }));
     }
 
+    /// Forgets plugins of which nothing is left. While an inbox record from before their removal is
+    /// open, their own records stay: after a crash that record is read again, and without knowing the
+    /// numbers of its orders a removed plugin would come back to life.
+    fn bury(&mut self, ctx: &mut Context<Self>) {
+        let oldest_open = self.open.keys().next().copied().unwrap_or(u64::MAX);
+        let gone: Vec<PluginName> = self
+            .roster
+            .iter()
+            .filter(|(_, entry)| entry.retired.is_some_and(|known| known.0 < oldest_open))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            if let Some(entry) = self.roster.remove(&name) {
+                entry.address.do_send(Leave);
+                self.deaths.remove(&name);
+                let writes = vec![records::delete_snapshot(&name)];
+                self.save(Save { writes, events: Vec::new() }, ctx);
+            }
+        }
+    }
+
     fn list(&self) -> Vec<Listed> {
         let listed = |entry: &Entry| Listed {
             view: entry.view.clone(),
             points: entry.points.iter().copied().collect(),
         };
-        self.roster.values().map(listed).collect()
+        self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()
     }
 
     fn moved(&self) {
@@ -469,6 +497,25 @@ impl Handler<Configure> for ManagerActor {
     }
 }
 
+impl Handler<Dismiss> for ManagerActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Dismiss, _: &mut Self::Context) -> Self::Result {
+        // Orders that come from now on stay in the inbox.
+        self.lists = Lists::Held { lists: Vec::new(), orders: Vec::new() };
+        let plugins = std::mem::take(&mut self.roster).into_values().map(|entry| async move {
+            // One that cannot be told has ended already.
+            let _told = entry.address.send(Leave).await;
+            // It ends a moment after it agreed to.
+            while entry.address.connected() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let ends = futures_util::future::join_all(plugins);
+        Box::pin(async move { drop(ends.await) })
+    }
+}
+
 impl Handler<Changed> for ManagerActor {
     type Result = ();
 
@@ -495,19 +542,21 @@ impl Handler<Taken> for ManagerActor {
             self.open.remove(&inbox);
             self.save(Save { writes: vec![forget(inbox)], events: Vec::new() }, ctx);
         }
+        self.bury(ctx);
     }
 }
 
 impl Handler<Retired> for ManagerActor {
     type Result = ();
 
-    fn handle(&mut self, Retired { name, generation }: Retired, _: &mut Self::Context) {
-        // An order that was under way to it begins a new life, so it stays.
-        let gone = self.roster.get(&name).is_some_and(|entry| entry.delivered <= generation);
-        if gone && let Some(entry) = self.roster.remove(&name) {
-            entry.address.do_send(Leave);
-            self.deaths.remove(&name);
+    fn handle(&mut self, Retired { name, generation }: Retired, ctx: &mut Self::Context) {
+        if let Some(entry) = self.roster.get_mut(&name)
+            // An order that was under way to it begins a new life, so it stays.
+            && entry.delivered <= generation
+        {
+            entry.retired = Some(generation);
             self.moved();
+            self.bury(ctx);
         }
     }
 }

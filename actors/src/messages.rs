@@ -83,6 +83,12 @@ pub struct Leave;
 #[rtype(result = "()")]
 pub struct Begin(pub Boot);
 
+/// From the agent, when it ends together with its plugins: look after them no more. Answered when no
+/// plugin's actor is left; what is durable of them stays, and so do orders that still come.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Dismiss;
+
 /// From the control-plane actor and the local API: orders that are durable in the inbox.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]

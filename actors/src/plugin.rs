@@ -1,6 +1,6 @@
 //! The shell around one machine.
 //!
-//! Something happens → [`PluginActor::step`] asks the machine, makes the next state durable together
+//! Something happens → `PluginActor::step` asks the machine, makes the next state durable together
 //! with what the world is told of it → `perform` carries the effects out, each of which comes back as
 //! something that happens. `step` is the only place that changes the state, saves it and re-arms its
 //! deadlines; while it saves, nothing else runs in this actor.
@@ -95,6 +95,8 @@ pub struct PluginActor {
     processes: Turns,
     /// Neither do installations and deletions: a revision that is let go may be wanted again at once.
     files: Turns,
+    /// The stop under way. A newer one takes its place.
+    stop: Option<SpawnHandle>,
     /// What the process wrote last, while the event of its end is being made.
     output: String,
     shown: Shown,
@@ -173,6 +175,7 @@ impl PluginActor {
             launches: BTreeMap::new(),
             processes: Turns::default(),
             files: Turns::default(),
+            stop: None,
             output: String::new(),
             shown,
             _guard: guard,
@@ -239,11 +242,9 @@ impl PluginActor {
         if before != after {
             debug!(plugin = %self.state.name, from = ?before, to = ?after, "moved");
         }
-        let writes = vec![if work.contains(&Effect::Retire) {
-            records::delete_snapshot(&self.state.name)
-        } else {
-            records::put_snapshot(&self.state.name, self.snapshot().encode())
-        }];
+        // A plugin that is gone is recorded as gone: the manager deletes the record when no order is
+        // left that could bring it back.
+        let writes = vec![records::put_snapshot(&self.state.name, self.snapshot().encode())];
         let save = self.neighbours.store.send(Save { writes, events });
         ctx.wait(save.into_actor(self).map(move |result, this, ctx| {
             let saved =
@@ -413,6 +414,9 @@ impl PluginActor {
         manner: StopManner,
         ctx: &mut Context<Self>,
     ) {
+        if let Some(older) = self.stop.take() {
+            ctx.cancel_future(older);
+        }
         let launcher = self.ports.launcher.clone();
         let turn = self.processes.take();
         let Target { process, endpoint } = target;
@@ -421,10 +425,11 @@ impl PluginActor {
             let _turn = turn.await;
             launcher.stop(StopOrder { name, process, endpoint, cleanup, manner }).await
         };
-        self.answer(stop, ctx, move |result| Event::Stopped {
-            attempt,
-            result: result.map_err(|error| reason(&error)),
-        });
+        self.stop = Some(ctx.spawn(stop.into_actor(self).map(move |result, this, ctx| {
+            this.stop = None;
+            let result = result.map_err(|error| reason(&error));
+            this.step(Event::Stopped { attempt, result }, ctx);
+        })));
     }
 
     /// What a crashed process left running must not outlive it.

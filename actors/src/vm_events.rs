@@ -21,6 +21,13 @@ pub struct VmEventActor {
     begin: Recipient<Begin>,
 }
 
+/// To be written when the agent ends and its plugins with it: the next life finds none of their
+/// processes, as after a restart of the machine, and starts them without taking that for crashes.
+#[must_use]
+pub fn forget_boot() -> Write {
+    Write::Delete { table: Table::Facts, key: BOOT.to_vec() }
+}
+
 // === impl VmEventActor ===
 
 impl VmEventActor {

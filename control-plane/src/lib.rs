@@ -1,1 +1,46 @@
-//! Placeholder.
+//! The self-hosted control plane: the server that guest-agents connect to, as a library.
+//!
+//! ```text
+//!   agents ══ stream ══► service ─► session ─► core ─► Store        (desired state, events, reports)
+//!                                      ▲         │
+//!                                   outbox ◄── ControlPlane         (configure, list, wait, events)
+//!   agents ── HTTP ────► ArtifactServer ─► files on disk or in memory
+//! ```
+//!
+//! A [`ControlPlane`] listens on unix sockets and TCP addresses, keeps one session per connected
+//! agent and is a handle that is cheap to clone. What agents should run and what they said is behind
+//! the [`store::Store`] trait. An [`ArtifactServer`] hands out the archives that agents install.
+//! `guest-agent dev` and the end-to-end tests embed both; the binary of this package serves them.
+//!
+//! What it deliberately does not do: decide what should run where, keep users apart, or spread over
+//! machines. Those are built on the handle and on another `Store`.
+
+pub mod artifacts;
+mod chain;
+mod core;
+mod delivery;
+mod event;
+mod faults;
+mod frame;
+mod hex;
+pub mod json;
+pub mod messages;
+mod operations;
+mod outbox;
+mod server;
+mod service;
+mod session;
+pub mod store;
+
+pub use artifacts::ArtifactServer;
+pub use delivery::{Acknowledged, Delivery, DeliveryError};
+pub use event::AgentEvent;
+pub use faults::{EndStream, Faults, RefusalForm, RefuseRegistrations};
+pub use frame::{Frame, FrameContent};
+pub use operations::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
+pub use server::{
+    AddressError, Builder, ControlPlane, Limits, Listen, RateLimits, ServerTls, StartError, Timings,
+};
+pub use session::AgentConnection;
+/// gRPC status codes, as faults and [`ControlPlane::disconnect`] take them.
+pub use tonic::Code;

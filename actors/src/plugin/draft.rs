@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use crate::exit::ExitCause;
 use crate::id::{Attempt, Endpoint, Process, RevisionId};
-use crate::plugin::machine::{
-    Announcement, ApplyFailure, Boot, Effect, Found, Notice, Transition, Verdict,
-};
+use crate::plugin::machine::{Announcement, ApplyFailure, Effect, Notice, Transition, Verdict};
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
@@ -110,6 +108,10 @@ impl Draft {
             self.announce_for(spec.revision.clone(), Notice::InstallFailed, &reason);
             let revision = spec.revision.clone();
             self.state.next = Next::Failed { revision, at: FailedAt::Install, reason };
+            if matches!(self.state.phase, Phase::Crashed { .. }) {
+                // The next revision was the only one that could still have taken it.
+                self.fail_owed_apply("the plugin could not be installed");
+            }
             return;
         }
         self.state.next = Next::Ready { spec: spec.clone() };
@@ -149,6 +151,10 @@ impl Draft {
             return;
         };
         let old = std::mem::replace(&mut self.state.spec, new.clone());
+        if old.config != new.config {
+            // The INSTALL of the new revision came after the APPLY, and brings its own.
+            self.fail_owed_apply(&format!("superseded by revision {}", new.revision));
+        }
         if self.state.owed.install == Due::Yes {
             self.announce_for(
                 old.revision.clone(),
@@ -163,9 +169,7 @@ impl Draft {
                 None
             }
             Some(trial) => {
-                if old.revision != new.revision {
-                    self.effect(Effect::Discard { revision: old.revision.clone() });
-                }
+                self.effect(Effect::Discard { revision: old.revision.clone() });
                 Some(Trial { last_good: trial.last_good, slices_left: PROBATION_SLICES })
             }
             None if proven => Some(Trial { last_good: old, slices_left: PROBATION_SLICES }),
@@ -212,22 +216,27 @@ impl Draft {
 
     /// Announces that a start failed for good, and says what follows.
     pub(super) fn start_failed(&mut self, reason: Arc<str>) -> Then {
-        self.announce(Notice::StartFailed, &reason);
+        let then = match (self.state.trial.is_some(), self.state.standing) {
+            (true, _) => Then::Return { reason: reason.clone() },
+            (false, Standing::Proven) => {
+                self.state.restarts = self.state.restarts.crashed();
+                Then::BackOff { reason: reason.clone() }
+            }
+            (false, Standing::Unproven) => Then::Rest { reason: reason.clone() },
+        };
         let owed = std::mem::take(&mut self.state.owed);
+        // Like a plugin that crashes again and again, one that cannot be started is not reported
+        // every time.
+        if owed != Owed::default() || self.state.restarts.is_reported() {
+            self.announce(Notice::StartFailed, &reason);
+        }
         if owed.install == Due::Yes || self.state.trial.is_some() {
             self.announce(Notice::InstallFailed, &reason);
         }
         if owed.apply == Due::Yes {
             self.announce(Notice::ApplyFailed, &reason);
         }
-        match (self.state.trial.is_some(), self.state.standing) {
-            (true, _) => Then::Return { reason },
-            (false, Standing::Proven) => {
-                self.state.restarts = self.state.restarts.crashed();
-                Then::BackOff { reason }
-            }
-            (false, Standing::Unproven) => Then::Rest { reason },
-        }
+        then
     }
 
     /// The watched process ended by itself.
@@ -338,7 +347,7 @@ impl Draft {
         self.state.spec = Arc::new(spec);
     }
 
-    fn fail_owed_apply(&mut self, reason: &str) {
+    pub(super) fn fail_owed_apply(&mut self, reason: &str) {
         if std::mem::take(&mut self.state.owed.apply) == Due::Yes {
             self.announce(Notice::ApplyFailed, reason);
         }
@@ -347,6 +356,12 @@ impl Draft {
     /// One more part of the probation window passed without trouble.
     pub(super) fn probation_passed(&mut self) {
         let Some(trial) = &mut self.state.trial else { return };
+        let ordered_back = matches!(&self.state.next, Next::Preparing { spec, .. } | Next::Ready { spec }
+            if spec.revision == trial.last_good.revision);
+        if ordered_back && trial.slices_left <= 1 {
+            // The old revision is about to run again: it is not let go while that is undecided.
+            return;
+        }
         trial.slices_left = trial.slices_left.saturating_sub(1);
         if trial.slices_left > 0 {
             return;
@@ -356,30 +371,6 @@ impl Draft {
         self.announce_for(old.clone(), Notice::RemoveRequested, "the new revision proved itself");
         self.announce_for(old.clone(), Notice::Removed, "");
         self.effect(Effect::Discard { revision: old });
-    }
-
-    /// The agent restarted while the plugin ran.
-    pub(super) fn running_recovered(&mut self, live: &Live, found: Found) {
-        match (found.process, found.boot) {
-            (Some(process), _) if process == live.process => {
-                let endpoint = live.endpoint.clone();
-                self.effect(Effect::Watch { process: process.clone(), endpoint });
-                if let Change::Applying { config, answers, .. } = live.change.clone() {
-                    self.apply(live, config, answers);
-                }
-            }
-            // Not the one that was started last: it cannot be trusted to be set up right.
-            (Some(process), _) => {
-                self.keep_config_of(&live.change);
-                let target = Target { process: Some(process), endpoint: None };
-                self.stop(target, Then::Start, StopManner::AtOnce);
-            }
-            (None, Boot::Same) => self.exited(live, ExitCause::Unknown),
-            (None, Boot::New) => {
-                self.keep_config_of(&live.change);
-                self.launch(1);
-            }
-        }
     }
 
     /// A configuration is handed to the running plugin.
@@ -423,6 +414,10 @@ impl Draft {
             Then::Return { reason } => self.return_to_last_good(reason),
             Then::BackOff { reason } => self.state.phase = Phase::BackingOff { reason },
             Then::Rest { reason } => {
+                // One that came after the last launch; a next revision can still take it.
+                if !matches!(self.state.next, Next::Preparing { .. }) {
+                    self.fail_owed_apply("the plugin could not be started");
+                }
                 let revision = self.state.spec.revision.clone();
                 self.effect(Effect::Discard { revision });
                 self.state.phase = Phase::Crashed { reason };
@@ -441,11 +436,24 @@ impl Draft {
         let failed = std::mem::replace(&mut self.state.spec, trial.last_good);
         self.effect(Effect::Discard { revision: failed.revision.clone() });
         self.fail_owed_apply("the agent returned to the revision before");
-        if matches!(self.state.next, Next::Nothing | Next::Failed { .. }) {
-            let revision = failed.revision.clone();
-            self.state.next = Next::Failed { revision, at: FailedAt::Run, reason };
-        }
         self.state.owed = Owed::default();
+        match std::mem::replace(&mut self.state.next, Next::Nothing) {
+            Next::Preparing { spec, attempt } if spec.revision == self.state.spec.revision => {
+                // The way back was ordered already; what is being fetched is on disk.
+                self.effect(Effect::CancelInstall { attempt });
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+            }
+            Next::Nothing => {
+                let revision = failed.revision.clone();
+                self.state.next = Next::Failed { revision, at: FailedAt::Run, reason };
+            }
+            // These are about a newer order than the one that failed now.
+            next @ (Next::Preparing { .. }
+            | Next::Ready { .. }
+            | Next::AfterRemoval { .. }
+            | Next::Failed { .. }) => self.state.next = next,
+        }
         self.state.restarts = Restarts::default();
         self.launch(1);
     }

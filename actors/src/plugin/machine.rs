@@ -150,6 +150,10 @@ pub enum Boot {
 // === What has to be done ===
 
 /// One arrow of the diagram. Each may be carried out twice without harm.
+///
+/// The effects of a plugin begin in order, those of one transition before those of the next. The ones
+/// that do not answer (`Sweep`, `Discard`, the cancellations) are over before a later `Install`,
+/// `Launch`, `Stop` or `Remove` begins; a later `Stop` takes the place of one in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Put a revision on disk; answers `Installed`.
@@ -476,6 +480,30 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// The agent restarted while the plugin ran.
+    fn running_recovered(&mut self, live: &Live, found: Found) {
+        match (found.process, found.boot) {
+            (Some(process), _) if process == live.process => {
+                let endpoint = live.endpoint.clone();
+                self.effect(Effect::Watch { process: process.clone(), endpoint });
+                if let Change::Applying { config, answers, .. } = live.change.clone() {
+                    self.apply(live, config, answers);
+                }
+            }
+            // Not the one that was started last: it cannot be trusted to be set up right.
+            (Some(process), _) => {
+                self.keep_config_of(&live.change);
+                let target = Target { process: Some(process), endpoint: None };
+                self.stop(target, Then::Start, StopManner::AtOnce);
+            }
+            (None, Boot::Same) => self.exited(live, ExitCause::Unknown),
+            (None, Boot::New) => {
+                self.keep_config_of(&live.change);
+                self.launch(1);
+            }
         }
     }
 

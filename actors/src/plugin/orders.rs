@@ -7,7 +7,7 @@ use crate::id::Generation;
 use crate::plugin::draft::{Draft, Live};
 use crate::plugin::machine::{Effect, Notice, Order};
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::{Answers, Change, Due, Next, Phase, Resume, Target, Then};
+use crate::plugin::state::{Answers, Change, Due, Next, Owed, Phase, Resume, Target, Then};
 use crate::ports::StopManner;
 use crate::spec::{Config, Difference, PluginSpec};
 
@@ -39,6 +39,7 @@ impl Draft {
             Phase::Installing { .. } => self.install_instead(spec),
             Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
                 self.supersede_next(&spec);
+                self.take_config_of(&spec);
                 self.reborn(spec);
             }
             Phase::Starting { .. }
@@ -64,13 +65,19 @@ impl Draft {
             && spec.entry_point == old.entry_point;
         if same_archive {
             // What is being fetched is what is wanted; how it is run is decided at its launch.
+            self.take_config_of(&spec);
             self.state.spec = spec;
             return;
         }
+        self.take_config_of(&spec);
         if let Phase::Installing { attempt } = self.state.phase {
             self.effect(Effect::CancelInstall { attempt });
         }
-        self.announce(Notice::InstallFailed, &superseded_by(&spec));
+        // It may be complete, with its answer still on the way.
+        self.effect(Effect::Discard { revision: old.revision.clone() });
+        if spec.revision != old.revision {
+            self.announce(Notice::InstallFailed, &superseded_by(&spec));
+        }
         self.state.spec = spec;
         self.install();
     }
@@ -79,15 +86,13 @@ impl Draft {
     fn reconcile(&mut self, spec: Arc<PluginSpec>) {
         let difference = self.state.spec.difference(&spec);
         if difference == Difference::Archive {
-            let details = format!(
-                "revision {} is installed with the checksum {}; give another archive another \
-                 revision",
-                spec.revision, self.state.spec.artifact.sha256
-            );
-            self.announce(Notice::InstallFailed, &details);
+            self.refuse_archive(&self.state.spec.clone());
             return;
         }
         self.supersede_next(&spec);
+        if !matches!(self.state.phase, Phase::Running { .. }) {
+            self.take_config_of(&spec);
+        }
         match self.state.phase.clone() {
             Phase::Running { process, endpoint, change } => {
                 self.reconcile_running(&Live { process, endpoint, change }, spec, difference);
@@ -128,6 +133,16 @@ impl Draft {
 
     fn reconcile_running(&mut self, live: &Live, spec: Arc<PluginSpec>, difference: Difference) {
         let applying = live.change != Change::None;
+        if let Change::Applying { config, answers: Answers::Install, .. } = &live.change
+            && matches!(difference, Difference::Unnoticed | Difference::Config)
+            && *config == spec.config
+        {
+            // The call in flight does what this order wants, and answers for both.
+            let mut reported = PluginSpec::clone(&spec);
+            reported.config = self.state.spec.config.clone();
+            self.state.spec = Arc::new(reported);
+            return;
+        }
         match difference {
             Difference::Unnoticed if !applying => {
                 self.state.spec = spec;
@@ -146,6 +161,7 @@ impl Draft {
             | Difference::Launch
             | Difference::Archive => {
                 self.keep_config_of(&live.change);
+                self.take_config_of(&spec);
                 self.state.spec = spec;
                 self.state.owed.install = Due::Yes;
                 self.stop_running(live, Then::Start);
@@ -153,8 +169,34 @@ impl Draft {
         }
     }
 
+    /// The configuration of an INSTALL takes the place of what an APPLY before it asked for.
+    fn take_config_of(&mut self, spec: &PluginSpec) {
+        if self.state.spec.config != spec.config {
+            self.fail_owed_apply(&superseded_by(spec));
+        }
+    }
+
+    /// The same revision with another archive would overwrite files that are in use.
+    fn refuse_archive(&mut self, installed: &PluginSpec) {
+        let revision = &installed.revision;
+        let details = format!(
+            "revision {revision} is installed with the checksum {}; give another archive another \
+             revision",
+            installed.artifact.sha256
+        );
+        self.announce_for(revision.clone(), Notice::InstallFailed, &details);
+    }
+
     /// Another revision than the current one is ordered.
     fn upgrade(&mut self, spec: Arc<PluginSpec>) {
+        let last_good = self.state.trial.as_ref().map(|trial| trial.last_good.clone());
+        if let Some(last_good) = last_good
+            && last_good.revision == spec.revision
+            && last_good.artifact.sha256 != spec.artifact.sha256
+        {
+            self.refuse_archive(&last_good);
+            return;
+        }
         if let Next::Preparing { spec: ordered, attempt } = &self.state.next {
             let same_archive = ordered.revision == spec.revision
                 && ordered.artifact.sha256 == spec.artifact.sha256
@@ -195,33 +237,40 @@ impl Draft {
             Next::Nothing | Next::Failed { .. } => return,
             Next::Preparing { spec, attempt } => {
                 self.effect(Effect::CancelInstall { attempt });
+                // It may be complete, with its answer still on the way.
+                self.discard_unless_wanted(&spec, wanted);
                 spec
             }
             Next::Ready { spec } => {
-                let is_last_good = self
-                    .state
-                    .trial
-                    .as_ref()
-                    .is_some_and(|trial| trial.last_good.revision == spec.revision);
-                let is_wanted = wanted.is_some_and(|wanted| {
-                    wanted.revision == spec.revision
-                        && wanted.artifact.sha256 == spec.artifact.sha256
-                });
-                if !is_last_good && !is_wanted {
-                    self.effect(Effect::Discard { revision: spec.revision.clone() });
-                }
+                self.discard_unless_wanted(&spec, wanted);
                 spec
             }
             Next::AfterRemoval { spec } => spec,
         };
-        if let Some(details) = details {
+        // An order for the same revision takes the outcome of the one before over.
+        let taken_over = wanted.is_some_and(|wanted| wanted.revision == dropped.revision);
+        if let Some(details) = details
+            && !taken_over
+        {
             self.announce_for(dropped.revision.clone(), Notice::InstallFailed, details);
+        }
+    }
+
+    fn discard_unless_wanted(&mut self, dropped: &PluginSpec, wanted: Option<&PluginSpec>) {
+        let last_good = self.state.trial.as_ref().map(|trial| &trial.last_good.revision);
+        let is_wanted = wanted.is_some_and(|wanted| {
+            wanted.revision == dropped.revision && wanted.artifact.sha256 == dropped.artifact.sha256
+        });
+        if last_good != Some(&dropped.revision) && !is_wanted {
+            self.effect(Effect::Discard { revision: dropped.revision.clone() });
         }
     }
 
     fn ordered_remove(&mut self) {
         self.announce(Notice::RemoveRequested, "");
         self.drop_next(None, None);
+        // Whoever ordered before this hears of the removal instead.
+        self.state.owed = Owed::default();
         match self.state.phase.clone() {
             Phase::Gone => {
                 self.announce(Notice::Removed, "");
@@ -257,11 +306,14 @@ impl Draft {
     }
 
     fn ordered_apply(&mut self, config: Option<Config>) {
+        self.supersede_apply();
         self.announce(Notice::ApplyRequested, "");
+        let mut has_next = false;
         if let Next::Preparing { spec, .. } | Next::Ready { spec } = &mut self.state.next {
             let mut changed = PluginSpec::clone(spec);
             changed.config.clone_from(&config);
             *spec = Arc::new(changed);
+            has_next = true;
         }
         match self.state.phase.clone() {
             Phase::Running { process, endpoint, change } => {
@@ -283,14 +335,27 @@ impl Draft {
             Phase::Removing { .. } | Phase::Gone | Phase::Stopping { then: Then::Remove, .. } => {
                 self.announce(Notice::ApplyFailed, "the plugin is being removed");
             }
-            Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+            Phase::InstallFailed { .. } | Phase::Crashed { .. } if !has_next => {
                 self.announce(Notice::ApplyFailed, "the plugin is not installed");
             }
             Phase::Installing { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Crashed { .. }
             | Phase::Pausing { .. }
             | Phase::BackingOff { .. }
             | Phase::Stopping { .. }
             | Phase::Stopped { .. } => self.start_with(config),
+        }
+    }
+
+    /// An APPLY that was not answered yet never will be: a later one takes its place.
+    fn supersede_apply(&mut self) {
+        const BY: &str = "superseded by a later APPLY";
+        self.fail_owed_apply(BY);
+        if let Phase::Running { change: Change::Applying { answers, .. }, .. } = &self.state.phase
+            && *answers == Answers::Apply
+        {
+            self.announce(Notice::ApplyFailed, BY);
         }
     }
 
@@ -317,12 +382,16 @@ impl Draft {
             Phase::Stopping { attempt, target, then: Then::BackOff { .. } | Then::Rest { .. } } => {
                 self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
             }
-            Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+            Phase::InstallFailed { .. } | Phase::Crashed { .. }
+                if !matches!(self.state.next, Next::Preparing { .. }) =>
+            {
                 self.announce(Notice::InstallRequested, "restart of a failed installation");
                 self.install();
             }
             // On its way already, or on its way out.
-            Phase::Stopping { .. }
+            Phase::InstallFailed { .. }
+            | Phase::Crashed { .. }
+            | Phase::Stopping { .. }
             | Phase::Stopped { .. }
             | Phase::Installing { .. }
             | Phase::Removing { .. }

@@ -283,7 +283,9 @@ pub enum Wait {
     Remove,
 }
 
-/// When a wait ends. Two equal deadlines are the same wait: its timer goes on undisturbed.
+/// When a wait ends. Two equal deadlines are the same wait: its timer goes on undisturbed, also while
+/// the state changes in ways that have nothing to do with it. A deadline that passed is used up: if
+/// the state after it has an equal one, that wait begins then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadline {
     /// What is waited for.
@@ -344,26 +346,28 @@ impl State {
                 wait(Wait::Start, self.spec.start.timeout + SLACK, *attempt);
             }
             Phase::Pausing { tries, .. } => {
-                wait(Wait::Retry, self.pause(*tries, policy), self.attempt);
+                wait(Wait::Retry, self.pause(*tries, policy), Attempt(u64::from(*tries)));
             }
             Phase::Running { change, .. } => {
                 if let Change::Applying { attempt, .. } = change {
                     wait(Wait::Apply, APPLY_WAIT, *attempt);
                 }
-                if self.trial.is_some() {
-                    wait(Wait::Probation, policy.probation / PROBATION_SLICES, Attempt(0));
+                if let Some(trial) = &self.trial {
+                    let slice = policy.probation / PROBATION_SLICES;
+                    wait(Wait::Probation, slice, Attempt(u64::from(trial.slices_left)));
                 }
                 if self.restarts.in_a_row > 0 {
                     wait(Wait::Calm, policy.restart.calm, Attempt(0));
                 }
             }
             Phase::BackingOff { .. } => {
-                wait(Wait::Retry, self.pause(self.restarts.in_a_row, policy), self.attempt);
+                let crash = Attempt(u64::from(self.restarts.total));
+                wait(Wait::Retry, self.pause(self.restarts.in_a_row, policy), crash);
             }
             Phase::Stopping { attempt, .. } => {
                 wait(Wait::Stop, self.spec.stop_timeout + SLACK, *attempt);
             }
-            Phase::Stopped { .. } => wait(Wait::Resume, Duration::ZERO, self.attempt),
+            Phase::Stopped { .. } => wait(Wait::Resume, Duration::ZERO, Attempt(0)),
             Phase::Removing { attempt, .. } => wait(Wait::Remove, REMOVE_WAIT, *attempt),
             Phase::InstallFailed { .. } | Phase::Crashed { .. } | Phase::Gone => {}
         }

@@ -5,7 +5,13 @@ use std::time::Duration;
 
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, CrashPoint, Harness};
+use guest_agent_actors::id::Generation;
+use guest_agent_actors::plugin::machine::{Order, begin};
+use guest_agent_actors::plugin::snapshot::Snapshot;
+use guest_agent_actors::plugin::state::Phase;
 use guest_agent_actors::ports::Table;
+use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
+use guest_agent_actors::wire::decode_orders;
 
 use super::support::*;
 
@@ -284,4 +290,50 @@ async fn an_agent_that_dies_at_any_save_loses_neither_order_nor_event() {
             live_through(Some((commit, point))).await;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_from_before_a_removal_does_not_bring_the_plugin_back() {
+    let mut agent = agent_with("a", "1").await;
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    let key = agent.world.storage.keys(Table::Plugins).remove(0);
+    order(&agent, "2", &[remove("a")]).await;
+    agent.pass(MINUTE).await;
+    assert!(agent.world.storage.keys(Table::Plugins).is_empty(), "a removed plugin is forgotten");
+    let told_before = numbers(&agent.world, "a");
+    agent.crash();
+
+    // As if the agent had died with the message of the first order still open in the inbox.
+    let entry = InboxEntry {
+        first: Generation(1),
+        content: InboxContent::Configure(encoded(&[install("a", "1")])),
+        origin: Origin::ControlPlane,
+    };
+    agent.world.storage.plant(Table::Inbox, &number_key(1), &entry.encode());
+    agent.world.storage.plant(Table::Plugins, &key, &gone("a", 2));
+    agent.wake().await;
+    agent.connect().await;
+    agent.pass(MINUTE).await;
+    assert!(agent.list().await.is_empty(), "it came back to life");
+    assert_eq!(numbers(&agent.world, "a"), told_before);
+    assert!(agent.world.storage.keys(Table::Inbox).is_empty());
+    assert!(
+        agent.world.storage.keys(Table::Plugins).is_empty(),
+        "its record is not needed any more"
+    );
+
+    order(&agent, "3", &[install("a", "1")]).await;
+    until_runs(&agent, "a", "1").await;
+}
+
+/// The record of a plugin that was removed by the order of this number.
+fn gone(name: &str, generation: u64) -> Vec<u8> {
+    let orders = decode_orders(&encoded(&[install(name, "1")]), Origin::ControlPlane).unwrap();
+    let Some(Ok((_, Order::Install(spec)))) = orders.into_iter().next() else {
+        panic!("an order to install is meant");
+    };
+    let mut state = begin(Generation(1), spec).next;
+    state.generation = Generation(generation);
+    state.phase = Phase::Gone;
+    Snapshot { state, last_exit_at: None, started_at: None }.encode()
 }

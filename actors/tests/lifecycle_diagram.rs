@@ -1,0 +1,278 @@
+//! Draws the plugin machine and compares the drawing with `docs/plugin-lifecycle.md`.
+//!
+//! The arrows are not written down anywhere: they are found by letting everything happen in every
+//! kind of state the machine gets into. Run with `UPDATE_DIAGRAM=1` to write the page anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::plugin::machine::{ApplyFailure, Boot, Event, Order, Verdict};
+use guest_agent_actors::plugin::state::{Next, Phase, State, Then, Wait};
+
+#[path = "support/world.rs"]
+mod world;
+
+use world::{Answer, World, show, spec, spec_with, text};
+
+/// One of the drawings on the page.
+struct Drawing {
+    /// What stands in the marker above it.
+    name: &'static str,
+    /// The region of a state that is drawn.
+    region: fn(&State) -> &'static str,
+    /// The label of an event, where the drawing is about that event.
+    label: fn(&State, &Event) -> Option<&'static str>,
+    /// Whether an arrow may lead back into its own box, because the revision in it changed.
+    own: OwnArrows,
+    /// Where a life begins.
+    first: &'static str,
+    /// Where it ends.
+    last: Option<&'static str>,
+}
+
+#[derive(PartialEq)]
+enum OwnArrows {
+    Drawn,
+    LeftOut,
+}
+
+const DRAWINGS: [Drawing; 3] = [
+    Drawing {
+        name: "what happens by itself",
+        region: phase,
+        label: happening,
+        own: OwnArrows::Drawn,
+        first: "Installing",
+        last: Some("Gone"),
+    },
+    Drawing {
+        name: "what orders do",
+        region: phase,
+        label: order,
+        own: OwnArrows::Drawn,
+        first: "Installing",
+        last: Some("Gone"),
+    },
+    Drawing {
+        name: "the next revision",
+        region: next,
+        label: anything,
+        own: OwnArrows::LeftOut,
+        first: "Nothing",
+        last: None,
+    },
+];
+
+fn phase(state: &State) -> &'static str {
+    match &state.phase {
+        Phase::Installing { .. } => "Installing",
+        Phase::InstallFailed { .. } => "InstallFailed",
+        Phase::Starting { .. } => "Starting",
+        Phase::Pausing { .. } => "Pausing",
+        Phase::Running { .. } => "Running",
+        Phase::BackingOff { .. } => "BackingOff",
+        Phase::Stopping { .. } => "Stopping",
+        Phase::Stopped { .. } => "Stopped",
+        Phase::Crashed { .. } => "Crashed",
+        Phase::Removing { .. } => "Removing",
+        Phase::Gone => "Gone",
+    }
+}
+
+fn next(state: &State) -> &'static str {
+    match &state.next {
+        Next::Nothing => "Nothing",
+        Next::Preparing { .. } => "Preparing",
+        Next::Ready { .. } => "Ready",
+        Next::AfterRemoval { .. } => "AfterRemoval",
+        Next::Failed { .. } => "Failed",
+    }
+}
+
+fn happening(state: &State, event: &Event) -> Option<&'static str> {
+    let beside = matches!(state.next, Next::Preparing { .. });
+    Some(match event {
+        Event::Installed { result: Ok(()), .. } if beside => "next revision installed",
+        Event::Installed { result: Ok(()), .. } => "installed",
+        Event::Installed { result: Err(_), .. } => "install failed",
+        Event::Spawned { .. } => "spawned",
+        Event::Launched { result: Ok(_), .. } => "started",
+        Event::Launched { result: Err(_), .. } => "start failed",
+        Event::Applied { result: Ok(()), .. } => "applied",
+        Event::Applied { result: Err(ApplyFailure::Unimplemented), .. } => "Apply unimplemented",
+        Event::Applied { result: Err(ApplyFailure::Failed(_)), .. } => "Apply refused",
+        Event::Stopped { result: Ok(_), .. } => match &state.phase {
+            Phase::Stopping { then: Then::Start | Then::Swap, .. } => "stopped",
+            Phase::Stopping { then: Then::Return { .. }, .. } => "stopped to return",
+            Phase::Stopping { then: Then::BackOff { .. }, .. } => "stopped as hung",
+            Phase::Stopping { then: Then::Rest { .. }, .. } => "stopped for good",
+            Phase::Stopping { then: Then::Remove, .. } => "stopped to be removed",
+            other => unreachable!("nothing is being stopped in {other:?}"),
+        },
+        Event::Stopped { result: Err(_), .. } => "stop failed",
+        Event::Removed { result: Ok(()), .. } => "deleted",
+        Event::Removed { result: Err(_), .. } => "delete failed",
+        Event::Exited { .. } => "exited",
+        Event::HealthReported { verdict: Verdict::Healthy, .. } => "healthy",
+        Event::HealthReported { verdict: Verdict::Unhealthy(_), .. } => "unhealthy on trial",
+        Event::HealthReported { verdict: Verdict::Hung(_), .. } => "hung",
+        Event::DeadlinePassed(wait) => match wait {
+            Wait::Install => "install too long",
+            Wait::Start => "start too long",
+            Wait::Retry => "pause over",
+            Wait::Apply => "Apply too long",
+            Wait::Probation => "probation passed",
+            Wait::Calm => "calm",
+            Wait::Stop => "stop too long",
+            Wait::Resume => "one beat",
+            Wait::Remove => "delete too long",
+        },
+        Event::Ordered { .. } | Event::Recovered(_) => return None,
+    })
+}
+
+fn order(_state: &State, event: &Event) -> Option<&'static str> {
+    Some(match event {
+        Event::Ordered { order: Order::Install(_), .. } => "INSTALL",
+        Event::Ordered { order: Order::Remove, .. } => "REMOVE",
+        Event::Ordered { order: Order::Apply(_), .. } => "APPLY",
+        Event::Ordered { order: Order::Restart, .. } => "restart",
+        Event::Recovered(_) => "agent restarted",
+        Event::Installed { .. }
+        | Event::Spawned { .. }
+        | Event::Launched { .. }
+        | Event::Applied { .. }
+        | Event::Stopped { .. }
+        | Event::Removed { .. }
+        | Event::Exited { .. }
+        | Event::HealthReported { .. }
+        | Event::DeadlinePassed(_) => return None,
+    })
+}
+
+fn anything(state: &State, event: &Event) -> Option<&'static str> {
+    happening(state, event).or_else(|| order(state, event))
+}
+
+/// Every kind of state there is, each with everything that can happen in it.
+fn explore() -> Vec<(State, Event, State)> {
+    let mut seen = BTreeSet::new();
+    let mut arrows = Vec::new();
+    let mut ahead = vec![World::ordered(spec("r1"))];
+    while let Some(mut world) = ahead.pop() {
+        world.log.clear();
+        world.stale.clear();
+        let alive = world.alive.is_some();
+        let tries = match &world.state.phase {
+            Phase::Starting { tries, .. } | Phase::Pausing { tries, .. } => *tries,
+            _none => 0,
+        };
+        let standing = format!("{:?}", world.state.standing);
+        let kind = (show(&world.state), standing, tries, alive);
+        if !seen.insert(kind) {
+            continue;
+        }
+        for happen in everything(&world) {
+            let mut after = world.clone();
+            happen(&mut after);
+            for step in &after.log {
+                arrows.push((step.before.clone(), step.event.clone(), step.after.next.clone()));
+            }
+            ahead.push(after);
+        }
+    }
+    assert!(seen.len() > 200, "only {} kinds of states were found", seen.len());
+    arrows
+}
+
+type Happening = Box<dyn Fn(&mut World)>;
+
+fn everything(world: &World) -> Vec<Happening> {
+    let mut all: Vec<Happening> = Vec::new();
+    for revision in ["r1", "r2", "r3"] {
+        all.push(Box::new(move |world| world.install(spec(revision))));
+    }
+    let configured = spec_with(world.state.spec.revision.as_str(), "new");
+    all.push(Box::new(move |world| world.install(configured.clone())));
+    all.push(Box::new(|world| world.order(Order::Remove)));
+    all.push(Box::new(|world| world.order(Order::Apply(text("new")))));
+    all.push(Box::new(|world| world.order(Order::Restart)));
+    for index in 0..world.jobs.len() {
+        for answer in [Answer::Good, Answer::Bad, Answer::Unimplemented] {
+            all.push(Box::new(move |world| world.answer(index, answer)));
+        }
+    }
+    for index in 0..world.waits().len() {
+        all.push(Box::new(move |world| world.pass(index)));
+    }
+    all.push(Box::new(World::spawn));
+    all.push(Box::new(|world| world.die(ExitCause::Exited(1))));
+    for verdict in
+        [Verdict::Healthy, Verdict::Unhealthy(Arc::from("ill")), Verdict::Hung(Arc::from("silent"))]
+    {
+        all.push(Box::new(move |world| world.judge(verdict.clone())));
+    }
+    for boot in [Boot::Same, Boot::New] {
+        all.push(Box::new(move |world| world.restart(boot)));
+    }
+    all.push(Box::new(|world| {
+        world.alive = None;
+        world.restart(Boot::Same);
+    }));
+    all
+}
+
+/// Draws one region; arrows between the same two boxes share a line.
+fn draw(drawing: &Drawing, arrows: &[(State, Event, State)]) -> String {
+    let mut lines: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for (before, event, after) in arrows {
+        let (from, to) = ((drawing.region)(before), (drawing.region)(after));
+        if let Some(label) = (drawing.label)(before, event)
+            && (from != to || (drawing.own == OwnArrows::Drawn && is_another(before, after)))
+        {
+            lines.entry((from, to)).or_default().insert(label);
+        }
+    }
+    let head = [
+        "stateDiagram-v2".to_owned(),
+        "    direction LR".to_owned(),
+        format!("    [*] --> {}", drawing.first),
+    ];
+    let body = lines.iter().map(|((from, to), labels)| {
+        let labels: Vec<_> = labels.iter().copied().collect();
+        format!("    {from} --> {to}: {}", labels.join(", "))
+    });
+    let tail = drawing.last.map(|last| format!("    {last} --> [*]"));
+    head.into_iter().chain(body).chain(tail).map(|line| line + "\n").collect()
+}
+
+fn is_another(before: &State, after: &State) -> bool {
+    before.spec.revision != after.spec.revision
+}
+
+#[test]
+fn the_page_shows_the_machine_as_it_is() {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/plugin-lifecycle.md");
+    let written = std::fs::read_to_string(&page).expect("the page can be read");
+    let arrows = explore();
+    let mut right = written.clone();
+    for drawing in &DRAWINGS {
+        let head = format!("<!-- drawn from the code: {} -->\n```mermaid\n", drawing.name);
+        let start = right.find(&head).unwrap_or_else(|| panic!("the page has no {head:?}"));
+        let start = start + head.len();
+        let end = start + right[start..].find("```").expect("the drawing ends");
+        right.replace_range(start..end, &draw(drawing, &arrows));
+    }
+    if std::env::var_os("UPDATE_DIAGRAM").is_some() {
+        std::fs::write(&page, &right).expect("the page can be written");
+    } else {
+        assert!(
+            written == right,
+            "the drawings in {} are not what the machine does; run this test with \
+             UPDATE_DIAGRAM=1\n{right}",
+            page.display()
+        );
+    }
+}

@@ -1,0 +1,724 @@
+//! Laws that hold for every life of a plugin, whatever is ordered and whatever goes wrong.
+//!
+//! Each law is a function over the log of one life; proptest makes the lives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{Attempt, Generation, RevisionId};
+use guest_agent_actors::plugin::machine::{
+    Boot, Effect, Event, Notice, Order, Verdict, transition,
+};
+use guest_agent_actors::plugin::state::{Change, Next, PROBATION_SLICES, Phase, Policy, State};
+use guest_agent_actors::spec::PluginSpec;
+use proptest::prelude::*;
+
+#[path = "support/world.rs"]
+mod world;
+
+use world::{Answer, Job, Step, World, endpoint, process, spec, spec_with, text};
+
+/// What may come from outside.
+#[derive(Clone, Debug)]
+enum Act {
+    Install(Wish),
+    Remove,
+    Apply(u8),
+    Restart,
+    /// An order whose number is not higher than the newest.
+    Repeat(u8),
+    Answer(usize, Answer),
+    Spawn,
+    Die(ExitCause),
+    Judge(Verdict),
+    Pass(usize),
+    /// Everything goes well until nothing is left to do.
+    Prosper,
+    /// The whole probation window.
+    Prove,
+    AgentRestart(Boot),
+    /// An answer that was given before, or came too late.
+    Stale(usize),
+}
+
+/// A revision, in one of the forms it may be ordered in.
+#[derive(Clone, Debug)]
+struct Wish {
+    revision: u8,
+    config: u8,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Plain,
+    OtherArguments,
+    OtherArchive,
+}
+
+impl Wish {
+    fn spec(&self) -> PluginSpec {
+        let revision = format!("r{}", self.revision);
+        let mut spec = match self.config {
+            0 => spec(&revision),
+            n => spec_with(&revision, &format!("config {n}")),
+        };
+        match self.form {
+            Form::Plain => {}
+            Form::OtherArguments => spec.arguments.push("--verbose".to_owned()),
+            Form::OtherArchive => {
+                spec.artifact.sha256 = guest_agent_actors::id::Sha256Digest::of(b"another");
+            }
+        }
+        spec
+    }
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let form = prop_oneof![
+        6 => Just(Form::Plain),
+        1 => Just(Form::OtherArguments),
+        1 => Just(Form::OtherArchive),
+    ];
+    (1u8..4, 0u8..3, form).prop_map(|(revision, config, form)| Wish { revision, config, form })
+}
+
+fn order() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => wish().prop_map(Act::Install),
+        1 => Just(Act::Remove),
+        3 => (0u8..3).prop_map(Act::Apply),
+        2 => Just(Act::Restart),
+        1 => (0u8..4).prop_map(Act::Repeat),
+    ]
+}
+
+fn happening() -> impl Strategy<Value = Act> {
+    let answer = prop_oneof![
+        8 => Just(Answer::Good),
+        2 => Just(Answer::Bad),
+        1 => Just(Answer::Unimplemented),
+    ];
+    let verdict = prop_oneof![
+        Just(Verdict::Healthy),
+        Just(Verdict::Unhealthy("ill".into())),
+        Just(Verdict::Hung("silent".into())),
+    ];
+    prop_oneof![
+        12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
+        1 => Just(Act::Spawn),
+        1 => Just(Act::Die(ExitCause::Exited(1))),
+        1 => verdict.prop_map(Act::Judge),
+        4 => (0usize..3).prop_map(Act::Pass),
+        1 => Just(Act::Prove),
+        1 => prop_oneof![Just(Boot::Same), Just(Boot::New)].prop_map(Act::AgentRestart),
+        2 => (0usize..64).prop_map(Act::Stale),
+    ]
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    // Lives that go well for a while get further than those in which something always happens.
+    let act = prop_oneof![3 => order(), 8 => happening(), 1 => Just(Act::Prosper)];
+    prop::collection::vec(act, 0..80)
+}
+
+fn take(world: &mut World, act: &Act) {
+    match act {
+        Act::Install(wish) => world.install(wish.spec()),
+        Act::Remove => world.order(Order::Remove),
+        Act::Apply(0) => world.order(Order::Apply(None)),
+        Act::Apply(n) => world.order(Order::Apply(text(&format!("config {n}")))),
+        Act::Restart => world.order(Order::Restart),
+        Act::Repeat(n) => {
+            let order = match n {
+                0 => Order::Install(Arc::new(spec("r9"))),
+                1 => Order::Remove,
+                2 => Order::Apply(None),
+                _ => Order::Restart,
+            };
+            world.happen(Event::Ordered { generation: world.state.generation, order });
+        }
+        Act::Answer(index, answer) => world.answer(*index, *answer),
+        Act::Spawn => world.spawn(),
+        Act::Die(cause) => world.die(*cause),
+        Act::Judge(verdict) => world.judge(verdict.clone()),
+        Act::Pass(index) => world.pass(*index),
+        Act::Prosper => world.calm().expect("a world in which all goes well comes to rest"),
+        Act::Prove => {
+            for _ in 0..PROBATION_SLICES {
+                world.happen(Event::DeadlinePassed(
+                    guest_agent_actors::plugin::state::Wait::Probation,
+                ));
+            }
+        }
+        Act::AgentRestart(boot) => world.restart(*boot),
+        Act::Stale(index) => {
+            if !world.stale.is_empty() {
+                let event = world.stale[index % world.stale.len()].clone();
+                if !is_awaited(&world.state, &event) {
+                    world.happen(event);
+                }
+            }
+        }
+    }
+}
+
+fn live(acts: &[Act]) -> World {
+    let mut world = World::ordered(spec("r1"));
+    for act in acts {
+        take(&mut world, act);
+    }
+    world
+}
+
+/// Whether the state waits for exactly this answer.
+fn is_awaited(state: &State, event: &Event) -> bool {
+    let phase = match (&state.phase, event) {
+        (Phase::Installing { attempt: a }, Event::Installed { attempt: b, .. })
+        | (Phase::Starting { attempt: a, .. }, Event::Launched { attempt: b, .. })
+        | (Phase::Starting { attempt: a, .. }, Event::Spawned { attempt: b, .. })
+        | (Phase::Stopping { attempt: a, .. }, Event::Stopped { attempt: b, .. })
+        | (Phase::Removing { attempt: a, .. }, Event::Removed { attempt: b, .. }) => a == b,
+        (
+            Phase::Running { change: Change::Applying { attempt: a, .. }, .. },
+            Event::Applied { attempt: b, .. },
+        ) => a == b,
+        _other => false,
+    };
+    let next = matches!((&state.next, event),
+        (Next::Preparing { attempt: a, .. }, Event::Installed { attempt: b, .. }) if a == b);
+    phase || next
+}
+
+/// The revision that a `next` would put in place.
+fn coming(next: &Next) -> Option<&RevisionId> {
+    match next {
+        Next::Preparing { spec, .. } | Next::Ready { spec } => Some(&spec.revision),
+        Next::Nothing | Next::AfterRemoval { .. } | Next::Failed { .. } => None,
+    }
+}
+
+fn announcements(step: &Step) -> impl Iterator<Item = (Notice, &RevisionId)> {
+    step.after.effects.iter().filter_map(|effect| match effect {
+        Effect::Announce(told) => Some((told.kind, &told.revision)),
+        _other => None,
+    })
+}
+
+/// Whether the step takes an INSTALL and refuses it, which is an order and its outcome in one.
+fn is_refused(step: &Step) -> bool {
+    let told: Vec<_> = announcements(step).collect();
+    matches!(told.as_slice(), [(Notice::InstallRequested, ordered), (Notice::InstallFailed, failed)]
+        if ordered == failed)
+}
+
+fn is_remove_order(step: &Step) -> bool {
+    matches!(&step.event, Event::Ordered { generation, order: Order::Remove }
+        if *generation > step.before.generation)
+}
+
+// === The laws ===
+
+type Verdicts = Result<(), TestCaseError>;
+
+fn law_waiting_states_have_a_deadline(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    let mut waits: Vec<_> =
+        state.deadlines(&Policy::default()).into_iter().map(|deadline| deadline.wait).collect();
+    prop_assert!(state.is_settled() || !waits.is_empty(), "waits for ever: {state:?}");
+    let all = waits.len();
+    waits.sort_unstable();
+    waits.dedup();
+    prop_assert_eq!(waits.len(), all, "two deadlines of one kind: {:?}", state);
+    Ok(())
+}
+
+fn law_a_deadline_is_only_moved_by_what_it_waits_for(step: &Step) -> Verdicts {
+    // An order for another revision leaves the waits of the current one alone.
+    let policy = Policy::default();
+    let (before, after) = (&step.before, &step.after.next);
+    let is_upgrade = matches!(&step.event, Event::Ordered { order: Order::Install(spec), .. }
+        if spec.revision != before.spec.revision);
+    if is_upgrade && before.phase == after.phase {
+        let of_phase = |state: &State| {
+            let mut all = state.deadlines(&policy);
+            all.retain(|d| d.wait != guest_agent_actors::plugin::state::Wait::Install);
+            all
+        };
+        prop_assert_eq!(of_phase(before), of_phase(after));
+    }
+    Ok(())
+}
+
+fn law_one_install_and_one_launch_at_most(step: &Step) -> Verdicts {
+    let count = |of: fn(&Job) -> bool| step.in_flight.iter().filter(|job| of(job)).count();
+    prop_assert!(count(|job| matches!(job, Job::Install(_))) <= 1, "{:?}", step);
+    prop_assert!(count(|job| matches!(job, Job::Launch(_))) <= 1, "{:?}", step);
+    Ok(())
+}
+
+fn law_work_in_flight_is_awaited(step: &Step) -> Verdicts {
+    for job in &step.in_flight {
+        let event = match job {
+            Job::Install(attempt) => Event::Installed { attempt: *attempt, result: Ok(()) },
+            Job::Launch(attempt) => Event::Launched { attempt: *attempt, result: Err("".into()) },
+            Job::Apply(attempt) => Event::Applied { attempt: *attempt, result: Ok(()) },
+            Job::Stop(attempt) => Event::Stopped { attempt: *attempt, result: Err("".into()) },
+            Job::Remove(attempt) => Event::Removed { attempt: *attempt, result: Ok(()) },
+        };
+        // A deletion that failed rests until its deadline, under the same number.
+        prop_assert!(is_awaited(&step.after.next, &event), "{:?} of {:#?}", job, step);
+    }
+    Ok(())
+}
+
+fn law_recovered_work_is_in_flight_again(step: &Step) -> Verdicts {
+    if !matches!(step.event, Event::Recovered(_)) {
+        return Ok(());
+    }
+    let state = &step.after.next;
+    let has = |job: Job| step.in_flight.contains(&job);
+    let phase = match &state.phase {
+        Phase::Installing { attempt } => has(Job::Install(*attempt)),
+        Phase::Starting { attempt, .. } => has(Job::Launch(*attempt)),
+        Phase::Stopping { attempt, .. } => has(Job::Stop(*attempt)),
+        Phase::Removing { attempt, .. } => has(Job::Remove(*attempt)),
+        Phase::Running { change: Change::Applying { attempt, .. }, .. } => {
+            has(Job::Apply(*attempt))
+        }
+        Phase::Running { change: Change::None, .. }
+        | Phase::InstallFailed { .. }
+        | Phase::Pausing { .. }
+        | Phase::BackingOff { .. }
+        | Phase::Stopped { .. }
+        | Phase::Crashed { .. }
+        | Phase::Gone => true,
+    };
+    let next = match &state.next {
+        Next::Preparing { attempt, .. } => has(Job::Install(*attempt)),
+        Next::Nothing | Next::Ready { .. } | Next::AfterRemoval { .. } | Next::Failed { .. } => {
+            true
+        }
+    };
+    prop_assert!(phase && next, "work was lost: {:#?}", step);
+    Ok(())
+}
+
+fn law_exactly_what_runs_is_watched(step: &Step) -> Verdicts {
+    let running = match &step.after.next.phase {
+        Phase::Running { process, .. } => Some(process),
+        _other => None,
+    };
+    prop_assert_eq!(step.watched.as_ref(), running, "{:#?}", step);
+    Ok(())
+}
+
+fn law_stale_answers_change_nothing(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    for attempt in [Attempt(0), Attempt(state.attempt.0 + 1), Attempt(state.attempt.0 + 1000)] {
+        for event in [
+            Event::Installed { attempt, result: Ok(()) },
+            Event::Installed { attempt, result: Err("no".into()) },
+            Event::Spawned { attempt, process: process(7777) },
+            Event::Launched { attempt, result: Ok((process(7777), endpoint())) },
+            Event::Launched { attempt, result: Err("no".into()) },
+            Event::Applied { attempt, result: Ok(()) },
+            Event::Stopped { attempt, result: Ok(guest_agent_actors::ports::Stopped::NothingRan) },
+            Event::Removed { attempt, result: Ok(()) },
+            Event::Exited { process: process(7777), cause: ExitCause::Unknown },
+            Event::HealthReported { process: process(7777), verdict: Verdict::Hung("no".into()) },
+        ] {
+            unchanged(state, event)?;
+        }
+    }
+    Ok(())
+}
+
+fn law_an_older_order_changes_nothing(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    for generation in [state.generation, Generation(state.generation.0 - 1)] {
+        for order in [
+            Order::Install(Arc::new(spec("r9"))),
+            Order::Remove,
+            Order::Apply(None),
+            Order::Restart,
+        ] {
+            unchanged(state, Event::Ordered { generation, order })?;
+        }
+    }
+    Ok(())
+}
+
+fn unchanged(state: &State, event: Event) -> Verdicts {
+    let told = format!("{event:?}");
+    let after = transition(state, event);
+    prop_assert_eq!(&after.next, state, "{} changed the state", &told);
+    prop_assert!(after.effects.is_empty(), "{} had effects in {:?}", told, state);
+    Ok(())
+}
+
+fn law_effects_are_few(step: &Step) -> Verdicts {
+    prop_assert!(step.after.effects.len() <= 12, "{:?}", step);
+    Ok(())
+}
+
+fn law_files_in_use_are_never_discarded(step: &Step) -> Verdicts {
+    let (before, after) = (&step.before, &step.after.next);
+    for (index, effect) in step.after.effects.iter().enumerate() {
+        let mut effects = step.after.effects[index..].iter();
+        let Effect::Discard { revision } = effect else { continue };
+        // Files of another archive make way for the ones that are installed next.
+        let begins = |effect: &Effect| matches!(effect, Effect::Install { spec, .. } if spec.revision == *revision);
+        if effects.any(begins) {
+            prop_assert!(matches!(step.event, Event::Ordered { .. }), "{:?}", step);
+            continue;
+        }
+        let rests = matches!(after.phase, Phase::Crashed { .. });
+        prop_assert!(rests || *revision != after.spec.revision, "the current one: {:?}", step);
+        let runs = matches!(before.phase, Phase::Running { .. })
+            && !matches!(step.event, Event::Exited { .. } | Event::Recovered(_));
+        prop_assert!(!runs || *revision != before.spec.revision, "a running one: {:?}", step);
+        let last_good = after.trial.as_ref().map(|trial| &trial.last_good.revision);
+        prop_assert_ne!(Some(revision), last_good, "the last good one: {:?}", step);
+        prop_assert_ne!(Some(revision), coming(&after.next), "the next one: {:?}", step);
+    }
+    Ok(())
+}
+
+fn law_no_revision_follows_itself(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    prop_assert_ne!(coming(&state.next), Some(&state.spec.revision), "{:?}", step);
+    if let Some(trial) = &state.trial {
+        prop_assert_ne!(&trial.last_good.revision, &state.spec.revision, "{:?}", step);
+    }
+    Ok(())
+}
+
+fn law_a_ready_revision_is_about_to_take_over(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    if matches!(state.next, Next::Ready { .. }) {
+        prop_assert!(
+            matches!(state.phase, Phase::Stopping { .. } | Phase::Stopped { .. }),
+            "{:?}",
+            step
+        );
+    }
+    Ok(())
+}
+
+/// Orders and the outcomes that were told of them.
+#[derive(Default)]
+struct Ledger {
+    /// Per revision, whether an outcome of its INSTALL is due.
+    installs: BTreeMap<RevisionId, bool>,
+    apply_due: bool,
+}
+
+impl Ledger {
+    /// Orders for one revision share an outcome while it is due; otherwise it is one to one.
+    fn enter(&mut self, step: &Step) -> Verdicts {
+        if is_remove_order(step) {
+            *self = Self::default();
+        }
+        if is_refused(step) {
+            return Ok(());
+        }
+        for (notice, revision) in announcements(step) {
+            match notice {
+                Notice::InstallRequested => {
+                    self.installs.insert(revision.clone(), true);
+                }
+                Notice::Installed => {
+                    let due = self.installs.insert(revision.clone(), false);
+                    prop_assert_eq!(due, Some(true), "nobody asked for {}: {:#?}", revision, step);
+                }
+                Notice::InstallFailed => {
+                    let due = self.installs.insert(revision.clone(), false);
+                    // While on trial, what was reported as installed can still be taken back.
+                    let on_trial =
+                        step.before.trial.is_some() && *revision == step.before.spec.revision;
+                    prop_assert!(
+                        due == Some(true) || (on_trial && due == Some(false)),
+                        "nobody asked for {}: {:#?}",
+                        revision,
+                        step
+                    );
+                }
+                Notice::ApplyRequested => {
+                    prop_assert!(!self.apply_due, "an APPLY was forgotten: {:#?}", step);
+                    self.apply_due = true;
+                }
+                Notice::Applied | Notice::ApplyFailed => {
+                    prop_assert!(self.apply_due, "nobody asked to apply: {:#?}", step);
+                    self.apply_due = false;
+                }
+                Notice::RemoveRequested
+                | Notice::Started
+                | Notice::Removed
+                | Notice::Stopped
+                | Notice::Crashed
+                | Notice::StartFailed
+                | Notice::RemoveFailed => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self) -> Verdicts {
+        let due: Vec<_> = self.installs.iter().filter(|(_, due)| **due).collect();
+        prop_assert!(due.is_empty(), "no outcome was told of {:?}", due);
+        prop_assert!(!self.apply_due, "no outcome of an APPLY was told");
+        Ok(())
+    }
+}
+
+/// The revision that the orders of a log leave wanted; an order that was refused wants nothing.
+fn wanted(log: &[Step]) -> Option<RevisionId> {
+    let mut wanted = None;
+    for step in log {
+        let Event::Ordered { generation, order } = &step.event else { continue };
+        if *generation <= step.before.generation {
+            continue;
+        }
+        match order {
+            Order::Install(spec) => {
+                if !is_refused(step) {
+                    wanted = Some(spec.revision.clone());
+                }
+            }
+            Order::Remove => wanted = None,
+            Order::Apply(_) | Order::Restart => {}
+        }
+    }
+    wanted
+}
+
+fn rests_on(state: &State, wanted: &RevisionId) -> bool {
+    let failed = matches!(&state.next, Next::Failed { revision, .. } if revision == wanted);
+    match &state.phase {
+        Phase::Running { .. } => state.spec.revision == *wanted || failed,
+        Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+            state.spec.revision == *wanted || failed
+        }
+        Phase::Installing { .. }
+        | Phase::Starting { .. }
+        | Phase::Pausing { .. }
+        | Phase::BackingOff { .. }
+        | Phase::Stopping { .. }
+        | Phase::Stopped { .. }
+        | Phase::Removing { .. }
+        | Phase::Gone => false,
+    }
+}
+
+fn each(acts: &[Act], law: fn(&Step) -> Verdicts) -> Verdicts {
+    live(acts).log.iter().try_for_each(law)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_waiting_state_has_one_deadline_per_wait(acts in acts()) {
+        each(&acts, law_waiting_states_have_a_deadline)?;
+    }
+
+    #[test]
+    fn an_upgrade_does_not_push_back_the_timers_of_what_runs(acts in acts()) {
+        each(&acts, law_a_deadline_is_only_moved_by_what_it_waits_for)?;
+    }
+
+    #[test]
+    fn at_most_one_install_and_one_launch_are_in_flight(acts in acts()) {
+        each(&acts, law_one_install_and_one_launch_at_most)?;
+    }
+
+    #[test]
+    fn nothing_is_in_flight_that_nobody_waits_for(acts in acts()) {
+        each(&acts, law_work_in_flight_is_awaited)?;
+    }
+
+    #[test]
+    fn work_that_an_agent_restart_cut_short_begins_anew(acts in acts()) {
+        each(&acts, law_recovered_work_is_in_flight_again)?;
+    }
+
+    #[test]
+    fn exactly_the_process_that_runs_is_watched(acts in acts()) {
+        each(&acts, law_exactly_what_runs_is_watched)?;
+    }
+
+    #[test]
+    fn stale_answers_and_other_processes_change_nothing(acts in acts()) {
+        each(&acts, law_stale_answers_change_nothing)?;
+    }
+
+    #[test]
+    fn an_older_order_changes_nothing(acts in acts()) {
+        each(&acts, law_an_older_order_changes_nothing)?;
+    }
+
+    #[test]
+    fn a_transition_ends_and_asks_for_little(acts in acts()) {
+        each(&acts, law_effects_are_few)?;
+    }
+
+    #[test]
+    fn a_revision_that_runs_or_may_be_returned_to_is_never_discarded(acts in acts()) {
+        each(&acts, law_files_in_use_are_never_discarded)?;
+    }
+
+    #[test]
+    fn no_revision_follows_or_guards_itself(acts in acts()) {
+        each(&acts, law_no_revision_follows_itself)?;
+        each(&acts, law_a_ready_revision_is_about_to_take_over)?;
+    }
+
+    #[test]
+    fn every_order_gets_exactly_one_outcome(acts in acts()) {
+        let mut world = live(&acts);
+        world.calm().map_err(TestCaseError::fail)?;
+        let mut ledger = Ledger::default();
+        for step in &world.log {
+            ledger.enter(step)?;
+        }
+        ledger.close()?;
+    }
+
+    #[test]
+    fn when_the_world_calms_down_the_newest_order_stands(acts in acts()) {
+        let mut world = live(&acts);
+        world.calm().map_err(TestCaseError::fail)?;
+        match wanted(&world.log) {
+            Some(revision) => prop_assert!(
+                rests_on(&world.state, &revision), "{} was wanted: {:?}", revision, world.state
+            ),
+            None => {
+                prop_assert_eq!(&world.state.phase, &Phase::Gone);
+                prop_assert!(world.retired);
+                prop_assert_eq!(&world.alive, &None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_ends_with_one_revision_let_go(acts in acts()) {
+        let mut world = live(&acts);
+        world.calm().map_err(TestCaseError::fail)?;
+        let trial = world.state.trial.clone();
+        let running = world.state.spec.revision.clone();
+        let runs = matches!(world.state.phase, Phase::Running { .. });
+        prop_assert!(trial.is_none() || runs || world.state.phase == Phase::Gone);
+        if !runs {
+            return Ok(());
+        }
+        take(&mut world, &Act::Prove);
+        prop_assert_eq!(&world.state.trial, &None);
+        prop_assert_eq!(&world.state.spec.revision, &running);
+        if let Some(trial) = trial {
+            let told = world.announced();
+            let old = trial.last_good.revision.to_string();
+            let end = [(Notice::RemoveRequested, old.clone()), (Notice::Removed, old)];
+            prop_assert!(told.ends_with(&end), "{:?}", told);
+        }
+    }
+
+    #[test]
+    fn after_a_remove_nothing_begins_and_the_life_ends(
+        acts in acts(), after in prop::collection::vec(happening(), 0..40), nudge in 0u8..4
+    ) {
+        let mut world = live(&acts);
+        world.order(Order::Remove);
+        let from = world.log.len();
+        for (index, act) in after.iter().enumerate() {
+            if index == 3 {
+                let order = match nudge {
+                    0 => Order::Restart,
+                    1 => Order::Apply(None),
+                    2 => Order::Apply(text("config 1")),
+                    _ => Order::Remove,
+                };
+                world.order(order);
+            }
+            take(&mut world, act);
+        }
+        world.calm().map_err(TestCaseError::fail)?;
+        for step in &world.log[from - 1..] {
+            let begins = step.after.effects.iter().any(|effect| {
+                matches!(effect, Effect::Install { .. } | Effect::Launch { .. })
+            });
+            prop_assert!(!begins, "{:#?}", step);
+        }
+        prop_assert_eq!(&world.state.phase, &Phase::Gone);
+        prop_assert!(world.retired);
+        prop_assert_eq!(&world.alive, &None);
+        prop_assert!(world.announced().iter().any(|(notice, _)| *notice == Notice::Removed));
+    }
+
+    #[test]
+    fn a_state_survives_any_number_of_agent_restarts(acts in acts(), times in 1usize..5) {
+        let mut world = live(&acts);
+        for _ in 0..times {
+            world.restart(Boot::Same);
+        }
+        let mut direct = live(&acts);
+        direct.calm().map_err(TestCaseError::fail)?;
+        world.calm().map_err(TestCaseError::fail)?;
+        prop_assert_eq!(wanted(&world.log), wanted(&direct.log));
+        for step in &world.log {
+            law_one_install_and_one_launch_at_most(step)?;
+        }
+    }
+}
+
+/// The laws above would hold for lives in which nothing happens; these are not such lives.
+#[test]
+fn the_lives_are_eventful() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::{Config, TestRunner};
+
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        proptest::test_runner::TestRng::deterministic_rng(
+            proptest::test_runner::RngAlgorithm::ChaCha,
+        ),
+    );
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..600 {
+        let acts = acts().new_tree(&mut runner).expect("a life").current();
+        for step in live(&acts).log {
+            let phase = format!("{:?}", step.after.next.phase);
+            let next = format!("{:?}", step.after.next.next);
+            for name in [phase, next] {
+                let name = name.split([' ', '{']).next().unwrap_or_default().to_owned();
+                *seen.entry(name).or_default() += 1;
+            }
+            if step.after.next.trial.is_some() {
+                *seen.entry("Trial".to_owned()).or_default() += 1;
+            }
+        }
+    }
+    for name in [
+        "Installing",
+        "InstallFailed",
+        "Starting",
+        "Pausing",
+        "Running",
+        "BackingOff",
+        "Stopping",
+        "Stopped",
+        "Crashed",
+        "Removing",
+        "Gone",
+        "Nothing",
+        "Preparing",
+        "Ready",
+        "AfterRemoval",
+        "Failed",
+        "Trial",
+    ] {
+        let count = seen.get(name).copied().unwrap_or_default();
+        assert!(count > 50, "{name} was seen {count} times: {seen:?}");
+    }
+}

@@ -1,0 +1,612 @@
+//! The published table of orders and events, row by row.
+//!
+//! Each row of a table here is: what happens, the state after it, and the events that are announced,
+//! as wire number and revision.
+
+use std::sync::Arc;
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::plugin::machine::{Boot, Notice, Order, Verdict};
+use guest_agent_actors::plugin::state::{PROBATION_SLICES, Wait};
+use guest_agent_actors::spec::PluginSpec;
+
+#[path = "support/world.rs"]
+mod world;
+
+use world::{Answer, World, show, spec, spec_with, text};
+
+/// What happens in a row.
+enum Do {
+    Install(Box<PluginSpec>),
+    Remove,
+    Apply(&'static str),
+    Restart,
+    Good,
+    Bad,
+    Unimplemented,
+    Die,
+    Hang,
+    Sicken,
+    Pass(Wait),
+    /// Every part of the probation window.
+    Prove,
+    AgentRestarts,
+}
+
+use Do::{
+    AgentRestarts, Apply, Bad, Die, Good, Hang, Pass, Prove, Remove, Restart, Sicken, Unimplemented,
+};
+
+fn install(spec: PluginSpec) -> Do {
+    Do::Install(Box::new(spec))
+}
+
+type Row = (Do, &'static str, &'static str);
+
+#[track_caller]
+fn check(mut world: World, rows: impl IntoIterator<Item = Row>) -> World {
+    world.announced();
+    for (number, (happening, state, events)) in rows.into_iter().enumerate() {
+        happen(&mut world, happening);
+        let row = number + 1;
+        assert_eq!(show(&world.state), state, "the state after row {row}");
+        assert_eq!(told(&mut world), events, "the events of row {row}");
+    }
+    world
+}
+
+fn happen(world: &mut World, happening: Do) {
+    match happening {
+        Do::Install(spec) => world.install(*spec),
+        Remove => world.order(Order::Remove),
+        Apply(config) => world.order(Order::Apply(text(config))),
+        Restart => world.order(Order::Restart),
+        Good => world.answer_only(Answer::Good),
+        Bad => world.answer_only(Answer::Bad),
+        Unimplemented => world.answer_only(Answer::Unimplemented),
+        Die => world.die(ExitCause::Signaled(11)),
+        Hang => world.judge(Verdict::Hung("no answer".into())),
+        Sicken => world.judge(Verdict::Unhealthy("code 3".into())),
+        Pass(wait) => pass(world, wait),
+        Prove => (0..PROBATION_SLICES).for_each(|_| pass(world, Wait::Probation)),
+        AgentRestarts => world.restart(Boot::Same),
+    }
+}
+
+fn pass(world: &mut World, wait: Wait) {
+    let waits = world.waits();
+    let index = waits.iter().position(|other| *other == wait);
+    world.pass(index.unwrap_or_else(|| panic!("{wait:?} is not among {waits:?}")));
+}
+
+fn told(world: &mut World) -> String {
+    let told: Vec<_> = world
+        .announced()
+        .iter()
+        .map(|(notice, revision)| format!("{}({revision})", number(*notice)))
+        .collect();
+    told.join(" ")
+}
+
+/// Numbers of the wire's event types.
+fn number(notice: Notice) -> u8 {
+    match notice {
+        Notice::InstallRequested => 1,
+        Notice::RemoveRequested => 2,
+        Notice::Installed => 3,
+        Notice::Started => 4,
+        Notice::Removed => 5,
+        Notice::Stopped => 6,
+        Notice::Crashed => 7,
+        Notice::InstallFailed => 8,
+        Notice::StartFailed => 9,
+        Notice::RemoveFailed => 10,
+        Notice::ApplyRequested => 11,
+        Notice::Applied => 12,
+        Notice::ApplyFailed => 13,
+    }
+}
+
+/// A plugin of revision `r1` that runs and owes nobody anything.
+fn running() -> World {
+    let rows = [(Good, "Starting r1", ""), (Good, "Running r1", "4(r1) 3(r1)")];
+    check(World::ordered(spec("r1")), rows)
+}
+
+/// A plugin that runs `r2` on trial after `r1`.
+fn on_trial() -> World {
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (Good, "Stopping (then swap) r1, next: Ready r2", ""),
+        (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r2, on trial after r1", ""),
+        (Good, "Running r2, on trial after r1", "4(r2) 3(r2)"),
+    ];
+    check(running(), rows)
+}
+
+// === INSTALL, new ===
+
+#[test]
+fn a_new_plugin_is_requested_started_and_installed() {
+    let mut world = World::ordered(spec("r1"));
+    assert_eq!(show(&world.state), "Installing r1");
+    assert_eq!(told(&mut world), "1(r1)");
+    running();
+}
+
+#[test]
+fn a_first_launch_that_fails_is_tried_again() {
+    let rows = [
+        (Good, "Starting r1", ""),
+        (Bad, "Pausing r1", ""),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    check(World::ordered(spec("r1")), rows);
+}
+
+// === INSTALL, another revision ===
+
+#[test]
+fn an_upgrade_stops_the_old_starts_the_new_and_lets_the_old_go_after_probation() {
+    let mut world = on_trial();
+    world.judge(Verdict::Healthy);
+    check(world, [(Prove, "Running r2", "2(r1) 5(r1)")]);
+}
+
+#[test]
+fn an_upgrade_is_superseded_by_a_newer_one() {
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec("r3")), "Running r1, next: Preparing r3", "1(r3) 8(r2)"),
+        (Good, "Stopping (then swap) r1, next: Ready r3", ""),
+        (Good, "Stopped (then swap) r1, next: Ready r3", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r3, on trial after r1", ""),
+        (Good, "Running r3, on trial after r1", "4(r3) 3(r3)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn an_upgrade_on_trial_is_upgraded_with_the_same_revision_to_return_to() {
+    let rows = [
+        (install(spec("r3")), "Running r2, on trial after r1, next: Preparing r3", "1(r3)"),
+        (Good, "Stopping (then swap) r2, on trial after r1, next: Ready r3", ""),
+        (Good, "Stopped (then swap) r2, on trial after r1, next: Ready r3", "6(r2)"),
+        (Pass(Wait::Resume), "Starting r3, on trial after r1", ""),
+        (Good, "Running r3, on trial after r1", "4(r3) 3(r3)"),
+        (Die, "Starting r1, next: Failed r3", "7(r3) 8(r3)"),
+        (Good, "Running r1, next: Failed r3", "4(r1)"),
+    ];
+    check(on_trial(), rows);
+}
+
+#[test]
+fn an_upgrade_is_ordered_back_while_on_trial() {
+    let rows = [
+        (install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
+        (Good, "Stopping (then swap) r2, on trial after r1, next: Ready r1", ""),
+        (Good, "Stopped (then swap) r2, on trial after r1, next: Ready r1", "6(r2)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    check(on_trial(), rows);
+}
+
+#[test]
+fn an_upgrade_that_fails_while_it_is_ordered_back_goes_back_at_once() {
+    let rows = [
+        (install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
+        (Die, "Starting r1", "7(r2) 8(r2)"),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    check(on_trial(), rows);
+}
+
+#[test]
+fn probation_does_not_end_while_the_old_revision_is_ordered_back() {
+    let rows = [
+        (install(spec("r1")), "Running r2, on trial after r1, next: Preparing r1", "1(r1)"),
+        (Prove, "Running r2, on trial after r1, next: Preparing r1", ""),
+        (Bad, "Running r2, on trial after r1, next: Failed r1", "8(r1)"),
+        (Pass(Wait::Probation), "Running r2, next: Failed r1", "2(r1) 5(r1)"),
+    ];
+    check(on_trial(), rows);
+}
+
+// === The new revision fails ===
+
+#[test]
+fn a_new_revision_that_cannot_be_installed_leaves_the_old_running() {
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (Bad, "Running r1, next: Failed r2", "8(r2)"),
+        // Kept until superseded.
+        (install(spec("r1")), "Running r1", "1(r1) 3(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_new_revision_that_cannot_be_started_is_taken_back() {
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (Good, "Stopping (then swap) r1, next: Ready r2", ""),
+        (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r2, on trial after r1", ""),
+        (Bad, "Pausing r2, on trial after r1", ""),
+        (Pass(Wait::Retry), "Starting r2, on trial after r1", ""),
+        (Bad, "Starting r1, next: Failed r2", "9(r2) 8(r2)"),
+        (Good, "Running r1, next: Failed r2", "4(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_new_revision_that_crashes_on_trial_is_taken_back() {
+    let rows = [
+        (Die, "Starting r1, next: Failed r2", "7(r2) 8(r2)"),
+        (Good, "Running r1, next: Failed r2", "4(r1)"),
+    ];
+    check(on_trial(), rows);
+}
+
+#[test]
+fn a_new_revision_that_is_unhealthy_or_hangs_on_trial_is_taken_back() {
+    for trouble in [Sicken, Hang] {
+        let rows = [
+            (trouble, "Stopping (then return) r2, on trial after r1", "7(r2) 8(r2)"),
+            (Good, "Starting r1, next: Failed r2", ""),
+            (Good, "Running r1, next: Failed r2", "4(r1)"),
+        ];
+        check(on_trial(), rows);
+    }
+}
+
+#[test]
+fn a_new_revision_whose_launch_never_answers_is_taken_back() {
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (Good, "Stopping (then swap) r1, next: Ready r2", ""),
+        (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r2, on trial after r1", ""),
+        (Pass(Wait::Start), "Stopping (then return) r2, on trial after r1", "9(r2) 8(r2)"),
+        (Good, "Starting r1, next: Failed r2", ""),
+        (Good, "Running r1, next: Failed r2", "4(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn an_older_failure_does_not_hide_a_newer_one() {
+    let rows = [
+        (install(spec("r3")), "Running r2, on trial after r1, next: Preparing r3", "1(r3)"),
+        (Bad, "Running r2, on trial after r1, next: Failed r3", "8(r3)"),
+        (Die, "Starting r1, next: Failed r3", "7(r2) 8(r2)"),
+        (Good, "Running r1, next: Failed r3", "4(r1)"),
+    ];
+    check(on_trial(), rows);
+}
+
+// === INSTALL of what is there ===
+
+#[test]
+fn an_install_of_what_runs_is_a_success_that_touches_nothing() {
+    check(running(), [(install(spec("r1")), "Running r1", "1(r1) 3(r1)")]);
+}
+
+#[test]
+fn an_install_of_what_runs_with_another_configuration_hands_it_over() {
+    let rows = [
+        (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
+        // The same again joins the call in flight.
+        (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
+        (Good, "Running r1", "3(r1)"),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.state.spec.config, text("new"));
+}
+
+#[test]
+fn an_install_of_what_runs_with_other_arguments_starts_it_afresh() {
+    let other = PluginSpec { arguments: vec!["--verbose".to_owned()], ..spec("r1") };
+    let rows = [
+        (install(other), "Stopping (then start) r1", "1(r1)"),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn an_install_of_what_crashed_launches_it_at_once() {
+    let rows = [
+        (Die, "BackingOff r1", "7(r1)"),
+        (install(spec("r1")), "Starting r1", "1(r1)"),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn an_install_of_an_installed_revision_with_another_archive_is_refused() {
+    let other = || PluginSpec { artifact: spec("other").artifact, ..spec("r1") };
+    check(running(), [(install(other()), "Running r1", "1(r1) 8(r1)")]);
+    // Nor is the revision overwritten that is kept to return to.
+    check(on_trial(), [(install(other()), "Running r2, on trial after r1", "1(r1) 8(r1)")]);
+}
+
+// === A fresh INSTALL fails ===
+
+#[test]
+fn a_fresh_install_that_cannot_be_fetched_rests_until_ordered_anew() {
+    let rows = [
+        (Bad, "InstallFailed r1", "8(r1)"),
+        (install(spec("r2")), "Installing r2", "1(r2)"),
+        (Good, "Starting r2", ""),
+        (Good, "Running r2", "4(r2) 3(r2)"),
+    ];
+    check(World::ordered(spec("r1")), rows);
+}
+
+#[test]
+fn a_fresh_install_that_cannot_be_started_rests_until_ordered_anew() {
+    let rows = [
+        (Good, "Starting r1", ""),
+        (Bad, "Pausing r1", ""),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Bad, "Crashed r1", "9(r1) 8(r1)"),
+        (Restart, "Installing r1", "1(r1)"),
+    ];
+    check(World::ordered(spec("r1")), rows);
+}
+
+#[test]
+fn a_fresh_install_that_takes_too_long_is_given_up() {
+    check(World::ordered(spec("r1")), [(Pass(Wait::Install), "InstallFailed r1", "8(r1)")]);
+}
+
+// === REMOVE ===
+
+#[test]
+fn a_running_plugin_is_stopped_and_removed() {
+    let rows = [
+        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (Good, "Removing r1", "6(r1)"),
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    assert!(check(running(), rows).retired);
+}
+
+#[test]
+fn a_removed_plugin_can_be_ordered_anew() {
+    // A local version takes its place like this.
+    let rows = [
+        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (Good, "Removing r1", "6(r1)"),
+        (Good, "Gone r1", "5(r1)"),
+        (install(spec("local")), "Installing local", "1(local)"),
+        (Good, "Starting local", ""),
+        (Good, "Running local", "4(local) 3(local)"),
+    ];
+    check(running(), rows);
+    let rows = [
+        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (install(spec("r2")), "Stopping (then remove) r1, next: AfterRemoval r2", "1(r2)"),
+        (Good, "Removing r1, next: AfterRemoval r2", "6(r1)"),
+        (Good, "Installing r2", "5(r1)"),
+        (Good, "Starting r2", ""),
+        (Good, "Running r2", "4(r2) 3(r2)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_remove_cancels_an_installation() {
+    let rows = [
+        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (Good, "Removing r1", ""),
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    check(World::ordered(spec("r1")), rows);
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (Good, "Removing r1", "6(r1)"),
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_remove_whose_process_or_files_remain_says_so_and_goes_on() {
+    let rows = [
+        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (Bad, "Stopping (then remove) r1", "10(r1)"),
+        (Pass(Wait::Stop), "Stopping (then remove) r1", ""),
+        (Good, "Removing r1", "6(r1)"),
+        (Bad, "Removing r1", "10(r1)"),
+        (Pass(Wait::Remove), "Removing r1", ""),
+        // Once is enough.
+        (Bad, "Removing r1", ""),
+        (Pass(Wait::Remove), "Removing r1", ""),
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    check(running(), rows);
+}
+
+// === APPLY ===
+
+#[test]
+fn a_configuration_that_is_taken_is_applied() {
+    let rows = [(Apply("new"), "Running (applying) r1", "11(r1)"), (Good, "Running r1", "12(r1)")];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+}
+
+#[test]
+fn a_plugin_that_cannot_take_a_configuration_is_started_afresh() {
+    let rows = [
+        (Apply("new"), "Running (applying) r1", "11(r1)"),
+        (Unimplemented, "Stopping (then start) r1", ""),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 12(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+}
+
+#[test]
+fn a_configuration_that_is_refused_leaves_the_old_one() {
+    for refusal in [Bad, Pass(Wait::Apply)] {
+        let rows =
+            [(Apply("new"), "Running (applying) r1", "11(r1)"), (refusal, "Running r1", "13(r1)")];
+        assert_eq!(check(running(), rows).state.spec.config, None);
+    }
+}
+
+#[test]
+fn each_of_two_configurations_has_its_own_outcome() {
+    let rows = [
+        (Apply("old"), "Running (applying) r1", "11(r1)"),
+        (Apply("new"), "Stopping (then start) r1", "13(r1) 11(r1)"),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 12(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+}
+
+#[test]
+fn a_configuration_for_a_plugin_that_cannot_take_it_any_more_is_refused() {
+    let rows = [
+        (Bad, "InstallFailed r1", "8(r1)"),
+        (Apply("new"), "InstallFailed r1", "11(r1) 13(r1)"),
+        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (Apply("new"), "Stopping (then remove) r1", "11(r1) 13(r1)"),
+    ];
+    check(World::ordered(spec("r1")), rows);
+}
+
+// === Crash and restart ===
+
+#[test]
+fn a_crash_is_told_and_the_plugin_started_again() {
+    let rows = [
+        (Die, "BackingOff r1", "7(r1)"),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Good, "Running r1", "4(r1)"),
+        (Hang, "Stopping (then back off) r1", "7(r1)"),
+        (Good, "BackingOff r1", ""),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Good, "Running r1", "4(r1)"),
+        (Pass(Wait::Calm), "Running r1", ""),
+    ];
+    assert_eq!(check(running(), rows).state.restarts.in_a_row, 0);
+}
+
+#[test]
+fn a_plugin_that_says_it_is_unwell_outside_of_a_trial_is_left_alone() {
+    check(running(), [(Sicken, "Running r1", "")]);
+}
+
+#[test]
+fn a_plugin_that_falls_again_and_again_is_not_told_of_every_time() {
+    for launches in ["crash after the start", "fail to start"] {
+        let mut world = running();
+        world.die(ExitCause::Exited(1));
+        world.announced();
+        let mut events = 0;
+        for _ in 0..1000 {
+            match launches {
+                "fail to start" => {
+                    pass(&mut world, Wait::Retry);
+                    world.answer_only(Answer::Bad);
+                    pass(&mut world, Wait::Retry);
+                    world.answer_only(Answer::Bad);
+                }
+                _crash => {
+                    pass(&mut world, Wait::Retry);
+                    world.answer_only(Answer::Good);
+                    world.die(ExitCause::Exited(1));
+                }
+            }
+            events += world.announced().len();
+        }
+        assert!((5..40).contains(&events), "{events} events of 1000 rounds that {launches}");
+    }
+}
+
+#[test]
+fn a_restart_goes_through_stopped() {
+    let rows = [
+        (Restart, "Stopping (then start) r1", ""),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_restart_of_a_crashed_plugin_does_not_disturb_its_next_revision() {
+    let rows = [
+        (Good, "Starting r1", ""),
+        (Bad, "Pausing r1", ""),
+        (Pass(Wait::Retry), "Starting r1", ""),
+    ];
+    let mut world = check(World::ordered(spec("r1")), rows);
+    world.order(Order::Install(Arc::new(spec("r2"))));
+    // The launch of the first revision fails while the second is fetched.
+    world.answer(0, Answer::Bad);
+    world.announced();
+    let rows = [
+        (Restart, "Crashed r1, next: Preparing r2", ""),
+        (Apply("new"), "Crashed r1, next: Preparing r2", "11(r1)"),
+        (Good, "Starting r2", ""),
+        (Good, "Running r2", "4(r2) 3(r2) 12(r2)"),
+    ];
+    assert_eq!(check(world, rows).state.spec.config, text("new"));
+}
+
+// === Restarts of the agent ===
+
+#[test]
+fn a_restart_of_the_agent_restarts_nothing() {
+    check(running(), [(AgentRestarts, "Running r1", "")]);
+    check(on_trial(), [(AgentRestarts, "Running r2, on trial after r1", "")]);
+}
+
+#[test]
+fn a_plugin_that_died_with_the_agent_is_a_crash() {
+    let mut world = running();
+    world.alive = None;
+    let rows = [
+        (AgentRestarts, "BackingOff r1", "7(r1)"),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Good, "Running r1", "4(r1)"),
+    ];
+    check(world, rows);
+}
+
+#[test]
+fn a_launch_that_was_cut_short_by_an_agent_restart_begins_anew() {
+    let mut world = World::ordered(spec("r1"));
+    world.answer_only(Answer::Good);
+    world.spawn();
+    let rows = [
+        (AgentRestarts, "Stopping (then start) r1", ""),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    check(world, rows);
+}
+
+#[test]
+fn a_restart_of_the_machine_is_not_a_crash() {
+    let mut world = running();
+    world.restart(Boot::New);
+    check(world, [(Good, "Running r1", "4(r1)")]);
+}

@@ -1,0 +1,684 @@
+//! Every life of a plugin in a small world, crashes of the agent at every point included.
+//!
+//! The world has one plugin, two revisions and a few orders; a few launches, installations and
+//! stops may fail or hang; the plugin and the agent may die at any moment. What a transition says is
+//! saved at once, then its effects begin one by one: an agent that dies between two of them
+//! loses the rest, and everything in flight, while processes and files stay. `stateright` visits
+//! every state such a world can get into.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use guest_agent_actors::id::{Attempt, Generation, Process, RevisionId};
+use guest_agent_actors::plugin::machine::{
+    Boot, Effect, Event, Found, Order, Transition, begin, transition,
+};
+use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, State, Wait};
+use guest_agent_actors::ports::Stopped;
+use guest_agent_actors::{exit::ExitCause, plugin::restart::Restarts};
+use stateright::{Checker, Model, Property};
+
+#[path = "support/world.rs"]
+mod world;
+
+use world::{endpoint, process, spec};
+
+/// What may go wrong and be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Budget {
+    orders: u8,
+    /// Deaths of the agent, alone or with the whole machine.
+    agent_crashes: u8,
+    plugin_crashes: u8,
+    /// Installations, launches, stops and deletions that answer with an error.
+    failures: u8,
+    /// Of those, the ones that never answer.
+    hangs: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    InstallFirst,
+    InstallSecond,
+    InstallThird,
+    Remove,
+    Restart,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Job {
+    Install { attempt: Attempt, revision: RevisionId },
+    Launch { attempt: Attempt, revision: RevisionId, forked: Forked },
+    Stop { attempt: Attempt },
+    Remove { attempt: Attempt },
+}
+
+/// How far a launch is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Forked {
+    NotYet,
+    /// There is a process nobody has recorded.
+    Silently(Process),
+    Recorded(Process),
+}
+
+/// The agent's memory, which dies with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Agent {
+    /// Effects that have not begun.
+    todo: Vec<Effect>,
+    /// Whether the order at the head of the inbox was taken, and is to be forgotten after `todo`.
+    taken: bool,
+    jobs: Vec<Job>,
+    watched: Option<Process>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Life {
+    budget: Budget,
+    /// Whether anything went wrong that excuses a failed revision.
+    harmed: bool,
+    /// The newest INSTALL or REMOVE.
+    wanted: Option<Kind>,
+    newest: Generation,
+    // What is durable.
+    inbox: Vec<(Generation, Kind)>,
+    record: Option<State>,
+    // What survives an agent, but is not its own.
+    processes: Vec<(Process, RevisionId)>,
+    disk: BTreeSet<RevisionId>,
+    /// Set when a revision was launched that is not on disk.
+    launched_nothing: bool,
+    agent: Option<Agent>,
+    /// Whether the machine restarted since there was an agent.
+    boot: NewBoot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum NewBoot {
+    No,
+    Yes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Act {
+    // What the agent and its adapters do by themselves.
+    Perform,
+    Forget,
+    TakeOrder,
+    Recover,
+    Fork(usize),
+    TellSpawned(usize),
+    Succeed(usize),
+    TellExited,
+    Pass(Wait),
+    // What comes from outside.
+    Give(Kind),
+    Fail(usize),
+    Hang(usize),
+    CrashPlugin,
+    CrashAgent,
+    CrashMachine,
+}
+
+struct SmallWorld {
+    budget: Budget,
+    kinds: &'static [Kind],
+}
+
+// === impl Budget ===
+
+impl Budget {
+    fn is_full(self) -> bool {
+        self.agent_crashes > 0 && self.plugin_crashes > 0 && self.failures > 0
+    }
+}
+
+// === impl Life ===
+
+impl Life {
+    fn settle_transition(&mut self, transition: Transition) {
+        let agent = self.agent.as_mut().expect("only a living agent makes transitions");
+        self.record = Some(transition.next);
+        // Announcements are saved together with the state; how is not the machine's business.
+        agent.todo = transition.effects;
+        agent.todo.retain(|effect| !matches!(effect, Effect::Announce(_)));
+    }
+
+    fn happen(&mut self, event: Event) {
+        if let Some(state) = &self.record {
+            let transition = transition(state, event);
+            self.settle_transition(transition);
+        }
+    }
+
+    fn take_order(&mut self) {
+        let (generation, kind) = self.inbox[0];
+        self.agent.as_mut().expect("a living agent").taken = true;
+        let order = match kind {
+            Kind::InstallFirst => Order::Install(Arc::new(spec("r1"))),
+            Kind::InstallSecond => Order::Install(Arc::new(spec("r2"))),
+            Kind::InstallThird => Order::Install(Arc::new(spec("r3"))),
+            Kind::Remove => Order::Remove,
+            Kind::Restart => Order::Restart,
+        };
+        match (&self.record, order) {
+            (None, Order::Install(spec)) => self.settle_transition(begin(generation, spec)),
+            // Refused by the manager: there is no such plugin.
+            (None, Order::Remove | Order::Restart | Order::Apply(_)) => {}
+            (Some(_), order) => self.happen(Event::Ordered { generation, order }),
+        }
+    }
+
+    fn perform(&mut self) {
+        let agent = self.agent.as_mut().expect("a living agent");
+        match agent.todo.remove(0) {
+            Effect::Install { attempt, spec } => {
+                agent.jobs.push(Job::Install { attempt, revision: spec.revision.clone() });
+            }
+            Effect::CancelInstall { attempt } => agent
+                .jobs
+                .retain(|job| !matches!(job, Job::Install { attempt: a, .. } if *a == attempt)),
+            Effect::Launch { attempt, spec } => {
+                self.processes.clear();
+                let revision = spec.revision.clone();
+                agent.jobs.push(Job::Launch { attempt, revision, forked: Forked::NotYet });
+            }
+            Effect::CancelLaunch { attempt } => agent
+                .jobs
+                .retain(|job| !matches!(job, Job::Launch { attempt: a, .. } if *a == attempt)),
+            Effect::Stop { attempt, .. } => {
+                agent.jobs.retain(|job| !matches!(job, Job::Stop { .. }));
+                agent.jobs.push(Job::Stop { attempt });
+            }
+            Effect::Remove { attempt } => {
+                agent.jobs.retain(|job| !matches!(job, Job::Remove { .. }));
+                agent.jobs.push(Job::Remove { attempt });
+            }
+            Effect::Sweep => self.processes.clear(),
+            Effect::Watch { process, .. } => agent.watched = Some(process),
+            Effect::Unwatch => agent.watched = None,
+            Effect::Discard { revision } => {
+                self.disk.remove(&revision);
+            }
+            Effect::Retire => self.record = None,
+            Effect::Apply { .. } => unreachable!("nobody orders a configuration in this world"),
+            Effect::Announce(_) => unreachable!("announcements are saved, not performed"),
+        }
+    }
+
+    fn recover(&mut self) {
+        self.agent = Some(Agent::default());
+        let recorded = match self.record.as_ref().map(|state| &state.phase) {
+            Some(Phase::Running { process, .. }) => Some(process),
+            _other => None,
+        };
+        let found = self
+            .processes
+            .iter()
+            .find(|(process, _)| Some(process) == recorded)
+            .or(self.processes.first())
+            .map(|(process, _)| process.clone());
+        let boot = match std::mem::replace(&mut self.boot, NewBoot::No) {
+            NewBoot::No => Boot::Same,
+            NewBoot::Yes => Boot::New,
+        };
+        self.happen(Event::Recovered(Found { boot, process: found }));
+    }
+
+    fn fork(&mut self, index: usize) {
+        let process = self.unused_process();
+        let agent = self.agent.as_mut().expect("a living agent");
+        let Some(Job::Launch { revision, forked, .. }) = agent.jobs.get_mut(index) else { return };
+        *forked = Forked::Silently(process.clone());
+        self.launched_nothing |= !self.disk.contains(revision);
+        self.processes.push((process, revision.clone()));
+    }
+
+    fn unused_process(&self) -> Process {
+        let known = format!("{:?} {:?} {:?}", self.record, self.agent, self.processes);
+        (1..)
+            .map(process)
+            .find(|process| !known.contains(&format!("{process:?}")))
+            .expect("there are more pids than processes")
+    }
+
+    fn answer(&mut self, index: usize, good: bool) {
+        let agent = self.agent.as_mut().expect("a living agent");
+        let why = || Arc::<str>::from("bad luck");
+        let event = match agent.jobs.remove(index) {
+            Job::Install { attempt, revision } => {
+                if good {
+                    self.disk.insert(revision);
+                }
+                Event::Installed { attempt, result: good.then_some(()).ok_or_else(why) }
+            }
+            Job::Launch { attempt, forked, .. } => {
+                let process = match forked {
+                    Forked::NotYet => None,
+                    Forked::Silently(process) | Forked::Recorded(process) => Some(process),
+                };
+                let result = if good {
+                    Ok((process.expect("a launch that succeeds has forked"), endpoint()))
+                } else {
+                    self.processes.retain(|(alive, _)| Some(alive) != process.as_ref());
+                    Err(why())
+                };
+                Event::Launched { attempt, result }
+            }
+            Job::Stop { attempt } => {
+                let result = match (good, self.processes.is_empty()) {
+                    (true, true) => Ok(Stopped::NothingRan),
+                    (true, false) => Ok(Stopped::Ended(ExitCause::Signaled(15))),
+                    (false, _) => Err(why()),
+                };
+                if good {
+                    self.processes.clear();
+                }
+                Event::Stopped { attempt, result }
+            }
+            Job::Remove { attempt } => {
+                if good {
+                    self.disk.clear();
+                }
+                Event::Removed { attempt, result: good.then_some(()).ok_or_else(why) }
+            }
+        };
+        self.happen(event);
+    }
+
+    /// Lets all of a probation window pass at once; every other wait in one go anyway.
+    fn pass(&mut self, wait: Wait) {
+        self.happen(Event::DeadlinePassed(wait));
+        while wait == Wait::Probation
+            && let Some(state) = &self.record
+            && state.trial.as_ref().is_some_and(|trial| trial.slices_left > 1)
+        {
+            self.happen(Event::DeadlinePassed(wait));
+        }
+    }
+
+    /// The job a wait is about, if it is in flight.
+    fn job_of(&self, wait: Wait) -> Option<usize> {
+        let jobs = &self.agent.as_ref()?.jobs;
+        jobs.iter().position(|job| wait_of(job) == wait)
+    }
+
+    /// Forgets numbers that decide nothing, so that equal worlds look equal.
+    fn normalize(&mut self) {
+        let Some(agent) = &mut self.agent else { return };
+        let Some(state) = &mut self.record else { return };
+        state.last_exit = None;
+        let in_a_row = state.restarts.in_a_row;
+        state.restarts = Restarts { total: in_a_row, in_a_row };
+        if !agent.todo.is_empty() {
+            return;
+        }
+        let mut used: Vec<&mut Attempt> = Vec::new();
+        match &mut state.phase {
+            Phase::Installing { attempt }
+            | Phase::Starting { attempt, .. }
+            | Phase::Stopping { attempt, .. }
+            | Phase::Removing { attempt, .. }
+            | Phase::Running { change: Change::Applying { attempt, .. }, .. } => used.push(attempt),
+            Phase::Running { change: Change::None, .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Pausing { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopped { .. }
+            | Phase::Crashed { .. }
+            | Phase::Gone => {}
+        }
+        if let Next::Preparing { attempt, .. } = &mut state.next {
+            used.push(attempt);
+        }
+        for job in &mut agent.jobs {
+            match job {
+                Job::Install { attempt, .. }
+                | Job::Launch { attempt, .. }
+                | Job::Stop { attempt }
+                | Job::Remove { attempt } => used.push(attempt),
+            }
+        }
+        let order: BTreeSet<u64> = used.iter().map(|attempt| attempt.0).collect();
+        for attempt in used {
+            attempt.0 = order.iter().take_while(|other| **other <= attempt.0).count() as u64;
+        }
+        state.attempt = Attempt(order.len() as u64);
+    }
+
+    /// Whether nothing will happen any more unless somebody orders or harms something.
+    fn rests(&self) -> bool {
+        self.own_acts().is_empty()
+    }
+
+    /// What happens by itself.
+    fn own_acts(&self) -> Vec<Act> {
+        let Some(agent) = &self.agent else { return vec![Act::Recover] };
+        if !agent.todo.is_empty() {
+            return vec![Act::Perform];
+        }
+        if agent.taken {
+            return vec![Act::Forget];
+        }
+        let mut acts = Vec::new();
+        if !self.inbox.is_empty() {
+            acts.push(Act::TakeOrder);
+        }
+        for (index, job) in agent.jobs.iter().enumerate() {
+            match job {
+                Job::Launch { forked: Forked::NotYet, .. } => acts.push(Act::Fork(index)),
+                Job::Launch { forked: Forked::Silently(_), .. } => {
+                    acts.push(Act::TellSpawned(index));
+                    acts.push(Act::Succeed(index));
+                }
+                Job::Launch { forked: Forked::Recorded(_), .. }
+                | Job::Install { .. }
+                | Job::Stop { .. }
+                | Job::Remove { .. } => acts.push(Act::Succeed(index)),
+            }
+        }
+        if let Some(watched) = &agent.watched
+            && !self.processes.iter().any(|(process, _)| process == watched)
+        {
+            acts.push(Act::TellExited);
+        }
+        for deadline in self.record.iter().flat_map(|state| state.deadlines(&Policy::default())) {
+            // While the work is in flight its deadline is somebody's fault.
+            if self.job_of(deadline.wait).is_none() {
+                acts.push(Act::Pass(deadline.wait));
+            }
+        }
+        acts
+    }
+}
+
+/// The deadline that a job has.
+fn wait_of(job: &Job) -> Wait {
+    match job {
+        Job::Install { .. } => Wait::Install,
+        Job::Launch { .. } => Wait::Start,
+        Job::Stop { .. } => Wait::Stop,
+        Job::Remove { .. } => Wait::Remove,
+    }
+}
+
+// === impl SmallWorld ===
+
+impl Model for SmallWorld {
+    type State = Life;
+    type Action = Act;
+
+    fn init_states(&self) -> Vec<Life> {
+        vec![Life {
+            budget: self.budget,
+            harmed: false,
+            wanted: None,
+            newest: Generation(0),
+            inbox: Vec::new(),
+            record: None,
+            processes: Vec::new(),
+            disk: BTreeSet::new(),
+            launched_nothing: false,
+            agent: Some(Agent::default()),
+            boot: NewBoot::No,
+        }]
+    }
+
+    fn actions(&self, life: &Life, acts: &mut Vec<Act>) {
+        acts.extend(life.own_acts());
+        let Some(agent) = &life.agent else { return };
+        if life.budget.agent_crashes > 0 {
+            acts.push(Act::CrashAgent);
+            acts.push(Act::CrashMachine);
+        }
+        if !agent.todo.is_empty() || agent.taken {
+            return;
+        }
+        if life.budget.orders > 0 && life.inbox.is_empty() {
+            acts.extend(self.kinds.iter().map(|kind| Act::Give(*kind)));
+        }
+        if life.budget.plugin_crashes > 0 && !life.processes.is_empty() {
+            acts.push(Act::CrashPlugin);
+        }
+        for (index, _job) in agent.jobs.iter().enumerate() {
+            if life.budget.failures > 0 {
+                acts.push(Act::Fail(index));
+            }
+            if life.budget.hangs > 0 {
+                acts.push(Act::Hang(index));
+            }
+        }
+    }
+
+    fn next_state(&self, last: &Life, act: Act) -> Option<Life> {
+        let mut life = last.clone();
+        match act {
+            Act::Perform => life.perform(),
+            Act::Forget => {
+                life.inbox.remove(0);
+                life.agent.as_mut()?.taken = false;
+            }
+            Act::TakeOrder => life.take_order(),
+            Act::Recover => life.recover(),
+            Act::Fork(index) => life.fork(index),
+            Act::TellSpawned(index) => {
+                let Job::Launch { attempt, forked, .. } = &mut life.agent.as_mut()?.jobs[index]
+                else {
+                    return None;
+                };
+                let Forked::Silently(process) = forked.clone() else { return None };
+                *forked = Forked::Recorded(process.clone());
+                let attempt = *attempt;
+                life.happen(Event::Spawned { attempt, process });
+            }
+            Act::Succeed(index) => life.answer(index, true),
+            Act::TellExited => {
+                let process = life.agent.as_mut()?.watched.take()?;
+                life.happen(Event::Exited { process, cause: ExitCause::Exited(1) });
+            }
+            Act::Pass(wait) => life.pass(wait),
+            Act::Give(kind) => {
+                life.budget.orders -= 1;
+                life.newest = Generation(life.newest.0 + 1);
+                life.inbox.push((life.newest, kind));
+                if kind != Kind::Restart {
+                    life.wanted = Some(kind);
+                }
+            }
+            Act::Fail(index) => {
+                life.budget.failures -= 1;
+                life.harmed = true;
+                life.answer(index, false);
+            }
+            Act::Hang(index) => {
+                life.budget.hangs -= 1;
+                life.harmed = true;
+                let wait = wait_of(&last.agent.as_ref()?.jobs[index]);
+                life.happen(Event::DeadlinePassed(wait));
+            }
+            Act::CrashPlugin => {
+                life.budget.plugin_crashes -= 1;
+                life.harmed = true;
+                life.processes.remove(0);
+            }
+            Act::CrashAgent => {
+                life.budget.agent_crashes -= 1;
+                life.agent = None;
+            }
+            Act::CrashMachine => {
+                life.budget.agent_crashes -= 1;
+                life.agent = None;
+                life.processes.clear();
+                life.boot = NewBoot::Yes;
+            }
+        }
+        life.normalize();
+        Some(life)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always("one process at most", |_, life: &Life| life.processes.len() <= 1),
+            Property::always("a process has its files", |_, life: &Life| {
+                !life.launched_nothing
+                    && life.processes.iter().all(|(_, revision)| life.disk.contains(revision))
+            }),
+            Property::always("one install and one launch at most", |_, life: &Life| {
+                let count = |wait| {
+                    let jobs = life.agent.iter().flat_map(|agent| &agent.jobs);
+                    jobs.filter(|job| wait_of(job) == wait).count()
+                };
+                count(Wait::Install) <= 1 && count(Wait::Start) <= 1
+            }),
+            Property::always("the last good revision stays on disk", |_, life: &Life| {
+                life.record.iter().filter_map(|state| state.trial.as_ref()).all(|trial| {
+                    let ending = matches!(
+                        life.record.as_ref().map(|state| &state.phase),
+                        Some(Phase::Removing { .. } | Phase::Gone)
+                    );
+                    ending || life.disk.contains(&trial.last_good.revision)
+                })
+            }),
+            Property::always("no dead end", |_, life: &Life| {
+                !life.rests() || life.record.as_ref().is_none_or(State::is_settled)
+            }),
+            Property::always("the newest order stands", |_, life: &Life| {
+                !life.rests() || newest_order_stands(life)
+            }),
+            Property::always("no order is lost", |_, life: &Life| {
+                !life.rests()
+                    || life.record.as_ref().is_none_or(|state| state.generation == life.newest)
+            }),
+            Property::always("what runs is watched", |_, life: &Life| {
+                !life.rests() || runs_watched(life)
+            }),
+            Property::always("an agent that crashed comes to rest", |_, life: &Life| {
+                life.agent.is_some() || comes_to_rest(life)
+            }),
+        ];
+        if self.budget.is_full() {
+            // The world is not empty.
+            properties.extend([
+                Property::sometimes("an upgrade is proven", |_, life: &Life| {
+                    life.rests()
+                        && life.disk.len() == 1
+                        && life.record.as_ref().is_some_and(|state| {
+                            state.spec.revision.as_str() == "r2"
+                                && matches!(state.phase, Phase::Running { .. })
+                        })
+                }),
+                Property::sometimes("an upgrade is taken back", |_, life: &Life| {
+                    life.rests()
+                        && life.record.as_ref().is_some_and(|state| {
+                            matches!(state.phase, Phase::Running { .. })
+                                && matches!(state.next, Next::Failed { .. })
+                        })
+                }),
+                Property::sometimes("a removed plugin is gone", |world: &Self, life: &Life| {
+                    let removed = life.record.is_none() && life.wanted == Some(Kind::Remove);
+                    life.rests() && (removed || !world.kinds.contains(&Kind::Remove))
+                }),
+                Property::sometimes(
+                    "an agent finds a process it never recorded",
+                    |_, life: &Life| {
+                        let starting = life.record.as_ref().is_some_and(|state| {
+                            matches!(state.phase, Phase::Starting { process: None, .. })
+                        });
+                        life.agent.is_none() && starting && !life.processes.is_empty()
+                    },
+                ),
+            ]);
+        }
+        properties
+    }
+}
+
+fn newest_order_stands(life: &Life) -> bool {
+    let wanted = match life.wanted {
+        None | Some(Kind::Remove) => {
+            return life.record.is_none() && life.processes.is_empty() && life.disk.is_empty();
+        }
+        Some(Kind::InstallFirst | Kind::Restart) => "r1",
+        Some(Kind::InstallSecond) => "r2",
+        Some(Kind::InstallThird) => "r3",
+    };
+    let Some(state) = &life.record else { return false };
+    let current = state.spec.revision.as_str() == wanted;
+    let failed =
+        matches!(&state.next, Next::Failed { revision, .. } if revision.as_str() == wanted);
+    match &state.phase {
+        Phase::Running { process, .. } => {
+            let alive = life.processes == [(process.clone(), state.spec.revision.clone())];
+            alive && (current || (failed && life.harmed))
+        }
+        Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+            life.harmed && life.processes.is_empty() && (current || failed)
+        }
+        Phase::Installing { .. }
+        | Phase::Starting { .. }
+        | Phase::Pausing { .. }
+        | Phase::BackingOff { .. }
+        | Phase::Stopping { .. }
+        | Phase::Stopped { .. }
+        | Phase::Removing { .. }
+        | Phase::Gone => false,
+    }
+}
+
+fn runs_watched(life: &Life) -> bool {
+    let watched = life.agent.as_ref().and_then(|agent| agent.watched.as_ref());
+    match life.record.as_ref().map(|state| &state.phase) {
+        Some(Phase::Running { process, .. }) => watched == Some(process),
+        _other => watched.is_none(),
+    }
+}
+
+/// Lets everything succeed until nothing happens any more.
+fn comes_to_rest(life: &Life) -> bool {
+    let world = SmallWorld { budget: life.budget, kinds: &[] };
+    let mut life = life.clone();
+    for _ in 0..80 {
+        // Work answers before the time for it is over.
+        let Some(act) = life.own_acts().into_iter().next() else {
+            return newest_order_stands(&life);
+        };
+        life = world.next_state(&life, act).expect("what happens by itself can happen");
+    }
+    false
+}
+
+/// Visits every state of a world and expects at least `states` of them.
+#[track_caller]
+fn check(world: SmallWorld, states: usize) {
+    let started = std::time::Instant::now();
+    let checker = world.checker().threads(1).spawn_bfs().join();
+    println!("{} states in {:?}", checker.unique_state_count(), started.elapsed());
+    checker.assert_properties();
+    assert!(
+        checker.unique_state_count() >= states,
+        "only {} states were visited",
+        checker.unique_state_count()
+    );
+}
+
+const TWO: &[Kind] = &[Kind::InstallFirst, Kind::InstallSecond, Kind::Remove, Kind::Restart];
+const THREE: &[Kind] = &[Kind::InstallFirst, Kind::InstallSecond, Kind::InstallThird];
+
+#[test]
+fn every_order_survives_crashes_of_the_agent_at_any_point() {
+    let budget = Budget { orders: 4, agent_crashes: 2, plugin_crashes: 0, failures: 0, hangs: 0 };
+    check(SmallWorld { budget, kinds: TWO }, 70_000);
+}
+
+#[test]
+fn every_harm_ends_where_the_newest_order_or_the_last_good_revision_is() {
+    let budget = Budget { orders: 3, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 1 };
+    check(SmallWorld { budget, kinds: TWO }, 250_000);
+}
+
+#[test]
+fn three_revisions_do_not_get_into_each_others_way() {
+    let budget = Budget { orders: 4, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 0 };
+    check(SmallWorld { budget, kinds: THREE }, 500_000);
+}

@@ -1,0 +1,430 @@
+//! A small world for the plugin machine: it keeps what effects began and answers them when told to.
+//!
+//! Shared by the tables, the laws and the diagram. It has no opinion about what is right; that is
+//! for the tests that read its log.
+
+#![expect(dead_code, reason = "each test that includes this file uses a part of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{Attempt, BootId, Endpoint, Generation, Process, Sha256Digest};
+use guest_agent_actors::plugin::machine::{
+    Announcement, ApplyFailure, Boot, Effect, Event, Found, Notice, Order, Transition, Verdict,
+    begin, transition,
+};
+use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
+use guest_agent_actors::ports::Stopped;
+use guest_agent_actors::spec::{
+    Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Tries,
+};
+
+/// A spec of revision `revision`, with two launches per start.
+pub(crate) fn spec(revision: &str) -> PluginSpec {
+    PluginSpec {
+        name: "demo".parse().expect("a plugin name"),
+        revision: revision.parse().expect("a revision"),
+        artifact: Artifact {
+            url: ArtifactUrl::new("http://127.0.0.1/demo.tar.gz"),
+            sha256: Sha256Digest::of(revision.as_bytes()),
+        },
+        entry_point: EntryPoint::parse("bin/demo").expect("an entry point"),
+        arguments: Vec::new(),
+        limits: Limits::default(),
+        download: Tries { attempts: 5, timeout: Duration::from_secs(60) },
+        start: Tries { attempts: 2, timeout: Duration::from_secs(30) },
+        stop_timeout: Duration::from_secs(30),
+        metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
+        backoff_factor: 2,
+        config: None,
+    }
+}
+
+/// A configuration.
+pub(crate) fn text(config: &str) -> Option<Config> {
+    Some(Config::Text(config.into()))
+}
+
+/// `spec(revision)` with a configuration.
+pub(crate) fn spec_with(revision: &str, config: &str) -> PluginSpec {
+    PluginSpec { config: text(config), ..spec(revision) }
+}
+
+/// The process that is the `pid`th of a test.
+pub(crate) fn process(pid: u32) -> Process {
+    Process { pid, start_ticks: u64::from(pid) * 100, boot: BootId("boot".into()) }
+}
+
+/// Where every plugin of a test listens.
+pub(crate) fn endpoint() -> Endpoint {
+    Endpoint::unix("/run/demo.sock")
+}
+
+/// A state in one line: `Running r1, trial of r0, next Preparing r2`.
+pub(crate) fn show(state: &State) -> String {
+    let phase = match &state.phase {
+        Phase::Installing { .. } => "Installing".to_owned(),
+        Phase::InstallFailed { .. } => "InstallFailed".to_owned(),
+        Phase::Starting { .. } => "Starting".to_owned(),
+        Phase::Pausing { .. } => "Pausing".to_owned(),
+        Phase::Running { change: Change::None, .. } => "Running".to_owned(),
+        Phase::Running { change: Change::Applying { .. }, .. } => "Running (applying)".to_owned(),
+        Phase::BackingOff { .. } => "BackingOff".to_owned(),
+        Phase::Stopping { then, .. } => format!("Stopping (then {})", show_then(then)),
+        Phase::Stopped { then: Resume::Start } => "Stopped (then start)".to_owned(),
+        Phase::Stopped { then: Resume::Swap } => "Stopped (then swap)".to_owned(),
+        Phase::Crashed { .. } => "Crashed".to_owned(),
+        Phase::Removing { .. } => "Removing".to_owned(),
+        Phase::Gone => "Gone".to_owned(),
+    };
+    let trial = match &state.trial {
+        Some(trial) => format!(", on trial after {}", trial.last_good.revision),
+        None => String::new(),
+    };
+    let next = match &state.next {
+        Next::Nothing => String::new(),
+        Next::Preparing { spec, .. } => format!(", next: Preparing {}", spec.revision),
+        Next::Ready { spec } => format!(", next: Ready {}", spec.revision),
+        Next::AfterRemoval { spec } => format!(", next: AfterRemoval {}", spec.revision),
+        Next::Failed { revision, .. } => format!(", next: Failed {revision}"),
+    };
+    format!("{phase} {}{trial}{next}", state.spec.revision)
+}
+
+fn show_then(then: &Then) -> &'static str {
+    match then {
+        Then::Start => "start",
+        Then::Swap => "swap",
+        Then::Return { .. } => "return",
+        Then::BackOff { .. } => "back off",
+        Then::Rest { .. } => "rest",
+        Then::Remove => "remove",
+    }
+}
+
+/// Work that an effect began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    Install(Attempt),
+    Launch(Attempt),
+    Apply(Attempt),
+    Stop(Attempt),
+    Remove(Attempt),
+}
+
+/// How work is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Good,
+    Bad,
+    /// Of an Apply call; of anything else it is bad.
+    Unimplemented,
+}
+
+/// One transition, and what was in flight after its effects had begun.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) before: State,
+    pub(crate) event: Event,
+    pub(crate) after: Transition,
+    pub(crate) in_flight: Vec<Job>,
+    pub(crate) watched: Option<Process>,
+}
+
+/// One plugin's machine and what it stands in.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) state: State,
+    /// What is in flight, oldest first.
+    pub(crate) jobs: Vec<Job>,
+    /// Answers that were given, and those of work that was cancelled before it answered.
+    pub(crate) stale: Vec<Event>,
+    /// The living process of the plugin.
+    pub(crate) alive: Option<Process>,
+    /// The process the monitor watches.
+    pub(crate) watched: Option<Process>,
+    /// Whether the plugin was retired.
+    pub(crate) retired: bool,
+    pub(crate) log: Vec<Step>,
+    /// Everything announced that nobody has read yet.
+    unread: Vec<Announcement>,
+    next_pid: u32,
+    next_generation: u64,
+}
+
+// === impl World ===
+
+impl World {
+    /// A world in which `spec` was just ordered for the first time.
+    pub(crate) fn ordered(spec: PluginSpec) -> Self {
+        let first = begin(Generation(1), Arc::new(spec.clone()));
+        let mut world = Self {
+            state: first.next.clone(),
+            jobs: Vec::new(),
+            stale: Vec::new(),
+            alive: None,
+            watched: None,
+            retired: false,
+            log: Vec::new(),
+            unread: Vec::new(),
+            next_pid: 1,
+            next_generation: 2,
+        };
+        for effect in &first.effects {
+            world.perform(effect);
+        }
+        // The log is complete: it begins with the order that began it all.
+        let before = State {
+            phase: guest_agent_actors::plugin::state::Phase::Gone,
+            generation: Generation(0),
+            ..first.next.clone()
+        };
+        let event =
+            Event::Ordered { generation: Generation(1), order: Order::Install(Arc::new(spec)) };
+        world.log.push(Step {
+            before,
+            event,
+            after: first,
+            in_flight: world.jobs.clone(),
+            watched: None,
+        });
+        world
+    }
+
+    /// Lets `event` happen.
+    pub(crate) fn happen(&mut self, event: Event) {
+        let before = self.state.clone();
+        let after = transition(&before, event.clone());
+        match &event {
+            // What was in flight died with the agent.
+            Event::Recovered(_) => {
+                self.jobs.clear();
+                self.watched = None;
+            }
+            // Nobody waits for the call any longer.
+            Event::DeadlinePassed(Wait::Apply) => self.cancel_calls(),
+            _other => {}
+        }
+        self.state = after.next.clone();
+        for effect in &after.effects {
+            self.perform(effect);
+        }
+        self.log.push(Step {
+            before,
+            event,
+            after,
+            in_flight: self.jobs.clone(),
+            watched: self.watched.clone(),
+        });
+    }
+
+    /// Gives an order with the next number.
+    pub(crate) fn order(&mut self, order: Order) {
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        self.happen(Event::Ordered { generation, order });
+    }
+
+    /// Orders a revision.
+    pub(crate) fn install(&mut self, spec: PluginSpec) {
+        self.order(Order::Install(Arc::new(spec)));
+    }
+
+    /// Answers the `index`th piece of work in flight.
+    pub(crate) fn answer(&mut self, index: usize, answer: Answer) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let job = self.jobs.remove(index % self.jobs.len());
+        let event = self.outcome(&job, answer);
+        self.stale.push(event.clone());
+        self.happen(event);
+    }
+
+    /// Answers the only work in flight.
+    #[track_caller]
+    pub(crate) fn answer_only(&mut self, answer: Answer) {
+        assert_eq!(self.jobs.len(), 1, "one piece of work in flight, not {:?}", self.jobs);
+        self.answer(0, answer);
+    }
+
+    /// A launch in flight reports its process.
+    pub(crate) fn spawn(&mut self) {
+        let launch = self.jobs.iter().find_map(|job| match job {
+            Job::Launch(attempt) => Some(*attempt),
+            Job::Install(_) | Job::Apply(_) | Job::Stop(_) | Job::Remove(_) => None,
+        });
+        if let (Some(attempt), None) = (launch, &self.alive) {
+            let process = self.fork();
+            self.happen(Event::Spawned { attempt, process });
+        }
+    }
+
+    /// The process dies. Only one that is watched is heard of.
+    pub(crate) fn die(&mut self, cause: ExitCause) {
+        if let Some(process) = self.alive.take() {
+            self.happen(Event::Exited { process, cause });
+        }
+    }
+
+    /// The monitor judges the process.
+    pub(crate) fn judge(&mut self, verdict: Verdict) {
+        if let Some(process) = self.alive.clone() {
+            self.happen(Event::HealthReported { process, verdict });
+        }
+    }
+
+    /// The `index`th deadline passes.
+    pub(crate) fn pass(&mut self, index: usize) {
+        let waits = self.waits();
+        if !waits.is_empty() {
+            self.happen(Event::DeadlinePassed(waits[index % waits.len()]));
+        }
+    }
+
+    /// The agent restarts; with `Boot::New` the machine does too.
+    pub(crate) fn restart(&mut self, boot: Boot) {
+        if boot == Boot::New {
+            self.alive = None;
+        }
+        self.happen(Event::Recovered(Found { boot, process: self.alive.clone() }));
+    }
+
+    /// What the state waits for.
+    pub(crate) fn waits(&self) -> Vec<Wait> {
+        self.state.deadlines(&Policy::default()).iter().map(|deadline| deadline.wait).collect()
+    }
+
+    /// Answers everything well and lets deadlines pass until nothing is left to do. Says whether
+    /// that came to an end.
+    pub(crate) fn calm(&mut self) -> Result<(), String> {
+        for _ in 0..60 {
+            if !self.jobs.is_empty() {
+                self.answer(0, Answer::Good);
+            } else if self.state.is_settled() {
+                return Ok(());
+            } else if self.waits().is_empty() {
+                return Err(format!("a dead end: {:?}", self.state));
+            } else {
+                self.pass(0);
+            }
+        }
+        Err(format!("no rest: {:?}", self.state))
+    }
+
+    /// What was announced since the last call.
+    pub(crate) fn announced(&mut self) -> Vec<(Notice, String)> {
+        std::mem::take(&mut self.unread)
+            .into_iter()
+            .map(|told| (told.kind, told.revision.to_string()))
+            .collect()
+    }
+
+    fn perform(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Install { attempt, .. } => self.jobs.push(Job::Install(*attempt)),
+            Effect::CancelInstall { attempt } => self.cancel(&Job::Install(*attempt)),
+            Effect::Launch { attempt, .. } => {
+                // A launch first ends whatever of the plugin still lives.
+                self.alive = None;
+                self.jobs.push(Job::Launch(*attempt));
+            }
+            Effect::CancelLaunch { attempt } => self.cancel(&Job::Launch(*attempt)),
+            Effect::Apply { attempt, .. } => self.jobs.push(Job::Apply(*attempt)),
+            Effect::Stop { attempt, .. } => {
+                // A stop takes the place of one before it, and of every call to the process.
+                self.cancel_calls();
+                let older: Vec<_> =
+                    self.jobs.iter().filter(|job| matches!(job, Job::Stop(_))).cloned().collect();
+                older.iter().for_each(|job| self.cancel(job));
+                self.jobs.push(Job::Stop(*attempt));
+            }
+            Effect::Remove { attempt } => {
+                self.jobs.retain(|job| !matches!(job, Job::Remove(_)));
+                self.jobs.push(Job::Remove(*attempt));
+            }
+            Effect::Unwatch => {
+                // A call to a process that is not watched any longer does not matter.
+                self.cancel_calls();
+                self.watched = None;
+            }
+            Effect::Watch { process, .. } => self.watched = Some(process.clone()),
+            Effect::Announce(announcement) => self.unread.push(announcement.clone()),
+            Effect::Retire => self.retired = true,
+            Effect::Sweep | Effect::Discard { .. } => {}
+        }
+    }
+
+    fn cancel_calls(&mut self) {
+        let calls: Vec<_> =
+            self.jobs.iter().filter(|job| matches!(job, Job::Apply(_))).cloned().collect();
+        calls.iter().for_each(|job| self.cancel(job));
+    }
+
+    /// The work ends without an answer; one that was under way may still arrive.
+    fn cancel(&mut self, job: &Job) {
+        self.jobs.retain(|other| other != job);
+        let late = match job {
+            Job::Install(attempt) => Event::Installed { attempt: *attempt, result: Ok(()) },
+            Job::Launch(attempt) => {
+                Event::Launched { attempt: *attempt, result: Ok((process(9999), endpoint())) }
+            }
+            Job::Apply(attempt) => Event::Applied { attempt: *attempt, result: Ok(()) },
+            Job::Stop(attempt) => {
+                Event::Stopped { attempt: *attempt, result: Ok(Stopped::NothingRan) }
+            }
+            Job::Remove(attempt) => Event::Removed { attempt: *attempt, result: Ok(()) },
+        };
+        self.stale.push(late);
+    }
+
+    fn fork(&mut self) -> Process {
+        let process = process(self.next_pid);
+        self.next_pid += 1;
+        self.alive = Some(process.clone());
+        process
+    }
+
+    fn outcome(&mut self, job: &Job, answer: Answer) -> Event {
+        let good = answer == Answer::Good;
+        let why: Arc<str> = "bad luck".into();
+        match job {
+            Job::Install(attempt) => {
+                Event::Installed { attempt: *attempt, result: good.then_some(()).ok_or(why) }
+            }
+            Job::Launch(attempt) => {
+                let result = if good {
+                    let process = self.alive.clone().unwrap_or_else(|| self.fork());
+                    Ok((process, endpoint()))
+                } else {
+                    self.alive = None;
+                    Err(why)
+                };
+                Event::Launched { attempt: *attempt, result }
+            }
+            Job::Apply(attempt) => {
+                let result = match answer {
+                    Answer::Good => Ok(()),
+                    Answer::Bad => Err(ApplyFailure::Failed(why)),
+                    Answer::Unimplemented => Err(ApplyFailure::Unimplemented),
+                };
+                Event::Applied { attempt: *attempt, result }
+            }
+            Job::Stop(attempt) => {
+                let result = match (good, self.alive.take()) {
+                    (true, Some(_)) => Ok(Stopped::Ended(ExitCause::Signaled(15))),
+                    (true, None) => Ok(Stopped::NothingRan),
+                    (false, alive) => {
+                        self.alive = alive;
+                        Err(why)
+                    }
+                };
+                Event::Stopped { attempt: *attempt, result }
+            }
+            Job::Remove(attempt) => {
+                Event::Removed { attempt: *attempt, result: good.then_some(()).ok_or(why) }
+            }
+        }
+    }
+}

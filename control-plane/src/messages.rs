@@ -1,0 +1,70 @@
+//! Names of the messages that travel inside a stream, and how a body is packed and unpacked.
+//!
+//! Both sides route by the label `message_type`, never by the `Any`'s type URL: the URL is written
+//! for other readers and ignored when reading. Called by the sessions, the operations and by tests
+//! that speak the protocol themselves.
+
+use std::collections::HashMap;
+
+use guest_agent_proto::agent_communication::MessageBody;
+use prost::Message;
+
+/// Label that says which message the body is.
+pub const MESSAGE_TYPE: &str = "message_type";
+/// Label that a server puts on a request and the agent echoes on the reply.
+pub const REQUEST_ID: &str = "request_id";
+
+/// Server to agent: asks for [`AGENT_INFO`].
+pub const GET_AGENT_INFO: &str = "agent_controlplane.GetAgentInfo";
+/// Agent to server: the reply to [`GET_AGENT_INFO`].
+pub const AGENT_INFO: &str = "agent_controlplane.AgentInfo";
+/// Server to agent: asks for [`OS_INFO`].
+pub const GET_OS_INFO: &str = "agent_controlplane.GetOSInfo";
+/// Agent to server: the reply to [`GET_OS_INFO`].
+pub const OS_INFO: &str = "agent_controlplane.OSInfo";
+/// Server to agent: asks for [`CURRENT_PLUGIN_STATES`].
+pub const LIST_PLUGIN_STATES: &str = "agent_controlplane.ListPluginStates";
+/// Agent to server: the reply to [`LIST_PLUGIN_STATES`].
+pub const CURRENT_PLUGIN_STATES: &str = "agent_controlplane.CurrentPluginStates";
+/// Server to agent: what should run. Has no reply.
+pub const CONFIGURE_PLUGIN_STATES: &str = "agent_controlplane.ConfigurePluginStates";
+/// Agent to server: something happened to a plugin.
+pub const PLUGIN_EVENT: &str = "agent_controlplane.PluginEventMessage";
+/// Agent to server, unary: how the agent's own modules started.
+pub const MODULE_METRICS: &str = "agent_controlplane.GuestAgentModuleMetrics";
+/// Agent to server, unary: where the agent runs.
+pub const PLATFORM_INFO: &str = "agent_controlplane.PlatformInfo";
+
+/// Packs `message` as the message type `kind`, with that one label.
+pub fn pack<M: Message>(kind: &str, message: &M) -> MessageBody {
+    MessageBody {
+        labels: HashMap::from([(MESSAGE_TYPE.to_owned(), kind.to_owned())]),
+        body: Some(prost_types::Any {
+            type_url: format!("type.googleapis.com/{kind}"),
+            value: message.encode_to_vec(),
+        }),
+    }
+}
+
+/// Packs `message` with the label `request_id` beside the message type.
+pub fn pack_request<M: Message>(kind: &str, request_id: &str, message: &M) -> MessageBody {
+    let mut body = pack(kind, message);
+    body.labels.insert(REQUEST_ID.to_owned(), request_id.to_owned());
+    body
+}
+
+/// Which message the body is; empty when the label is missing.
+pub fn message_type(body: &MessageBody) -> &str {
+    body.labels.get(MESSAGE_TYPE).map_or("", String::as_str)
+}
+
+/// Unpacks the body. An absent body is an empty message.
+///
+/// # Errors
+/// When the bytes are not a message of type `M`.
+pub fn unpack<M: Message + Default>(body: &MessageBody) -> Result<M, prost::DecodeError> {
+    match &body.body {
+        Some(any) => M::decode(any.value.as_slice()),
+        None => Ok(M::default()),
+    }
+}

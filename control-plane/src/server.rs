@@ -1,0 +1,304 @@
+//! The handle of a control plane, its builder, and its listeners.
+//!
+//! Any number of listeners serve the same core. They run as tasks on the runtime that called
+//! [`Builder::start`], be it current-thread or multi-thread, until [`ControlPlane::shutdown`] or
+//! until the last handle is dropped.
+
+mod address;
+mod listener;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::task::JoinHandle;
+
+use crate::core::{Core, lock};
+use crate::faults::Faults;
+use crate::store::{MemoryStore, Store};
+
+pub use address::{AddressError, Listen};
+use listener::Bound;
+pub(crate) use listener::{SocketFile, bind_unix};
+
+/// How long a shutdown waits for connections to end.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// A running control plane. Clones are the same one; when the last is dropped it stops.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use guest_agent_control_plane::ControlPlane;
+///
+/// let control_plane = ControlPlane::builder().listen_unix("/run/cp.sock").start().await?;
+/// let agent = "projects/1/zones/z/instances/2";
+/// control_plane.wait_connected(agent, std::time::Duration::from_secs(10)).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ControlPlane {
+    running: Arc<Running>,
+}
+
+struct Running {
+    core: Arc<Core>,
+    bound: Vec<Bound>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Describes a control plane before it runs.
+#[derive(Default)]
+#[must_use = "nothing listens before `start`"]
+pub struct Builder {
+    listen: Vec<Listen>,
+    tls: Option<ServerTls>,
+    store: Option<Arc<dyn Store>>,
+    bearer_token: Option<String>,
+    rate_limits: RateLimits,
+    timings: Timings,
+    limits: Limits,
+}
+
+/// TLS for the TCP listeners. Unix sockets never use it.
+#[derive(Clone)]
+pub struct ServerTls {
+    /// Certificate chain, PEM.
+    pub certificate: String,
+    /// Private key of the certificate, PEM.
+    pub key: String,
+    /// When set, agents must show a certificate of this authority, PEM.
+    pub client_ca: Option<String>,
+}
+
+/// Limits that agents are told in the response headers. `None` says nothing. They are advice to
+/// well-behaved agents; the server does not count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RateLimits {
+    /// Messages per minute.
+    pub messages_per_minute: Option<u64>,
+    /// Bytes per minute.
+    pub bytes_per_minute: Option<u64>,
+}
+
+/// How long a session waits for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Timings {
+    /// For the registration after a stream was opened.
+    pub registration: Duration,
+    /// For an acknowledgement before the same message is sent again.
+    pub acknowledgement: Duration,
+    /// How often a message is sent on one stream. Then the stream is ended with DEADLINE_EXCEEDED
+    /// and the message waits for the next one.
+    pub attempts: u32,
+    /// For an agent that does not read, before its stream is dropped.
+    pub send: Duration,
+}
+
+/// What one server is willing to hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Agents that are connected or that something waits for. Further ones are refused with
+    /// RESOURCE_EXHAUSTED.
+    pub agents: usize,
+    /// Channels of one agent.
+    pub channels: usize,
+    /// Largest message that is accepted from an agent or configured for one, in bytes.
+    pub message_bytes: usize,
+}
+
+/// Why a control plane could not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The builder was given nothing to listen on.
+    #[error("there is nothing to listen on")]
+    NothingToListenOn,
+    /// Plaintext would be visible on a network.
+    #[error("{0} is not a loopback address and there is no TLS certificate")]
+    PlaintextOffLoopback(SocketAddr),
+    /// Another server answers on the socket.
+    #[error("another server listens on `{path}`", path = .0.display())]
+    SocketInUse(PathBuf),
+    /// The address cannot be listened on.
+    #[error("failed to listen on {address}")]
+    Listen {
+        /// Which address.
+        address: Listen,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Certificate, key or client authority are unusable.
+    #[error("the TLS configuration is unusable")]
+    Tls(#[source] tonic::transport::Error),
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            registration: Duration::from_secs(30),
+            acknowledgement: Duration::from_secs(2),
+            attempts: 5,
+            send: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { agents: 100_000, channels: 4, message_bytes: 4 << 20 }
+    }
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// Listens on an address.
+    pub fn listen(mut self, address: Listen) -> Self {
+        self.listen.push(address);
+        self
+    }
+
+    /// Listens on a unix socket, owner-only. A socket that nobody answers on is replaced.
+    pub fn listen_unix(self, path: impl Into<PathBuf>) -> Self {
+        self.listen(Listen::Unix(path.into()))
+    }
+
+    /// Listens on a TCP address; port 0 takes a free one, see [`ControlPlane::tcp_address`].
+    pub fn listen_tcp(self, address: SocketAddr) -> Self {
+        self.listen(Listen::Tcp(address))
+    }
+
+    /// Speaks TLS on the TCP addresses.
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Expects this token in the metadata `authentication: Bearer <token>`. Without one nothing is
+    /// expected there.
+    pub fn bearer_token(mut self, token: impl Into<String>) -> Self {
+        self.bearer_token = Some(token.into());
+        self
+    }
+
+    /// Keeps state in `store`. Without one a [`MemoryStore`] is used.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Tells agents these limits.
+    pub fn rate_limits(mut self, limits: RateLimits) -> Self {
+        self.rate_limits = limits;
+        self
+    }
+
+    /// Waits as long as this.
+    pub fn timings(mut self, timings: Timings) -> Self {
+        self.timings = timings;
+        self
+    }
+
+    /// Holds no more than this.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Binds all addresses and serves them on the current tokio runtime.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing listens then.
+    pub async fn start(self) -> Result<ControlPlane, StartError> {
+        if self.listen.is_empty() {
+            return Err(StartError::NothingToListenOn);
+        }
+        let core = Arc::new(Core::new(
+            self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
+            self.timings,
+            self.limits,
+            self.rate_limits,
+            self.bearer_token,
+        ));
+        let mut listeners = Vec::new();
+        for address in &self.listen {
+            listeners.push(listener::bind(address, self.tls.as_ref()).await?);
+        }
+        let bound = listeners.iter().map(listener::Listener::bound).collect();
+        let mut tasks = Vec::new();
+        for listener in listeners {
+            match listener.serve(core.clone()) {
+                Ok(task) => tasks.push(task),
+                Err(error) => {
+                    // Those that serve already stop again.
+                    core.shutdown.cancel();
+                    return Err(error);
+                }
+            }
+        }
+        let running = Running { core, bound, tasks: Mutex::new(tasks) };
+        Ok(ControlPlane { running: Arc::new(running) })
+    }
+}
+
+// === impl ControlPlane ===
+
+impl ControlPlane {
+    /// A control plane to be described.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// What agents put into `control_plane.endpoint`, one per listener, in order:
+    /// `unix:/path`, `http://127.0.0.1:1234` or `https://127.0.0.1:1234`.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.running.bound.iter().map(Bound::endpoint).collect()
+    }
+
+    /// The endpoint of the first listener.
+    pub fn endpoint(&self) -> String {
+        self.running.bound.first().map(Bound::endpoint).unwrap_or_default()
+    }
+
+    /// The address of the first TCP listener, with its real port.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.running.bound.iter().find_map(Bound::tcp_address)
+    }
+
+    /// Replaces all [`Faults`]. For tests and game days.
+    pub fn set_faults(&self, faults: Faults) {
+        *self.core().faults() = faults;
+    }
+
+    /// What is left of the [`Faults`] that were set: counts go down as they strike.
+    pub fn faults(&self) -> Faults {
+        self.core().faults().clone()
+    }
+
+    /// Ends all streams with UNAVAILABLE, stops listening, removes the unix sockets and waits for
+    /// connections to end, at most five seconds. The store is untouched: another control plane on the
+    /// same store and addresses carries on.
+    pub async fn shutdown(&self) {
+        self.core().shutdown.cancel();
+        let tasks = std::mem::take(&mut *lock(&self.running.tasks));
+        let deadline = tokio::time::Instant::now() + SHUTDOWN_GRACE;
+        for mut task in tasks {
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.running.core
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.core.shutdown.cancel();
+    }
+}

@@ -1,0 +1,344 @@
+//! One stream of one agent, from registration to its end: one task, no thread.
+//!
+//! ```text
+//!   frame from agent ──► record ──► acknowledge           (in order, one at a time)
+//!   outbox, resend timer, raw frames ──► queue of a few frames ──► transport
+//! ```
+//!
+//! Bounds: a handful of frames wait for the transport; while that queue is full the session reads
+//! nothing, so an agent that does not read cannot send either, and after
+//! [`Timings::send`](crate::Timings) its stream is ended. Messages to the agent wait in the outbox.
+
+mod registration;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use guest_agent_proto::agent_communication::{
+    ErrorReason, MessageBody, MessageResponse, StreamAgentMessagesRequest,
+    StreamAgentMessagesResponse, stream_agent_messages_request, stream_agent_messages_response,
+};
+use guest_agent_proto::rpc;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::time::Instant;
+use tonic::{Code, Status, Streaming};
+
+use crate::core::{AgentRef, Core, lock};
+use crate::faults::BodyFault;
+use crate::frame::FrameContent;
+use crate::messages;
+use crate::outbox::{Due, Resend};
+
+pub(crate) use registration::{Identity, open};
+
+/// Frames that wait for the transport.
+pub(crate) const OUT_QUEUE: usize = 8;
+/// Raw frames that wait for the session.
+const RAW_QUEUE: usize = 64;
+/// Acknowledgements that the delay fault may hold back; then the session stops reading.
+const DELAYED_QUEUE: usize = 256;
+
+/// A frame to the agent, or the status its stream ends with, for the transport.
+pub(crate) type ToAgent = Result<StreamAgentMessagesResponse, Status>;
+
+/// A connected agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentConnection {
+    /// Resource id of the agent.
+    pub resource: Arc<str>,
+    /// Channel of the agent.
+    pub channel: Arc<str>,
+    /// Number of the stream: a later stream has a larger one.
+    pub stream: u64,
+    /// When the stream was registered.
+    pub since: SystemTime,
+    /// When the last frame came from the agent.
+    pub last_seen: SystemTime,
+}
+
+/// What others hold of a session.
+#[derive(Debug)]
+pub(crate) struct SessionHandle {
+    pub(crate) channel: Arc<str>,
+    pub(crate) stream: u64,
+    since: SystemTime,
+    /// Milliseconds after `since`.
+    last_seen: AtomicU64,
+    changed: Notify,
+    asked: Mutex<Asked>,
+}
+
+/// What others asked of a session and it has not done yet.
+#[derive(Debug, Default)]
+struct Asked {
+    end: Option<Status>,
+    raw: VecDeque<StreamAgentMessagesResponse>,
+}
+
+/// The session itself; lives in its task.
+struct Session {
+    core: Arc<Core>,
+    agent: AgentRef,
+    handle: Arc<SessionHandle>,
+    inbound: Streaming<StreamAgentMessagesRequest>,
+    out: mpsc::Sender<ToAgent>,
+    delayed: VecDeque<(Instant, StreamAgentMessagesResponse)>,
+}
+
+/// How a stream ends.
+enum Ending {
+    /// The agent closed it or is gone: nothing is left to say.
+    Closed,
+    /// With this status; OK is a plain end.
+    Status(Status),
+}
+
+enum Input {
+    Changed,
+    Frame(Result<Option<StreamAgentMessagesRequest>, Status>),
+    Due,
+    Shutdown,
+    Gone,
+}
+
+// === impl SessionHandle ===
+
+impl SessionHandle {
+    fn new(channel: Arc<str>, stream: u64) -> Self {
+        Self {
+            channel,
+            stream,
+            since: SystemTime::now(),
+            last_seen: AtomicU64::new(0),
+            changed: Notify::new(),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// There may be something to send.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Ends the stream with this status.
+    pub(crate) fn end(&self, status: Status) {
+        lock(&self.asked).end.get_or_insert(status);
+        self.wake();
+    }
+
+    /// Sends a frame as it is; false when too many wait already.
+    pub(crate) fn send_raw(&self, frame: StreamAgentMessagesResponse) -> bool {
+        let mut asked = lock(&self.asked);
+        if asked.raw.len() >= RAW_QUEUE {
+            return false;
+        }
+        asked.raw.push_back(frame);
+        drop(asked);
+        self.wake();
+        true
+    }
+
+    pub(crate) fn connection(&self, resource: &Arc<str>) -> AgentConnection {
+        let last_seen = Duration::from_millis(self.last_seen.load(Ordering::Relaxed));
+        AgentConnection {
+            resource: resource.clone(),
+            channel: self.channel.clone(),
+            stream: self.stream,
+            since: self.since,
+            last_seen: self.since + last_seen,
+        }
+    }
+
+    fn seen(&self) {
+        let millis = self.since.elapsed().unwrap_or_default().as_millis();
+        self.last_seen.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    async fn serve(&mut self) -> Ending {
+        loop {
+            let next = match self.send_what_is_due().await {
+                Ok(next) => next,
+                Err(ending) => return ending,
+            };
+            match self.next_input(next).await {
+                Input::Changed | Input::Due => {}
+                Input::Gone | Input::Frame(Ok(None)) => return Ending::Closed,
+                // A frame that cannot be decoded, or a broken connection, which will not hear it.
+                Input::Frame(Err(status)) => return Ending::Status(status),
+                Input::Shutdown => {
+                    return Ending::Status(Status::unavailable("the server is shutting down"));
+                }
+                Input::Frame(Ok(Some(frame))) => {
+                    if let Err(ending) = self.received(frame).await {
+                        return ending;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn next_input(&mut self, next: Option<Instant>) -> Input {
+        let due = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.core.shutdown.cancelled() => Input::Shutdown,
+            () = self.handle.changed.notified() => Input::Changed,
+            () = self.out.closed() => Input::Gone,
+            () = due => Input::Due,
+            frame = self.inbound.message(), if self.delayed.len() < DELAYED_QUEUE => {
+                Input::Frame(frame)
+            }
+        }
+    }
+
+    /// Sends everything that can be sent now; returns when the next thing will be due.
+    async fn send_what_is_due(&mut self) -> Result<Option<Instant>, Ending> {
+        let resend = Resend {
+            after: self.core.timings.acknowledgement,
+            attempts: self.core.timings.attempts,
+        };
+        loop {
+            let now = Instant::now();
+            let raw = {
+                let mut asked = lock(&self.handle.asked);
+                if let Some(status) = asked.end.take() {
+                    return Err(Ending::Status(status));
+                }
+                asked.raw.pop_front()
+            };
+            if let Some(frame) = raw {
+                self.send(frame).await?;
+                continue;
+            }
+            if self.delayed.front().is_some_and(|(at, _)| *at <= now)
+                && let Some((_, frame)) = self.delayed.pop_front()
+            {
+                self.send(frame).await?;
+                continue;
+            }
+            let delayed = self.delayed.front().map(|(at, _)| *at);
+            match self.agent.due(self.handle.stream, now, resend) {
+                Due::Send(frame) => self.send(frame).await?,
+                Due::At(at) => return Ok(Some(delayed.map_or(at, |delayed| delayed.min(at)))),
+                Due::Nothing => return Ok(delayed),
+                Due::GiveUp => {
+                    return Err(Ending::Status(refusal(
+                        Code::DeadlineExceeded,
+                        ErrorReason::MessageNotAcked,
+                        "a message was sent several times and never acknowledged",
+                    )));
+                }
+            }
+        }
+    }
+
+    async fn received(&mut self, frame: StreamAgentMessagesRequest) -> Result<(), Ending> {
+        use stream_agent_messages_request::Type;
+
+        self.handle.seen();
+        self.core.tap(&self.agent.resource, &self.handle.channel, self.handle.stream, || {
+            FrameContent::FromAgent(frame.clone())
+        });
+        let fault = self.core.faults().next_frame();
+        if let Some(code) = fault {
+            return Err(Ending::Status(Status::new(code, "ended by an injected fault")));
+        }
+        if frame.message_id.is_empty() {
+            return Err(Ending::Status(refusal(
+                Code::InvalidArgument,
+                ErrorReason::MissingMessageId,
+                "a message has no id",
+            )));
+        }
+        match frame.r#type {
+            Some(Type::MessageBody(body)) => self.body(frame.message_id, body).await,
+            Some(Type::MessageResponse(MessageResponse { status })) => {
+                self.agent.answered(&frame.message_id, status.as_ref()).await;
+                Ok(())
+            }
+            Some(Type::RegisterConnection(_)) => Err(Ending::Status(refusal(
+                Code::InvalidArgument,
+                ErrorReason::InvalidRegisterRequest,
+                "the stream is registered already",
+            ))),
+            None => Err(Ending::Status(refusal(
+                Code::InvalidArgument,
+                ErrorReason::InvalidMessageType,
+                "a message is neither a registration nor a response nor a body",
+            ))),
+        }
+    }
+
+    /// Records a body, then acknowledges it: what is acknowledged is never asked for again.
+    async fn body(&mut self, id: String, body: MessageBody) -> Result<(), Ending> {
+        let fault = self.core.faults().next_body();
+        if let BodyFault::Refuse(status) = fault {
+            return self.send(response(id, Some(status))).await;
+        }
+        let recorded = self.core.record(&self.agent.resource, &id, &body).await;
+        if recorded.is_ok()
+            && let Some(request_id) = body.labels.get(messages::REQUEST_ID).cloned()
+        {
+            self.agent.replied(&request_id, body);
+        }
+        let acknowledgement = response(id, recorded.err());
+        match fault {
+            BodyFault::None | BodyFault::Refuse(_) => self.send(acknowledgement).await,
+            BodyFault::DropAcknowledgement => Ok(()),
+            BodyFault::DelayAcknowledgement(delay) => {
+                self.delayed.push_back((Instant::now() + delay, acknowledgement));
+                Ok(())
+            }
+        }
+    }
+
+    async fn send(&self, frame: StreamAgentMessagesResponse) -> Result<(), Ending> {
+        self.core.tap(&self.agent.resource, &self.handle.channel, self.handle.stream, || {
+            FrameContent::ToAgent(frame.clone())
+        });
+        let frame = match self.out.try_send(Ok(frame)) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Closed(_)) => return Err(Ending::Closed),
+            Err(TrySendError::Full(frame)) => frame,
+        };
+        match self.out.send_timeout(frame, self.core.timings.send).await {
+            Ok(()) => Ok(()),
+            // The queue is full, so the status could not be sent either.
+            Err(_) => Err(Ending::Closed),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.agent.detach(self.handle.stream);
+        self.core.streams_changed();
+    }
+}
+
+/// A message_response. No status says OK.
+fn response(id: String, status: Option<rpc::Status>) -> StreamAgentMessagesResponse {
+    StreamAgentMessagesResponse {
+        message_id: id,
+        r#type: Some(stream_agent_messages_response::Type::MessageResponse(MessageResponse {
+            status,
+        })),
+    }
+}
+
+/// A gRPC status whose text begins with the reason's name, as agents know it.
+pub(crate) fn refusal(code: Code, reason: ErrorReason, text: &str) -> Status {
+    Status::new(code, format!("{}: {text}", reason.as_str_name()))
+}

@@ -1,0 +1,117 @@
+//! A store in memory: for tests, `guest-agent dev` and control planes that can start empty.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::agent_controlplane::{ConfigurePluginStates, PluginEventMessage};
+
+use super::record::{AgentRecord, ReportsRecord};
+use super::{Appended, PendingConfiguration, Report, Reports, Store, StoreBounds, StoreError};
+use crate::event::AgentEvent;
+
+/// Keeps everything in memory; what it keeps per agent is bounded by [`StoreBounds`] and by the
+/// number of plugins that were configured.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    bounds: StoreBounds,
+    agents: Mutex<BTreeMap<String, (AgentRecord, ReportsRecord)>>,
+}
+
+// === impl MemoryStore ===
+
+impl MemoryStore {
+    /// An empty store that keeps as much as `bounds` says.
+    pub fn new(bounds: StoreBounds) -> Self {
+        Self { bounds, agents: Mutex::default() }
+    }
+
+    fn write<T>(
+        &self,
+        resource: &str,
+        change: impl FnOnce(&mut AgentRecord, &mut ReportsRecord) -> T,
+    ) -> Result<T, StoreError> {
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        if agents.len() >= self.bounds.agents && !agents.contains_key(resource) {
+            return Err(StoreError::Full(self.bounds.agents));
+        }
+        let (agent, reports) = agents.entry(resource.to_owned()).or_default();
+        Ok(change(agent, reports))
+    }
+
+    fn read<T: Default>(
+        &self,
+        resource: &str,
+        read: impl FnOnce(&AgentRecord, &ReportsRecord) -> T,
+    ) -> T {
+        let agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        agents.get(resource).map(|(agent, reports)| read(agent, reports)).unwrap_or_default()
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn record_configuration(
+        &self,
+        resource: &str,
+        message_id: &str,
+        states: &ConfigurePluginStates,
+    ) -> Result<(), StoreError> {
+        self.write(resource, |agent, _| agent.record_configuration(message_id, states))
+    }
+
+    async fn settle_configuration(
+        &self,
+        resource: &str,
+        message_id: &str,
+    ) -> Result<(), StoreError> {
+        self.write(resource, |agent, _| agent.settle_configuration(message_id))
+    }
+
+    async fn pending_configurations(
+        &self,
+        resource: &str,
+    ) -> Result<Vec<PendingConfiguration>, StoreError> {
+        Ok(self.read(resource, |agent, _| agent.pending_configurations()))
+    }
+
+    async fn desired(&self, resource: &str) -> Result<Vec<ConfigurePlugin>, StoreError> {
+        Ok(self.read(resource, |agent, _| agent.desired.clone()))
+    }
+
+    async fn append_event(
+        &self,
+        resource: &str,
+        message_id: &str,
+        received_at: SystemTime,
+        event: &PluginEventMessage,
+    ) -> Result<Appended, StoreError> {
+        let append = |agent: &mut AgentRecord, _: &mut ReportsRecord| {
+            agent.append_event(message_id, received_at, event, self.bounds)
+        };
+        self.write(resource, append)
+    }
+
+    async fn events(&self, resource: &str) -> Result<Vec<AgentEvent>, StoreError> {
+        Ok(self.read(resource, |agent, _| agent.agent_events(resource)))
+    }
+
+    async fn record_report(
+        &self,
+        resource: &str,
+        at: SystemTime,
+        report: Report,
+    ) -> Result<(), StoreError> {
+        self.write(resource, |_, reports| reports.record(at, report))
+    }
+
+    async fn reports(&self, resource: &str) -> Result<Reports, StoreError> {
+        Ok(self.read(resource, |_, reports| reports.reports()))
+    }
+
+    async fn resources(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.agents.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect())
+    }
+}

@@ -1,0 +1,24 @@
+//! The control plane as agents see it: a raw client of the generated service, real sockets on loopback.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod artifacts;
+mod binary;
+mod client;
+mod delivery;
+mod events;
+mod faults;
+mod file_store;
+mod registration;
+mod tls;
+
+use std::time::Duration;
+
+/// Longer than anything takes; only a failing test waits so long.
+const LONG: Duration = Duration::from_secs(20);
+
+/// An agent's resource id.
+const AGENT: &str = "projects/1/zones/z/instances/7";
+
+/// The default channel of agents, which breaks the documented pattern for channels.
+const CHANNEL: &str = "compute.googleapis.com/google-guest-agent";

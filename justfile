@@ -1,0 +1,31 @@
+# What CI does, and the parts of it.
+
+default: ci
+
+fmt:
+    cargo fmt --all
+
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+
+# `just deny advisories` asks the advisory database too, which needs a network.
+deny *what="bans licenses sources":
+    cargo deny check {{what}}
+
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+test:
+    cargo test --workspace --locked
+
+# Writes what is generated: protobuf code and the lifecycle diagram.
+gen:
+    UPDATE_GENERATED=1 cargo test -p guest-agent-proto --test generated
+    UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
+
+run *args:
+    cargo run --release -- dev {{args}}
+
+ci:
+    .ci/run

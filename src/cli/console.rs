@@ -1,0 +1,136 @@
+//! Where a verb prints: what a person or a script asked for goes to `out`, everything about how it
+//! went goes to `err`. Knows whether somebody is looking, and how wide their terminal is.
+
+use std::io::{self, IsTerminal, Write};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::format::one_line;
+use super::{Exit, Failure};
+use crate::config::Environment;
+
+/// Width of text that goes to no terminal but is laid out anyway.
+const USUAL_WIDTH: usize = 100;
+
+/// Both outputs of a verb.
+pub struct Console<'a> {
+    /// What was asked for.
+    pub out: &'a mut dyn Write,
+    /// How it went.
+    pub err: &'a mut dyn Write,
+    /// Columns of the terminal that `out` is; `None` when it is none.
+    pub width: Option<usize>,
+    /// Whether `err` is a terminal.
+    pub err_is_terminal: bool,
+    /// Whether text may be coloured.
+    pub colour: bool,
+    /// Wall-clock time, for "since when".
+    pub now: fn() -> Timestamp,
+}
+
+/// Colours by what they mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Good,
+    Busy,
+    Bad,
+    Quiet,
+}
+
+// === impl Console ===
+
+impl<'a> Console<'a> {
+    /// The console of this process. Colour only on a terminal, and never with `NO_COLOR`.
+    pub fn of_process(
+        out: &'a mut dyn Write,
+        err: &'a mut dyn Write,
+        environment: &dyn Environment,
+    ) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let columns = comfy_table::Table::new().width().map_or(USUAL_WIDTH, usize::from);
+        Self {
+            out,
+            err,
+            width: is_terminal.then_some(columns),
+            err_is_terminal: io::stderr().is_terminal(),
+            colour: is_terminal && environment.variable("NO_COLOR").is_none(),
+            now: Timestamp::now,
+        }
+    }
+
+    /// Columns to lay text out for.
+    pub(super) fn columns(&self) -> usize {
+        self.width.unwrap_or(USUAL_WIDTH)
+    }
+
+    /// Prints one line of text.
+    pub(super) fn line(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{text}")
+    }
+
+    /// Prints text that brings its own line ends, at once.
+    pub(super) fn text(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
+
+    /// Prints a value as one document over several lines.
+    pub(super) fn document(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut *self.out, value)?;
+        writeln!(self.out)
+    }
+
+    /// Prints a value as one line, at once: a follower may be waiting for it.
+    pub(super) fn object(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut *self.out, value)?;
+        writeln!(self.out)?;
+        self.out.flush()
+    }
+
+    /// Colours a text, where that is wanted.
+    pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Good => "32",
+            Tone::Busy => "33",
+            Tone::Bad => "31",
+            Tone::Quiet => "2",
+        };
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Prints why a verb failed. What cannot be printed is left: there is nowhere to say so.
+    pub(super) fn fail(&mut self, failure: &Failure) -> Exit {
+        if failure.exit != Exit::Done {
+            let mut text = format!("guest-agent: {}\n", one_line(&failure.reason));
+            for cause in failure.causes.iter().filter(|cause| !cause.is_empty()) {
+                text.push_str(&format_lines("  ", cause));
+            }
+            if let Some(hint) = &failure.hint {
+                text.push_str(&format_lines("  try: ", hint));
+            }
+            let _unprintable = self.err.write_all(text.as_bytes());
+        }
+        failure.exit
+    }
+
+    /// Prints what clap has to say: help and version are what was asked for, the rest is not.
+    pub(super) fn usage(&mut self, error: &clap::Error) -> Exit {
+        let styled = error.render();
+        if error.use_stderr() {
+            let colour = self.colour && self.err_is_terminal;
+            let text = if colour { styled.ansi().to_string() } else { styled.to_string() };
+            let _unprintable = self.err.write_all(text.as_bytes());
+            return Exit::Usage;
+        }
+        let text = if self.colour { styled.ansi().to_string() } else { styled.to_string() };
+        let _unprintable = self.out.write_all(text.as_bytes());
+        Exit::Done
+    }
+}
+
+fn format_lines(prefix: &str, text: &str) -> String {
+    format!("{prefix}{}\n", one_line(text))
+}

@@ -1,0 +1,123 @@
+//! `events`: what happened to plugins, oldest first.
+
+use guest_agent_actors::id::PluginName;
+use guest_agent_proto::local::{self, StreamEventsRequest};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::client::{self, Patience};
+use super::console::{Console, Tone};
+use super::format::{one_line, rfc3339, timestamp};
+use super::{Context, Failure};
+use crate::config::parse_duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Only events of this plugin
+    name: Option<PluginName>,
+    /// Go on with new events as they happen
+    #[arg(long)]
+    follow: bool,
+    /// Only events since then: how long ago (10m), or a time (2030-01-31T12:00:00Z)
+    #[arg(long, value_name = "WHEN", value_parser = since)]
+    since: Option<Since>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    Ago(std::time::Duration),
+    At(Timestamp),
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Ok(Since::At(at));
+    }
+    parse_duration(text).map(Since::Ago).map_err(|_| {
+        "write how long ago (\"10m\", \"1h30m\") or a time (\"2030-01-31T12:00:00Z\")".to_owned()
+    })
+}
+
+/// An event as scripts see it; the names are a promise.
+#[derive(Serialize)]
+struct EventJson<'a> {
+    seq: u64,
+    id: &'a str,
+    at: Option<String>,
+    plugin: &'a str,
+    revision: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    details: &'a str,
+    delivered: bool,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let patience = if flags.follow { Patience::Forever } else { Patience::Soon };
+    let mut client = context.connect().await?;
+    let console = context.console;
+    let since = flags.since.map(|since| match since {
+        Since::At(at) => at,
+        Since::Ago(duration) => (console.now)().checked_sub(duration).unwrap_or(Timestamp::MIN),
+    });
+    let name = flags.name.as_ref().map_or("", PluginName::as_str);
+    let request = StreamEventsRequest {
+        name: name.to_owned(),
+        follow: flags.follow,
+        since: since.map(|at| prost_types::Timestamp {
+            seconds: at.as_second(),
+            nanos: at.subsec_nanosecond(),
+        }),
+    };
+    let mut events = match client.stream_events(request).await {
+        Ok(answer) => answer.into_inner(),
+        Err(error) => return Err(client::about(&mut client, name, error).await),
+    };
+    while let Some(event) = client::next(&mut events, patience).await? {
+        if context.global.json {
+            console.object(&EventJson::from(&event))?;
+        } else {
+            let line = line(&event, console);
+            console.text(&line)?;
+        }
+    }
+    Ok(())
+}
+
+/// `time  TYPE  plugin revision: details`.
+fn line(event: &local::Event, console: &Console<'_>) -> String {
+    let at = timestamp(event.at.as_ref()).map_or_else(
+        || "-".repeat(20),
+        // Whole seconds are enough for reading; JSON has the rest.
+        |at| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string(),
+    );
+    let kind = event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type);
+    let tone = match kind {
+        "STARTED" | "INSTALLED" | "EXECUTION_COMPLETED" => Tone::Good,
+        "CRASHED" => Tone::Bad,
+        failed if failed.ends_with("_FAILED") => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    let kind = console.paint(tone, &format!("{:<20}", one_line(kind)));
+    let colon = if event.details.is_empty() { "" } else { ": " };
+    let subject = format!("{} {}{colon}{}", event.plugin, event.revision, event.details);
+    let waits = if event.delivered { "" } else { "  (not delivered)" };
+    format!("{}  {kind}  {}{waits}\n", console.paint(Tone::Quiet, &at), one_line(&subject))
+}
+
+// === impl EventJson ===
+
+impl<'a> From<&'a local::Event> for EventJson<'a> {
+    fn from(event: &'a local::Event) -> Self {
+        Self {
+            seq: event.seq,
+            id: &event.id,
+            at: rfc3339(event.at.as_ref()),
+            plugin: &event.plugin,
+            revision: &event.revision,
+            kind: &event.r#type,
+            details: &event.details,
+            delivered: event.delivered,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! How a verb ends when it does not end well: one line, its causes, and what to try.
+
+use std::error::Error;
+use std::fmt::Display;
+
+use crate::config::ConfigError;
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// What was asked for is done.
+    Done,
+    /// It failed.
+    Failed,
+    /// The arguments make no sense.
+    Usage,
+    /// There is no agent to talk to.
+    Unreachable,
+    /// It did not happen in time.
+    TimedOut,
+}
+
+/// Why a verb failed, ready to be printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// How the process ends.
+    pub exit: Exit,
+    /// One line.
+    pub reason: String,
+    /// What led to it, the nearest cause first.
+    pub causes: Vec<String>,
+    /// What to try.
+    pub hint: Option<String>,
+}
+
+// === impl Exit ===
+
+impl Exit {
+    /// The exit code of the process.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Unreachable => 3,
+            Self::TimedOut => 4,
+        }
+    }
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// A failure with an exit of its own.
+    pub(super) fn new(exit: Exit, reason: impl Display) -> Self {
+        Self { exit, reason: reason.to_string(), causes: Vec::new(), hint: None }
+    }
+
+    /// What was asked for failed.
+    pub(super) fn failed(reason: impl Display) -> Self {
+        Self::new(Exit::Failed, reason)
+    }
+
+    /// The arguments make no sense.
+    pub(super) fn usage(reason: impl Display) -> Self {
+        Self::new(Exit::Usage, reason)
+    }
+
+    /// Adds an error and everything that caused it.
+    pub(super) fn because(mut self, error: &(dyn Error + 'static)) -> Self {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            self.causes.push(error.to_string());
+            next = error.source();
+        }
+        self
+    }
+
+    /// Adds one cause in words.
+    pub(super) fn cause(mut self, cause: impl Display) -> Self {
+        self.causes.push(cause.to_string());
+        self
+    }
+
+    /// Says what to try.
+    pub(super) fn hint(mut self, hint: impl Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// The failure of an error whose own text is the reason.
+    pub(super) fn of(error: &(dyn Error + 'static)) -> Self {
+        let failure = Self::failed(error);
+        match error.source() {
+            Some(cause) => failure.because(cause),
+            None => failure,
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        match &error {
+            ConfigError::Problems(problems) => {
+                let count = problems.len();
+                let s = if count == 1 { "" } else { "s" };
+                let failure =
+                    Self::failed(format_args!("the configuration has {count} mistake{s}"));
+                problems.iter().fold(failure, Self::cause)
+            }
+            ConfigError::Set { .. } => Self::usage(&error),
+            ConfigError::Missing { .. } | ConfigError::Read { .. } | ConfigError::Syntax { .. } => {
+                Self::of(&error)
+            }
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    /// A failure to print. A reader that has gone away (`| head`) is no failure of ours.
+    fn from(error: std::io::Error) -> Self {
+        let exit = match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Exit::Done,
+            _ => Exit::Failed,
+        };
+        Self::new(exit, "failed to print").because(&error)
+    }
+}
+
+impl From<tonic::Status> for Failure {
+    fn from(status: tonic::Status) -> Self {
+        use tonic::Code;
+
+        let message = status.message();
+        match status.code() {
+            // A connection that broke is reported as either of these; the agent itself never
+            // answers with them.
+            Code::Unavailable | Code::Unknown => Self::new(
+                Exit::Unreachable,
+                "the connection to the agent broke",
+            )
+            .cause(message)
+            .hint("the agent may be restarting; try again, or see `systemctl status guest-agent`"),
+            Code::Cancelled | Code::DeadlineExceeded => {
+                Self::new(Exit::TimedOut, "the agent did not answer in time").cause(message)
+            }
+            Code::PermissionDenied | Code::Unauthenticated => {
+                Self::failed("the agent refused").cause(message).hint("run as root")
+            }
+            Code::Unimplemented => Self::failed("the running agent does not know this request")
+                .hint("it may be older than this command; restart the service after an update"),
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::ResourceExhausted
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Internal
+            | Code::DataLoss
+            | Code::Ok => Self::failed(message),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! An agent that does what a test says: the generated server on a real socket, on a thread of its own
+//! because the command line brings its own event loop.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use futures_util::{Stream, StreamExt, stream};
+use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
+use guest_agent_proto::local::{
+    AskRequest, AskResponse, ConfigureRequest, ConfigureResponse, ConfigureResult, Event,
+    GetStatusRequest, GetStatusResponse, LogChunk, PluginStatus, RestartRequest, RestartResponse,
+    StreamEventsRequest, StreamLogsRequest,
+};
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+/// What streams do when everything was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Then {
+    /// They end.
+    #[default]
+    End,
+    /// They stay open and silent.
+    Stay,
+}
+
+/// What the agent answers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Script {
+    /// What a watcher sees; who asks once gets the last.
+    pub(super) status: Vec<GetStatusResponse>,
+    pub(super) then: Then,
+    pub(super) configure: Vec<ConfigureResult>,
+    pub(super) restart: Option<u64>,
+    /// Answers to questions, in turn; the last one is repeated.
+    pub(super) ask: VecDeque<Result<AskResponse, Status>>,
+    pub(super) events: Vec<Event>,
+    pub(super) logs: Vec<Vec<u8>>,
+}
+
+/// What the agent was asked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) configure: Vec<ConfigureRequest>,
+    pub(super) ask: Vec<AskRequest>,
+    pub(super) events: Vec<StreamEventsRequest>,
+    pub(super) logs: Vec<StreamLogsRequest>,
+}
+
+/// Ends the agent when dropped.
+pub(super) struct FakeAgent {
+    pub(super) socket: PathBuf,
+    asked: Arc<Mutex<Asked>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+struct Server {
+    script: Mutex<Script>,
+    asked: Arc<Mutex<Asked>>,
+}
+
+/// A response with these plugins.
+pub(super) fn plugins(plugins: impl IntoIterator<Item = PluginStatus>) -> GetStatusResponse {
+    GetStatusResponse { plugins: plugins.into_iter().collect(), agent: None }
+}
+
+// === impl FakeAgent ===
+
+impl FakeAgent {
+    pub(super) fn start(script: Script) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let socket = folder.path().join("agent.sock");
+        let asked = Arc::new(Mutex::new(Asked::default()));
+        let server = Server { script: Mutex::new(script), asked: Arc::clone(&asked) };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        listener.set_nonblocking(true).expect("a nonblocking socket");
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("an event loop");
+            runtime.block_on(async move {
+                let listener = tokio::net::UnixListener::from_std(listener).expect("a listener");
+                let serving = tonic::transport::Server::builder()
+                    .add_service(LocalAgentServer::new(server))
+                    .serve_with_incoming(tokio_stream::wrappers::UnixListenerStream::new(listener));
+                // Streams that stay open would hold up a graceful end.
+                tokio::select! {
+                    served = serving => served.expect("the server works"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { socket, asked, stop: Some(stop), thread: Some(thread), _folder: folder }
+    }
+
+    pub(super) fn asked(&self) -> Asked {
+        self.asked.lock().expect("no holder panics").clone()
+    }
+}
+
+impl Drop for FakeAgent {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            assert!(thread.join().is_ok() || std::thread::panicking(), "the fake agent panicked");
+        }
+    }
+}
+
+// === impl Server ===
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Server {
+    fn script(&self) -> Script {
+        self.script.lock().expect("no holder panics").clone()
+    }
+
+    fn record(&self, record: impl FnOnce(&mut Asked)) {
+        record(&mut self.asked.lock().expect("no holder panics"));
+    }
+
+    fn known(&self, name: &str) -> Result<(), Status> {
+        let script = self.script();
+        let known = script.status.iter().flat_map(|status| &status.plugins);
+        if name.is_empty() || known.into_iter().any(|plugin| plugin.name == name) {
+            return Ok(());
+        }
+        Err(Status::not_found("no such plugin"))
+    }
+}
+
+fn answers<T: Send + 'static>(items: Vec<T>, then: Then) -> Response<Answers<T>> {
+    let sent = stream::iter(items.into_iter().map(Ok));
+    Response::new(match then {
+        Then::End => Box::pin(sent),
+        Then::Stay => Box::pin(sent.chain(stream::pending())),
+    })
+}
+
+#[tonic::async_trait]
+impl LocalAgent for Server {
+    type WatchStatusStream = Answers<GetStatusResponse>;
+    type StreamEventsStream = Answers<Event>;
+    type StreamLogsStream = Answers<LogChunk>;
+
+    async fn get_status(
+        &self,
+        _: Request<GetStatusRequest>,
+    ) -> Result<Response<GetStatusResponse>, Status> {
+        Ok(Response::new(self.script().status.pop().unwrap_or_default()))
+    }
+
+    async fn watch_status(
+        &self,
+        _: Request<GetStatusRequest>,
+    ) -> Result<Response<Self::WatchStatusStream>, Status> {
+        let script = self.script();
+        Ok(answers(script.status, script.then))
+    }
+
+    async fn configure(
+        &self,
+        request: Request<ConfigureRequest>,
+    ) -> Result<Response<ConfigureResponse>, Status> {
+        self.record(|asked| asked.configure.push(request.into_inner()));
+        Ok(Response::new(ConfigureResponse { results: self.script().configure }))
+    }
+
+    async fn restart(
+        &self,
+        request: Request<RestartRequest>,
+    ) -> Result<Response<RestartResponse>, Status> {
+        self.known(&request.into_inner().name)?;
+        let generation = self.script().restart.unwrap_or_default();
+        Ok(Response::new(RestartResponse { generation }))
+    }
+
+    async fn ask(&self, request: Request<AskRequest>) -> Result<Response<AskResponse>, Status> {
+        self.record(|asked| asked.ask.push(request.into_inner()));
+        let mut script = self.script.lock().expect("no holder panics");
+        let answer =
+            if script.ask.len() > 1 { script.ask.pop_front() } else { script.ask.front().cloned() };
+        answer.unwrap_or_else(|| Err(Status::not_found("no such plugin"))).map(Response::new)
+    }
+
+    async fn stream_events(
+        &self,
+        request: Request<StreamEventsRequest>,
+    ) -> Result<Response<Self::StreamEventsStream>, Status> {
+        let request = request.into_inner();
+        self.known(&request.name)?;
+        self.record(|asked| asked.events.push(request));
+        let script = self.script();
+        Ok(answers(script.events, script.then))
+    }
+
+    async fn stream_logs(
+        &self,
+        request: Request<StreamLogsRequest>,
+    ) -> Result<Response<Self::StreamLogsStream>, Status> {
+        let request = request.into_inner();
+        self.known(&request.name)?;
+        self.record(|asked| asked.logs.push(request));
+        let script = self.script();
+        let chunks = script.logs.into_iter().map(|data| LogChunk { data }).collect();
+        Ok(answers(chunks, script.then))
+    }
+}

@@ -1,0 +1,264 @@
+//! What became of an order: follows the status until every awaited plugin has settled.
+//!
+//! [`judge`] is the whole decision and is pure; [`follow`] is the loop around it. Used by every verb
+//! with `--wait`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use guest_agent_proto::local::{GetStatusRequest, PluginStatus};
+
+use super::client::Client;
+use super::format::one_line;
+use super::{Exit, Failure};
+
+/// What an order wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// This revision is there and does its work.
+    Installed { revision: String },
+    /// The plugin does its work, whatever its revision.
+    Working,
+    /// The plugin is gone.
+    Removed,
+}
+
+/// An accepted order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Awaited {
+    pub(super) name: String,
+    pub(super) goal: Goal,
+    /// The number it was accepted under.
+    pub(super) generation: u64,
+}
+
+/// How an order stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Not settled.
+    Waiting,
+    /// It is as it was ordered; the state the plugin is in, or `REMOVED`.
+    Done(String),
+    /// It came otherwise; why.
+    Failed(String),
+}
+
+/// Whether a plugin has been in a status since the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Never,
+    Before,
+}
+
+/// How an order stands, given what the agent says of its plugin now.
+pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen) -> Verdict {
+    let Some(status) = status else {
+        return match (&awaited.goal, seen) {
+            (Goal::Removed, _) => Verdict::Done("REMOVED".to_owned()),
+            (Goal::Installed { .. } | Goal::Working, Seen::Never) => Verdict::Waiting,
+            (Goal::Installed { .. } | Goal::Working, Seen::Before) => {
+                Verdict::Failed("it was removed meanwhile".to_owned())
+            }
+        };
+    };
+    if status.generation < awaited.generation || status.busy {
+        return Verdict::Waiting;
+    }
+    match &awaited.goal {
+        Goal::Removed if status.installation == "local" => Verdict::Done(status.state.clone()),
+        Goal::Removed => Verdict::Failed(explain(status, "it is still there")),
+        Goal::Installed { revision } if status.revision != *revision => {
+            if status.generation > awaited.generation {
+                Verdict::Failed("a newer order took its place".to_owned())
+            } else {
+                let runs = match status.revision.as_str() {
+                    "" => "nothing is installed".to_owned(),
+                    other => format!("revision {other} is {} instead", status.state),
+                };
+                Verdict::Failed(explain(status, &runs))
+            }
+        }
+        Goal::Installed { .. } | Goal::Working => works(status),
+    }
+}
+
+fn works(status: &PluginStatus) -> Verdict {
+    let pending_failed = status.pending.as_ref().is_some_and(|pending| !pending.error.is_empty());
+    let works = match status.state.as_str() {
+        "RUNNING" | "EXECUTION_COMPLETED" => true,
+        // Between two runs, waiting for its trigger.
+        "STOPPED" => status.kind == "one_shot",
+        _ => false,
+    };
+    if works && !pending_failed {
+        Verdict::Done(status.state.clone())
+    } else {
+        Verdict::Failed(explain(status, &format!("it is {}", status.state)))
+    }
+}
+
+fn explain(status: &PluginStatus, fallback: &str) -> String {
+    let pending = status.pending.as_ref().map_or("", |pending| &pending.error);
+    let why = if pending.is_empty() { &status.reason } else { pending };
+    if why.is_empty() { fallback.to_owned() } else { format!("{fallback}: {}", one_line(why)) }
+}
+
+/// Follows the status until every order has settled or the time is up. `observe` sees every status
+/// of an awaited plugin. The verdicts are in the order of `awaited`.
+pub(super) async fn follow(
+    client: &mut Client,
+    awaited: &[Awaited],
+    timeout: Duration,
+    observe: &mut dyn FnMut(&PluginStatus),
+) -> Result<Vec<Verdict>, Failure> {
+    let mut verdicts = vec![Verdict::Waiting; awaited.len()];
+    let mut last = vec![String::new(); awaited.len()];
+    let watching = async {
+        let mut seen = BTreeSet::new();
+        let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
+        while let Some(status) = changes.message().await? {
+            for (index, order) in awaited.iter().enumerate() {
+                let plugin = status.plugins.iter().find(|plugin| plugin.name == order.name);
+                if let Some(plugin) = plugin {
+                    observe(plugin);
+                    last[index] = explain(plugin, &format!("it is {}", plugin.state));
+                }
+                let before = if seen.contains(&index) { Seen::Before } else { Seen::Never };
+                if verdicts[index] == Verdict::Waiting {
+                    verdicts[index] = judge(order, plugin, before);
+                }
+                if plugin.is_some() {
+                    seen.insert(index);
+                }
+            }
+            if !verdicts.contains(&Verdict::Waiting) {
+                return Ok(());
+            }
+        }
+        Err(Failure::new(Exit::Unreachable, "the agent ended while it was waited for")
+            .hint("the order is kept; `guest-agent status` shows what became of it"))
+    };
+    match tokio::time::timeout(timeout, watching).await {
+        Ok(result) => result?,
+        Err(_elapsed) => {
+            let waited = crate::config::format_duration(timeout);
+            let mut failure = Failure::new(Exit::TimedOut, format_args!("not done after {waited}"));
+            for (index, order) in awaited.iter().enumerate() {
+                if verdicts[index] == Verdict::Waiting {
+                    let state = Some(last[index].as_str()).filter(|text| !text.is_empty());
+                    let state = state.unwrap_or("the agent does not list it");
+                    failure = failure.cause(format_args!("{}: {state}", order.name));
+                }
+            }
+            return Err(failure.hint(
+                "the order is kept; see `guest-agent status`, or wait longer with --timeout",
+            ));
+        }
+    }
+    Ok(verdicts)
+}
+
+#[cfg(test)]
+mod tests {
+    use guest_agent_proto::local::Pending;
+
+    use super::*;
+
+    fn awaited(goal: Goal) -> Awaited {
+        Awaited { name: "a".to_owned(), goal, generation: 5 }
+    }
+
+    fn installed() -> Awaited {
+        awaited(Goal::Installed { revision: "2".to_owned() })
+    }
+
+    fn status(revision: &str, state: &str, generation: u64) -> PluginStatus {
+        PluginStatus {
+            name: "a".to_owned(),
+            revision: revision.to_owned(),
+            state: state.to_owned(),
+            kind: "daemon".to_owned(),
+            installation: "dynamic".to_owned(),
+            generation,
+            ..PluginStatus::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(order: &Awaited, status: &PluginStatus, expected: &Verdict) {
+        assert_eq!(judge(order, Some(status), Seen::Before), *expected);
+    }
+
+    fn done(state: &str) -> Verdict {
+        Verdict::Done(state.to_owned())
+    }
+
+    fn failed(why: &str) -> Verdict {
+        Verdict::Failed(why.to_owned())
+    }
+
+    #[test]
+    fn an_installation_is_done_when_the_asked_revision_runs() {
+        check(&installed(), &status("2", "RUNNING", 5), &done("RUNNING"));
+        check(&installed(), &status("2", "EXECUTION_COMPLETED", 6), &done("EXECUTION_COMPLETED"));
+        let mut one_shot = status("2", "STOPPED", 5);
+        one_shot.kind = "one_shot".to_owned();
+        check(&installed(), &one_shot, &done("STOPPED"));
+    }
+
+    #[test]
+    fn an_older_order_or_work_under_way_says_nothing() {
+        check(&installed(), &status("2", "RUNNING", 4), &Verdict::Waiting);
+        let mut busy = status("1", "RUNNING", 5);
+        busy.busy = true;
+        check(&installed(), &busy, &Verdict::Waiting);
+    }
+
+    #[test]
+    fn a_failed_installation_says_why() {
+        let mut crashed = status("2", "CRASHED", 5);
+        crashed.reason = "exited\nwith code 3".to_owned();
+        check(&installed(), &crashed, &failed("it is CRASHED: exited with code 3"));
+        check(&installed(), &status("", "INSTALL_FAILED", 5), &failed("nothing is installed"));
+    }
+
+    #[test]
+    fn an_upgrade_that_was_taken_back_is_a_failure() {
+        let mut old = status("1", "RUNNING", 5);
+        old.pending = Some(Pending {
+            revision: "2".to_owned(),
+            state: "CRASHED".to_owned(),
+            error: "it crashed".to_owned(),
+        });
+        check(&installed(), &old, &failed("revision 1 is RUNNING instead: it crashed"));
+    }
+
+    #[test]
+    fn a_pending_error_spoils_a_running_plugin() {
+        let mut plugin = status("2", "RUNNING", 5);
+        plugin.pending = Some(Pending { error: "refused".to_owned(), ..Pending::default() });
+        check(&installed(), &plugin, &failed("it is RUNNING: refused"));
+    }
+
+    #[test]
+    fn a_newer_order_ends_the_wait() {
+        check(&installed(), &status("3", "RUNNING", 6), &failed("a newer order took its place"));
+    }
+
+    #[test]
+    fn a_plugin_that_vanishes_was_removed_but_one_not_yet_listed_is_waited_for() {
+        assert_eq!(judge(&installed(), None, Seen::Never), Verdict::Waiting);
+        assert_eq!(judge(&installed(), None, Seen::Before), failed("it was removed meanwhile"));
+    }
+
+    #[test]
+    fn a_removal_is_done_when_the_plugin_is_gone_or_local_again() {
+        let order = awaited(Goal::Removed);
+        assert_eq!(judge(&order, None, Seen::Never), done("REMOVED"));
+        check(&order, &status("2", "STOPPING", 4), &Verdict::Waiting);
+        let mut local = status("0", "RUNNING", 5);
+        local.installation = "local".to_owned();
+        check(&order, &local, &done("RUNNING"));
+        check(&order, &status("2", "STOPPED", 5), &failed("it is still there"));
+    }
+}

@@ -1,0 +1,133 @@
+//! The agent's own log: what is traced goes to standard error, as text or JSON.
+//!
+//! Called once, by `main.rs` through `Services::start_logging`. Where the log ends up (journal,
+//! file, terminal) is for whoever holds the other end of standard error.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::config::{LogConfig, LogFormat};
+
+/// Sends what is traced to standard error, and panics to the trace. A second call changes nothing.
+///
+/// A level that cannot be read counts as `info`: an agent without a log helps nobody.
+pub fn start(log: &LogConfig) {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    if subscriber(log, colour, std::io::stderr).try_init().is_ok() {
+        std::panic::set_hook(Box::new(trace_panic));
+    }
+}
+
+fn subscriber<W>(
+    log: &LogConfig,
+    colour: bool,
+    writer: W,
+) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::try_new(&log.level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    match log.format {
+        LogFormat::Text => Box::new(registry.with(lines.with_ansi(colour))),
+        LogFormat::Json => Box::new(registry.with(lines.json().flatten_event(true))),
+    }
+}
+
+/// Traces a panic without a backtrace: symbolising one takes tens of megabytes that a small agent
+/// never gives back.
+fn trace_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("without a message");
+    let location = panic.location().map_or_else(String::new, ToString::to_string);
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    tracing::error!(location, thread, "panicked: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no test panics with the lock").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(log: &LogConfig) -> String {
+        logged_by(log, || {
+            tracing::info!(plugin = "a", "started");
+            tracing::debug!("too much");
+        })
+    }
+
+    fn logged_by(log: &LogConfig, work: impl FnOnce()) -> String {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let subscriber = subscriber(log, false, move || writer.clone());
+        tracing::subscriber::with_default(subscriber, work);
+        let bytes = sink.0.lock().expect("no test panics with the lock").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn text_lines_are_filtered_by_level() {
+        let text = logged(&LogConfig::default());
+        assert!(text.contains("started plugin=\"a\""), "{text}");
+        assert!(!text.contains("too much"));
+        let all = logged(&LogConfig { level: "debug".to_owned(), ..LogConfig::default() });
+        assert!(all.contains("too much"), "{all}");
+    }
+
+    #[test]
+    fn json_lines_are_objects_with_the_fields_on_top() {
+        let text = logged(&LogConfig { format: LogFormat::Json, ..LogConfig::default() });
+        let line: serde_json::Value = serde_json::from_str(&text).expect("one object");
+        assert_eq!(line["message"], "started");
+        assert_eq!(line["plugin"], "a");
+        assert_eq!(line["level"], "INFO");
+    }
+
+    #[test]
+    fn a_panic_is_traced_with_its_place_and_without_a_backtrace() {
+        const THREAD: &str = "panics on purpose";
+        // The hook is the process's: other tests that panic meanwhile keep the one they had.
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if std::thread::current().name() == Some(THREAD) {
+                trace_panic(panic);
+            } else {
+                usual(panic);
+            }
+        }));
+        let log = LogConfig { format: LogFormat::Json, ..LogConfig::default() };
+        let work = move || {
+            logged_by(&log, || {
+                let caught = std::panic::catch_unwind(|| panic!("a plugin's {}", "fault"));
+                assert!(caught.is_err());
+            })
+        };
+        let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(work);
+        let text = thread.expect("a thread").join().expect("the panic was caught");
+        let line: serde_json::Value = serde_json::from_str(&text).expect("one object");
+        assert_eq!(line["message"], "panicked: a plugin's fault");
+        assert!(line["location"].as_str().is_some_and(|place| place.contains("logging.rs:")));
+        assert!(!text.contains("backtrace"), "{text}");
+    }
+}

@@ -1,0 +1,267 @@
+//! Orders as people write them: protobuf JSON in a file, what `pack` made, or flags.
+//!
+//! All three become JSON first and go through one decoder, [`decode`], which knows the messages from
+//! their descriptors: snake_case and camelCase names, durations as `"10s"`, enums by name, and an
+//! unknown field is an error.
+
+use std::path::{Path, PathBuf};
+
+use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
+use serde_json::{Value, json};
+
+/// Most bytes of an order that are read.
+const FILE_MAX: u64 = 16 << 20;
+
+/// Why a file is no order.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OrderError {
+    #[error("failed to read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{} is larger than {FILE_MAX} bytes", path.display())]
+    TooLarge { path: PathBuf },
+    #[error("{} is not an order", path.display())]
+    Json {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{} is neither a ConfigurePlugin (with a \"plugin\") nor a ConfigurePluginStates", path.display())]
+    Shape { path: PathBuf },
+    #[error(
+        "{} has no {} beside it: an archive is installed with the order that `pack` wrote",
+        archive.display(),
+        order.display()
+    )]
+    NoOrder { archive: PathBuf, order: PathBuf },
+    #[error("{} does not hold exactly one archive with its .json, as `pack` writes them", path.display())]
+    Folder { path: PathBuf },
+}
+
+/// Where the order of an archive stands.
+pub(super) fn order_beside(archive: &Path) -> PathBuf {
+    let mut name = archive.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
+}
+
+/// The orders a path stands for: a JSON file, an archive with its order beside it, or a directory
+/// with one such pair.
+pub(super) fn read(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
+    if path.is_dir() {
+        return of_archive(&archive_in(path)?);
+    }
+    if path.extension().is_some_and(|extension| extension == "json") || !looks_packed(path) {
+        return of_json(path);
+    }
+    of_archive(path)
+}
+
+/// Turns one ConfigurePlugin in JSON into the message.
+pub(super) fn decode(value: Value) -> Result<ConfigurePlugin, serde_json::Error> {
+    decode_as("agent_controlplane.ConfigurePluginStates.ConfigurePlugin", value)
+}
+
+fn of_json(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
+    let wrong = |source| OrderError::Json { path: path.to_owned(), source };
+    let value: Value = serde_json::from_slice(&bytes_of(path)?).map_err(wrong)?;
+    let has = |key: &str| value.get(key).is_some();
+    let mut orders = if has("configurePlugins") || has("configure_plugins") {
+        let states: ConfigurePluginStates =
+            decode_as("agent_controlplane.ConfigurePluginStates", value).map_err(wrong)?;
+        states.configure_plugins
+    } else if has("plugin") {
+        vec![decode(value).map_err(wrong)?]
+    } else {
+        return Err(OrderError::Shape { path: path.to_owned() });
+    };
+    for order in &mut orders {
+        // Who hands a plugin to `install` and does not say more wants it installed.
+        if order.action() == Action::Unspecified {
+            order.set_action(Action::Install);
+        }
+    }
+    Ok(orders)
+}
+
+fn of_archive(archive: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
+    let order = order_beside(archive);
+    if !order.exists() {
+        return Err(OrderError::NoOrder { archive: archive.to_owned(), order });
+    }
+    let mut orders = of_json(&order)?;
+    // The pair may have been moved since it was made, so the URL in it is not trusted.
+    let url = file_url(archive)
+        .map_err(|source| OrderError::Read { path: archive.to_owned(), source })?;
+    for plugin in orders.iter_mut().filter_map(|order| order.plugin.as_mut()) {
+        plugin.gcs_signed_url.clone_from(&url);
+    }
+    Ok(orders)
+}
+
+fn archive_in(folder: &Path) -> Result<PathBuf, OrderError> {
+    let failed = |source| OrderError::Read { path: folder.to_owned(), source };
+    let mut found = Vec::new();
+    for member in std::fs::read_dir(folder).map_err(failed)? {
+        let path = member.map_err(failed)?.path();
+        if path.is_file() && order_beside(&path).is_file() {
+            found.push(path);
+        }
+    }
+    match found.pop() {
+        Some(archive) if found.is_empty() => Ok(archive),
+        _ => Err(OrderError::Folder { path: folder.to_owned() }),
+    }
+}
+
+/// Whether a file begins like a gzip or zstd stream.
+fn looks_packed(path: &Path) -> bool {
+    use std::io::Read;
+
+    let mut magic = [0u8; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && (magic.starts_with(&[0x1f, 0x8b]) || magic == [0x28, 0xb5, 0x2f, 0xfd])
+}
+
+fn bytes_of(path: &Path) -> Result<Vec<u8>, OrderError> {
+    use std::io::Read;
+
+    let failed = |source| OrderError::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(OrderError::TooLarge { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+fn decode_as<M: prost::Message + Default>(
+    message: &str,
+    value: Value,
+) -> Result<M, serde_json::Error> {
+    let pool = DescriptorPool::decode(guest_agent_proto::FILE_DESCRIPTOR_SET)
+        .expect("the descriptors are part of this program");
+    let descriptor = pool.get_message_by_name(message).expect("the message is described");
+    let options = DeserializeOptions::new().deny_unknown_fields(true);
+    let dynamic = DynamicMessage::deserialize_with_options(descriptor, value, &options)?;
+    Ok(dynamic.transcode_to().expect("the description and the type come from one source"))
+}
+
+/// The `file:` URL of a path, absolute, with every byte escaped that has a meaning in URLs.
+pub(super) fn file_url(path: &Path) -> std::io::Result<String> {
+    use std::os::unix::ffi::OsStrExt;
+
+    let absolute = std::path::absolute(path)?;
+    let mut url = "file://".to_owned();
+    for byte in absolute.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~+,=@".contains(byte) {
+            url.push(char::from(*byte));
+        } else {
+            let digit = |nibble: u8| {
+                char::from_digit(nibble.into(), 16).expect("four bits").to_ascii_uppercase()
+            };
+            url.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+    Ok(url)
+}
+
+/// The JSON of an order to install, in the form that [`decode`] reads and `pack` writes.
+pub(super) fn install_json(
+    name: &str,
+    revision: &str,
+    url: &str,
+    sha256: &str,
+    entry_point: &str,
+    arguments: &[String],
+) -> Value {
+    json!({
+        "action": "INSTALL",
+        "plugin": {
+            "name": name,
+            "revisionId": revision,
+            "gcsSignedUrl": url,
+            "entryPoint": entry_point,
+            "arguments": arguments,
+            "checksum": sha256,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn orders(text: &str) -> Result<Vec<ConfigurePlugin>, OrderError> {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("order.json");
+        std::fs::write(&path, text).expect("a file");
+        read(&path)
+    }
+
+    #[test]
+    fn both_spellings_of_field_names_are_read() {
+        let snake = r#"{"action":"INSTALL","plugin":{"name":"a","revision_id":"1",
+            "gcs_signed_url":"https://x/y"},"manifest":{"stop_timeout":"1.5s",
+            "struct_config":{"k":[1,"two"]},"plugin_type":"ONE_SHOT"}}"#;
+        let camel = r#"{"action":"INSTALL","plugin":{"name":"a","revisionId":"1",
+            "gcsSignedUrl":"https://x/y"},"manifest":{"stopTimeout":"1.500s",
+            "structConfig":{"k":[1,"two"]},"pluginType":2}}"#;
+        let snake = orders(snake).expect("snake_case");
+        assert_eq!(snake, orders(camel).expect("camelCase"));
+        let manifest = snake[0].manifest.as_ref().expect("a manifest");
+        assert_eq!(manifest.stop_timeout.expect("a timeout").nanos, 500_000_000);
+    }
+
+    #[test]
+    fn a_list_of_orders_is_read_and_silence_means_install() {
+        let text = r#"{"configurePlugins":[{"plugin":{"name":"a"}},
+            {"action":"REMOVE","plugin":{"name":"b"}}]}"#;
+        let actions: Vec<_> =
+            orders(text).expect("orders").iter().map(ConfigurePlugin::action).collect();
+        assert_eq!(actions, [Action::Install, Action::Remove]);
+    }
+
+    #[test]
+    fn what_is_no_order_is_refused() {
+        assert!(matches!(orders("{"), Err(OrderError::Json { .. })));
+        assert!(matches!(orders("{}"), Err(OrderError::Shape { .. })));
+        let unknown = orders(r#"{"plugin":{"nmae":"a"}}"#).expect_err("an unknown field");
+        let OrderError::Json { source, .. } = unknown else { panic!("{unknown}") };
+        assert!(source.to_string().contains("nmae"), "{source}");
+    }
+
+    #[test]
+    fn an_archive_is_installed_from_where_it_is_now() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let archive = folder.path().join("a b.tar.gz");
+        std::fs::write(&archive, [0x1f, 0x8b, 0, 0]).expect("a file");
+        assert!(matches!(read(&archive), Err(OrderError::NoOrder { .. })));
+        let json = install_json("a", "1", "file:///elsewhere", "00", "run", &[]);
+        std::fs::write(order_beside(&archive), json.to_string()).expect("a file");
+        for path in [archive.as_path(), folder.path()] {
+            let orders = read(path).expect("an order");
+            let url = &orders[0].plugin.as_ref().expect("a plugin").gcs_signed_url;
+            assert!(url.starts_with("file:///") && url.ends_with("/a%20b.tar.gz"), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_directory_without_one_archive_is_refused() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        assert!(matches!(read(folder.path()), Err(OrderError::Folder { .. })));
+    }
+
+    #[test]
+    fn urls_escape_what_has_a_meaning() {
+        let url = file_url(Path::new("/a b/ü?#%")).expect("an absolute path");
+        assert_eq!(url, "file:///a%20b/%C3%BC%3F%23%25");
+    }
+}

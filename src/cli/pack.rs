@@ -1,0 +1,162 @@
+//! `pack`: an archive of a plugin's directory, and the order that installs it.
+//!
+//! The archive itself is written by [`Services::pack`](super::Services::pack); this file decides on
+//! the name, the revision and the entry point, and writes the order beside the archive.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use guest_agent_actors::id::{PluginName, RevisionId};
+use guest_agent_actors::spec::EntryPoint;
+use serde_json::json;
+
+use super::format::bytes;
+use super::order::{file_url, install_json, order_beside};
+use super::{Context, Failure};
+use crate::install::pack::Compression;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// The directory to pack
+    dir: PathBuf,
+    /// The archive to write; the order is written beside it as FILE.json
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Compress with zstd instead of gzip
+    #[arg(long)]
+    zstd: bool,
+    /// Name of the plugin [default: the directory's name]
+    #[arg(long)]
+    name: Option<PluginName>,
+    /// Revision of the plugin [default: the beginning of the archive's digest]
+    #[arg(long, value_name = "R")]
+    revision: Option<RevisionId>,
+    /// The executable, as a path in the directory [default: the only executable at its top]
+    #[arg(long, value_name = "PATH", value_parser = EntryPoint::parse)]
+    entry_point: Option<EntryPoint>,
+    /// An argument of the executable; may be repeated
+    #[arg(long = "arg", value_name = "ARG", allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let name = match &flags.name {
+        Some(name) => name.clone(),
+        None => name_of(&flags.dir)?,
+    };
+    let entry_point = match &flags.entry_point {
+        Some(path) => checked(&flags.dir, path)?,
+        None => only_executable(&flags.dir)?,
+    };
+    let output = absolute(&flags.output)?;
+    if output.starts_with(absolute(&flags.dir)?) {
+        return Err(Failure::usage("the archive would be inside the directory it is made of")
+            .hint("write it elsewhere with -o"));
+    }
+    let compression = if flags.zstd { Compression::Zstd } else { Compression::Gzip };
+    let packed =
+        context.services.pack(&flags.dir, &flags.output, compression).map_err(|error| {
+            Failure::failed(format_args!("failed to pack {}", flags.dir.display())).because(&*error)
+        })?;
+    let sha256 = packed.sha256.to_string();
+    let revision = match &flags.revision {
+        Some(revision) => revision.as_str().to_owned(),
+        None => sha256[..12].to_owned(),
+    };
+    let order_file = order_beside(&flags.output);
+    let url = file_url(&output)?;
+    let order = install_json(
+        name.as_str(),
+        &revision,
+        &url,
+        &sha256,
+        entry_point.as_str(),
+        &flags.arguments,
+    );
+    let text = format!("{order:#}\n");
+    std::fs::write(&order_file, text).map_err(|error| {
+        Failure::failed(format_args!("failed to write {}", order_file.display())).because(&error)
+    })?;
+
+    let console = context.console;
+    if context.global.json {
+        return Ok(console.document(&json!({
+            "archive": output,
+            "order": absolute(&order_file)?,
+            "name": name.as_str(),
+            "revision": revision,
+            "sha256": sha256,
+            "bytes": packed.bytes,
+            "entries": packed.entries,
+        }))?);
+    }
+    let archive = flags.output.display();
+    console.line(&format!("{archive}: {} files, {}", packed.entries, bytes(packed.bytes)))?;
+    console.line(&format!(
+        "{}: {name} {revision}, starts {}",
+        order_file.display(),
+        entry_point.as_str()
+    ))?;
+    console.line(&format!("install it with `guest-agent install -f {archive} --wait`"))?;
+    Ok(())
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| {
+        Failure::failed(format_args!("failed to find {}", path.display())).because(&error)
+    })
+}
+
+fn name_of(dir: &Path) -> Result<PluginName, Failure> {
+    let real = dir.canonicalize().map_err(|error| unreadable(dir, &error))?;
+    let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    name.parse().map_err(|error| {
+        Failure::usage("the directory's name is no name for a plugin")
+            .because(&error)
+            .hint("choose one with --name")
+    })
+}
+
+/// An entry point that was named must be there and be executable: finding out now is cheaper than on
+/// every machine it is installed on.
+fn checked(dir: &Path, path: &EntryPoint) -> Result<EntryPoint, Failure> {
+    let file = dir.join(path.as_str());
+    let found = std::fs::metadata(&file).map_err(|error| unreadable(&file, &error))?;
+    if found.is_file() && found.permissions().mode() & 0o111 != 0 {
+        return Ok(path.clone());
+    }
+    Err(Failure::failed(format_args!("{} is not an executable file", file.display()))
+        .hint(format_args!("chmod +x {}", file.display())))
+}
+
+fn only_executable(dir: &Path) -> Result<EntryPoint, Failure> {
+    let failed = |error: std::io::Error| unreadable(dir, &error);
+    let mut found = Vec::new();
+    for member in std::fs::read_dir(dir).map_err(failed)? {
+        let member = member.map_err(failed)?;
+        let facts = member.metadata().map_err(failed)?;
+        if facts.is_file() && facts.permissions().mode() & 0o111 != 0 {
+            found.push(member.file_name().to_string_lossy().into_owned());
+        }
+    }
+    found.sort();
+    match found.as_slice() {
+        [only] => EntryPoint::parse(only)
+            .map_err(|error| Failure::failed("the executable has an odd name").because(&error)),
+        [] => Err(Failure::usage(format_args!(
+            "there is no executable at the top of {}",
+            dir.display()
+        ))
+        .hint("name it with --entry-point, or make it executable with chmod +x")),
+        many => Err(Failure::usage(format_args!(
+            "there is more than one executable at the top of {}: {}",
+            dir.display(),
+            many.join(", ")
+        ))
+        .hint("choose one with --entry-point")),
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format_args!("failed to read {}", path.display())).because(error)
+}

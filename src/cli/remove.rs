@@ -1,0 +1,41 @@
+//! `remove`: ends a plugin and deletes it with its data.
+
+use std::time::Duration;
+
+use guest_agent_actors::id::PluginName;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    Action, ConfigurePlugin, Plugin,
+};
+
+use super::install::order_and_report;
+use super::{Context, Failure};
+use crate::config::parse_duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Name of the plugin
+    name: PluginName,
+    /// Wait until it is gone
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait
+    #[arg(long, requires = "wait", default_value = "1m", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let mut client = context.connect().await?;
+    let name = flags.name.as_str();
+    let known = super::client::status(&mut client).await?.plugins;
+    // The agent takes an order for a plugin it does not have and reports the failure as an event,
+    // as the control plane expects; a person is better served by being told at once.
+    if !known.iter().any(|plugin| plugin.name == name) {
+        let names = known.iter().map(|plugin| plugin.name.as_str());
+        return Err(super::client::unknown_plugin(name, names));
+    }
+    let plugin = Plugin { name: name.to_owned(), ..Plugin::default() };
+    let mut order = ConfigurePlugin { plugin: Some(plugin), ..ConfigurePlugin::default() };
+    order.set_action(Action::Remove);
+    let timeout = flags.wait.then_some(flags.timeout);
+    order_and_report(&mut client, vec![order], timeout, context.global.json, context.console).await
+}

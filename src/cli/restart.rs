@@ -1,0 +1,51 @@
+//! `restart`: stops a plugin and starts it again.
+
+use std::time::Duration;
+
+use guest_agent_actors::id::PluginName;
+use guest_agent_proto::local::RestartRequest;
+use serde_json::json;
+
+use super::follow::{Awaited, Goal, Verdict, follow};
+use super::{Context, Failure, client};
+use crate::config::parse_duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Name of the plugin
+    name: PluginName,
+    /// Wait until it runs again
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait
+    #[arg(long, requires = "wait", default_value = "1m", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let mut client = context.connect().await?;
+    let name = flags.name.as_str().to_owned();
+    let answer = client.restart(RestartRequest { name: name.clone() }).await;
+    let generation = match answer {
+        Ok(answer) => answer.into_inner().generation,
+        Err(error) => return Err(client::about(&mut client, &name, error).await),
+    };
+    let mut state = None;
+    if flags.wait {
+        let awaited = [Awaited { name: name.clone(), goal: Goal::Working, generation }];
+        let verdicts = follow(&mut client, &awaited, flags.timeout, &mut |_| {}).await?;
+        match verdicts.into_iter().next() {
+            Some(Verdict::Failed(why)) => return Err(Failure::failed(format!("{name}: {why}"))),
+            Some(Verdict::Done(reached)) => state = Some(reached),
+            Some(Verdict::Waiting) | None => {}
+        }
+    }
+    let console = context.console;
+    if context.global.json {
+        console.document(&json!({ "name": name, "generation": generation, "state": state }))?;
+    } else {
+        let said = state.unwrap_or_else(|| format!("restart accepted as order {generation}"));
+        console.line(&format!("{name}: {said}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! `run`: the service.
+
+use super::{Context, Failure};
+use crate::config::{Config, Sources, is_log_level};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Stop all plugins when the agent stops; without it they keep running
+    #[arg(long)]
+    stop_plugins: bool,
+}
+
+/// What the service is started with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunArgs {
+    /// The checked configuration.
+    pub config: Config,
+    /// Where it came from, to load it again on SIGHUP.
+    pub sources: Sources,
+    /// Whether plugins stop together with the agent.
+    pub stop_plugins: bool,
+}
+
+pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    if context.global.socket.is_some() {
+        return Err(Failure::usage("--socket names the socket of an agent that runs already")
+            .hint("say where the service makes its sockets with --set agent.runtime_dir=DIR"));
+    }
+    let mut config = context.load()?.config;
+    if let Some(level) = context.environment.variable("GUEST_AGENT_LOG") {
+        if !is_log_level(&level) {
+            return Err(Failure::usage(format_args!("GUEST_AGENT_LOG={level} is not a level"))
+                .hint("use error, warn, info, debug or trace"));
+        }
+        config.log.level = level;
+    }
+    context.services.start_logging(&config.log);
+    let args = RunArgs { config, sources: context.sources(), stop_plugins: flags.stop_plugins };
+    context.services.run(args).map_err(|error| Failure::of(&*error))
+}

@@ -1,0 +1,41 @@
+//! What the command line starts but does not contain.
+
+use std::path::Path;
+
+use guest_agent_actors::ports::Cause;
+
+use super::{DevArgs, RunArgs, SamplePluginArgs};
+use crate::config::LogConfig;
+use crate::install::pack::{Compression, Packed};
+
+/// The verbs that are not clients of a running agent. `main.rs` implements this with the real
+/// thing, tests with records of what they were asked. Nothing here is called on an event loop: each
+/// makes its own.
+pub trait Services {
+    /// Sends what is traced to standard error, and panics to the trace.
+    fn start_logging(&self, log: &LogConfig);
+
+    /// Runs the service until it is told to stop.
+    ///
+    /// # Errors
+    /// Says why it could not start, or why it ended.
+    fn run(&self, args: RunArgs) -> Result<(), Cause>;
+
+    /// Runs everything on this machine.
+    ///
+    /// # Errors
+    /// Says which step failed.
+    fn dev(&self, args: DevArgs) -> Result<(), Cause>;
+
+    /// Behaves as a plugin until it is told to stop.
+    ///
+    /// # Errors
+    /// Says why it ended.
+    fn sample_plugin(&self, args: SamplePluginArgs) -> Result<(), Cause>;
+
+    /// Writes a reproducible archive of `dir` to `out`.
+    ///
+    /// # Errors
+    /// Says what could not be read or written.
+    fn pack(&self, dir: &Path, out: &Path, compression: Compression) -> Result<Packed, Cause>;
+}

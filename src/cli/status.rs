@@ -1,0 +1,84 @@
+//! `status`: what runs, what is pending and why not.
+//!
+//! `json.rs` is the form that scripts hold on to; `table.rs` is the form for people.
+
+use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse};
+
+use super::client::{self, Patience, unknown_plugin};
+use super::console::Console;
+use super::{Context, Failure};
+
+mod json;
+mod table;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Only this plugin, in detail
+    name: Option<String>,
+    /// Show it again after every change
+    #[arg(long)]
+    watch: bool,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let mut client = context.connect().await?;
+    let view = View { name: flags.name, json: context.global.json };
+    let console = context.console;
+    if !flags.watch {
+        let status = client::status(&mut client).await?;
+        return view.print(&status, console);
+    }
+    let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
+    let mut first = true;
+    while let Some(status) = client::next(&mut changes, Patience::Forever).await? {
+        if view.json {
+            console.object(&json::plugins(view.select(&status)?))?;
+            continue;
+        }
+        if console.width.is_some() {
+            // From the top left corner, over what stood there.
+            console.text("\x1b[H\x1b[J")?;
+        } else if !first {
+            console.line("")?;
+        }
+        first = false;
+        view.print(&status, console)?;
+    }
+    Ok(())
+}
+
+/// What of the status is shown, and how.
+struct View {
+    name: Option<String>,
+    json: bool,
+}
+
+// === impl View ===
+
+impl View {
+    fn print(&self, status: &GetStatusResponse, console: &mut Console<'_>) -> Result<(), Failure> {
+        let plugins = self.select(status)?;
+        if self.json {
+            console.document(&json::plugins(plugins))?;
+        } else if let (Some(_), [plugin]) = (&self.name, plugins) {
+            let text = table::details(plugin, console);
+            console.text(&text)?;
+        } else {
+            let text = table::overview(plugins, status.agent.as_ref(), console);
+            console.text(&text)?;
+        }
+        Ok(())
+    }
+
+    fn select<'s>(
+        &self,
+        status: &'s GetStatusResponse,
+    ) -> Result<&'s [guest_agent_proto::local::PluginStatus], Failure> {
+        let all = status.plugins.as_slice();
+        let Some(name) = &self.name else { return Ok(all) };
+        match all.iter().position(|plugin| plugin.name == *name) {
+            Some(index) => Ok(&all[index..=index]),
+            None => Err(unknown_plugin(name, all.iter().map(|plugin| plugin.name.as_str()))),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The status as people see it: a table that fits the terminal, or one plugin in detail.
+
+use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
+
+use super::super::console::{Console, Tone};
+use super::super::format::{age, bytes, one_line, shortened, timestamp};
+
+const HEADINGS: [&str; 8] =
+    ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
+
+/// The column that is coloured.
+const STATE: usize = 2;
+
+/// Columns that a narrow terminal does without, the least missed first.
+const EXPENDABLE: [usize; 6] = [5, 6, 7, 4, 3, 1];
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+
+/// All plugins, one line each, and a line about the agent.
+pub(super) fn overview(
+    plugins: &[PluginStatus],
+    agent: Option<&AgentStatus>,
+    console: &Console<'_>,
+) -> String {
+    let mut text = String::new();
+    if plugins.is_empty() {
+        text.push_str("no plugins\n");
+    } else {
+        let rows: Vec<Row> = plugins.iter().map(|plugin| Row::new(plugin, console)).collect();
+        let layout = Layout::new(&rows, console.width);
+        layout.headings(&mut text, console);
+        for row in &rows {
+            layout.row(row, &mut text, console);
+        }
+    }
+    if let Some(agent) = agent {
+        text.push_str(&console.paint(Tone::Quiet, &about_agent(agent, console)));
+        text.push('\n');
+    }
+    text
+}
+
+/// One plugin, one fact per line.
+pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
+    let now = (console.now)();
+    let ago = |time| timestamp(time).map(|time| format!("{time} ({} ago)", age(time, now)));
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let pending = plugin.pending.as_ref().map(|pending| {
+        let error = if pending.error.is_empty() { "" } else { ": " };
+        format!("{} {}{error}{}", pending.revision, pending.state, pending.error)
+    });
+    let health = plugin.health.as_ref().map(|health| {
+        let word = if health.code == 0 { "healthy" } else { "unhealthy" };
+        let at = timestamp(health.at.as_ref())
+            .map_or_else(String::new, |at| format!(", {} ago", age(at, now)));
+        let results = health.results.join("; ");
+        let colon = if results.is_empty() { "" } else { ": " };
+        format!("{word} (code {}{at}){colon}{results}", health.code)
+    });
+    let last_exit = plugin.last_exit.as_ref().map(|exit| {
+        let at = ago(exit.at.as_ref()).map_or_else(String::new, |at| format!(" at {at}"));
+        format!("{}{at}", exit_words(exit))
+    });
+    let facts = [
+        ("state", Some(plugin.state.clone())),
+        ("reason", some(&plugin.reason)),
+        ("progress", progress(plugin)),
+        ("revision", some(&plugin.revision)),
+        ("pending", pending),
+        ("kind", some(&[plugin.kind.as_str(), ", ", &plugin.installation].concat())),
+        ("pid", plugin.pid.map(|pid| pid.to_string())),
+        ("started", ago(plugin.started_at.as_ref())),
+        ("restarts", Some(plugin.restarts.to_string())),
+        ("last exit", last_exit),
+        ("health", health),
+        ("cpu", plugin.cpu_percent.map(|cpu| format!("{cpu:.1}%"))),
+        ("memory", plugin.memory_bytes.map(bytes)),
+        ("config hash", some(&plugin.config_hash)),
+        ("address", some(&plugin.address)),
+        ("installed in", some(&plugin.install_path)),
+    ];
+    let mut text = [plugin.name.as_str(), "\n"].concat();
+    for (label, fact) in facts {
+        if let Some(fact) = fact {
+            let tone = if label == "state" { tone(&plugin.state) } else { Tone::Plain };
+            let fact = console.paint(tone, &one_line(&fact));
+            let label = format!("  {label:<13} ");
+            text.push_str(&[&label, fact.as_str(), "\n"].concat());
+        }
+    }
+    text
+}
+
+/// The one thing about a plugin that is most worth knowing.
+fn note(plugin: &PluginStatus) -> String {
+    let words = if let Some(pending) = &plugin.pending {
+        let what = progress(plugin).unwrap_or_else(|| pending.state.clone());
+        if pending.error.is_empty() {
+            format!("→ {}: {what}", pending.revision)
+        } else {
+            format!("→ {} failed: {}", pending.revision, pending.error)
+        }
+    } else if let Some(progress) = progress(plugin) {
+        progress
+    } else if !plugin.reason.is_empty() {
+        plugin.reason.clone()
+    } else {
+        match (&plugin.health, &plugin.last_exit) {
+            (Some(health), _) if health.code != 0 => {
+                format!("unhealthy ({}): {}", health.code, health.results.join("; "))
+            }
+            (_, Some(exit)) if plugin.pid.is_none() => exit_words(exit),
+            _ => String::new(),
+        }
+    };
+    one_line(&words)
+}
+
+/// How far a download is, while there is one.
+fn progress(plugin: &PluginStatus) -> Option<String> {
+    let progress = plugin.progress.as_ref()?;
+    let attempt = if progress.attempt > 1 {
+        format!(", attempt {}", progress.attempt)
+    } else {
+        String::new()
+    };
+    let received = bytes(progress.received_bytes);
+    Some(match progress.total_bytes {
+        Some(total) if total > 0 => {
+            let percent = u128::from(progress.received_bytes) * 100 / u128::from(total);
+            format!("downloading {}% of {}{attempt}", percent.min(100), bytes(total))
+        }
+        _ => format!("downloading, {received} so far{attempt}"),
+    })
+}
+
+fn exit_words(exit: &LastExit) -> String {
+    match (exit.kind.as_str(), exit.code, exit.signal) {
+        ("exited", Some(code), _) => format!("exited with code {code}"),
+        ("signaled", _, Some(signal)) => format!("killed by signal {signal}"),
+        ("oom", _, _) => "killed for want of memory".to_owned(),
+        _ => "ended for an unknown reason".to_owned(),
+    }
+}
+
+fn about_agent(agent: &AgentStatus, console: &Console<'_>) -> String {
+    let since = timestamp(agent.started_at.as_ref())
+        .map_or_else(String::new, |at| format!(" for {}", age(at, (console.now)())));
+    let waiting = match agent.outbox_depth {
+        0 => String::new(),
+        1 => "; 1 event waits to be delivered".to_owned(),
+        many => format!("; {many} events wait to be delivered"),
+    };
+    let link = one_line(&agent.link);
+    let line = format!("agent {}{since}; control plane: {link}{waiting}", agent.version);
+    console.width.map_or_else(|| line.clone(), |width| shortened(&line, width))
+}
+
+fn tone(state: &str) -> Tone {
+    match state {
+        "RUNNING" | "EXECUTION_COMPLETED" => Tone::Good,
+        "INSTALLING" | "STARTING" | "STOPPING" => Tone::Busy,
+        "CRASHED" | "INSTALL_FAILED" | "EXECUTION_FAILED" => Tone::Bad,
+        _ => Tone::Plain,
+    }
+}
+
+/// One plugin in the table.
+struct Row {
+    cells: [String; HEADINGS.len()],
+    tone: Tone,
+    note: String,
+}
+
+/// Which columns there are, and how wide.
+struct Layout {
+    /// Index and width of each column that is shown.
+    columns: Vec<(usize, usize)>,
+    /// What the terminal leaves for a note on the same line; `None` is no terminal, and no limit.
+    left: Option<usize>,
+}
+
+// === impl Row ===
+
+impl Row {
+    fn new(plugin: &PluginStatus, console: &Console<'_>) -> Self {
+        let dash = || "-".to_owned();
+        let started = timestamp(plugin.started_at.as_ref()).filter(|_| plugin.pid.is_some());
+        // Names and revisions can be long; on a terminal each gets a third of it at most.
+        let most = console.width.map_or(usize::MAX, |width| width / 3);
+        let revision = shortened(&one_line(&plugin.revision), most);
+        let cells = [
+            shortened(&one_line(&plugin.name), most),
+            if revision.is_empty() { dash() } else { revision },
+            one_line(&plugin.state),
+            plugin.pid.map_or_else(dash, |pid| pid.to_string()),
+            started.map_or_else(dash, |at| age(at, (console.now)())),
+            plugin.restarts.to_string(),
+            plugin.cpu_percent.map_or_else(dash, |cpu| format!("{cpu:.1}%")),
+            plugin.memory_bytes.map_or_else(dash, bytes),
+        ];
+        Self { cells, tone: tone(&plugin.state), note: note(plugin) }
+    }
+}
+
+// === impl Layout ===
+
+impl Layout {
+    fn new(rows: &[Row], terminal: Option<usize>) -> Self {
+        let width_of = |column: usize| {
+            let cells = rows.iter().map(|row| row.cells[column].chars().count());
+            cells.chain([HEADINGS[column].len()]).max().unwrap_or_default()
+        };
+        let mut columns: Vec<(usize, usize)> =
+            (0..HEADINGS.len()).map(|column| (column, width_of(column))).collect();
+        let used = |columns: &[(usize, usize)]| -> usize {
+            columns.iter().map(|(_, width)| width + GAP).sum()
+        };
+        if let Some(terminal) = terminal {
+            for dropped in EXPENDABLE {
+                if used(&columns) > terminal + GAP {
+                    columns.retain(|(column, _)| *column != dropped);
+                }
+            }
+        }
+        let left = terminal.map(|terminal| terminal.saturating_sub(used(&columns)));
+        Self { columns, left }
+    }
+
+    fn headings(&self, text: &mut String, console: &Console<'_>) {
+        let mut line = String::new();
+        for (column, width) in &self.columns {
+            let heading = HEADINGS[*column];
+            line.push_str(heading);
+            line.push_str(&" ".repeat(width + GAP - heading.len()));
+        }
+        if self.left.is_none_or(|left| left >= "NOTE".len()) {
+            line.push_str("NOTE");
+        }
+        text.push_str(&console.paint(Tone::Quiet, line.trim_end()));
+        text.push('\n');
+    }
+
+    /// One plugin. A note that does not fit beside it stands below it.
+    fn row(&self, row: &Row, text: &mut String, console: &Console<'_>) {
+        let start = text.len();
+        for (column, width) in &self.columns {
+            let cell = &row.cells[*column];
+            let tone = if *column == STATE { row.tone } else { Tone::Plain };
+            text.push_str(&console.paint(tone, cell));
+            text.push_str(&" ".repeat(width - cell.chars().count() + GAP));
+        }
+        let fits = self.left.is_none_or(|left| row.note.chars().count() <= left);
+        if fits {
+            text.push_str(&row.note);
+        }
+        let end = start + text[start..].trim_end().len();
+        text.truncate(end);
+        text.push('\n');
+        if !fits {
+            text.push_str("    ");
+            text.push_str(&shortened(&row.note, console.columns().saturating_sub(4)));
+            text.push('\n');
+        }
+    }
+}

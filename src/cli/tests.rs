@@ -1,0 +1,194 @@
+//! Verbs as a whole: arguments in, text and exit code out, against a fake agent on a real socket.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::ports::Cause;
+use guest_agent_proto::local::{
+    AgentStatus, AskResponse, ConfigureResult, Event, Health, LastExit, Pending, PluginStatus,
+    Progress,
+};
+use insta::assert_snapshot;
+use jiff::Timestamp;
+use tonic::Status;
+
+use super::fake::{FakeAgent, Script, Then, plugins};
+use super::*;
+use crate::config::{LogConfig, MapEnvironment};
+use crate::install::pack::{Compression, Packed};
+
+mod basics;
+mod offline;
+mod orders;
+mod status;
+mod streams;
+
+const NOW: i64 = 1_900_000_000;
+
+/// What a run of the command line left behind.
+struct Ran {
+    exit: Exit,
+    out: String,
+    err: String,
+}
+
+/// Records what it was asked to start.
+#[derive(Default)]
+struct Recorder {
+    runs: RefCell<Vec<RunArgs>>,
+    devs: RefCell<Vec<DevArgs>>,
+    samples: RefCell<Vec<SamplePluginArgs>>,
+    logs: RefCell<Vec<LogConfig>>,
+}
+
+impl Services for Recorder {
+    fn start_logging(&self, log: &LogConfig) {
+        self.logs.borrow_mut().push(log.clone());
+    }
+
+    fn run(&self, args: RunArgs) -> Result<(), Cause> {
+        self.runs.borrow_mut().push(args);
+        Ok(())
+    }
+
+    fn dev(&self, args: DevArgs) -> Result<(), Cause> {
+        self.devs.borrow_mut().push(args);
+        Err("the walk ended early".into())
+    }
+
+    fn sample_plugin(&self, args: SamplePluginArgs) -> Result<(), Cause> {
+        self.samples.borrow_mut().push(args);
+        Ok(())
+    }
+
+    fn pack(&self, _dir: &Path, out: &Path, compression: Compression) -> Result<Packed, Cause> {
+        let bytes: &[u8] = match compression {
+            Compression::Gzip => &[0x1f, 0x8b, 8, 0],
+            Compression::Zstd => &[0x28, 0xb5, 0x2f, 0xfd],
+        };
+        std::fs::write(out, bytes)?;
+        Ok(Packed { sha256: Sha256Digest::of(bytes), bytes: 2048, entries: 3 })
+    }
+}
+
+/// A terminal that is being looked at, or none.
+#[derive(Clone, Copy)]
+enum Looks {
+    Plain,
+    Terminal(usize),
+}
+
+fn ran_with(
+    arguments: &[&str],
+    environment: &MapEnvironment,
+    services: &dyn Services,
+    looks: Looks,
+) -> Ran {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let (width, colour) = match looks {
+        Looks::Plain => (None, false),
+        Looks::Terminal(width) => (Some(width), true),
+    };
+    let mut console = Console {
+        out: &mut out,
+        err: &mut err,
+        width,
+        err_is_terminal: false,
+        colour,
+        now: || Timestamp::from_second(NOW).expect("a time"),
+    };
+    let arguments = std::iter::once("guest-agent").chain(arguments.iter().copied());
+    let exit = main(arguments.map(OsString::from), environment, services, &mut console);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { exit, out: text(&out), err: text(&err) }
+}
+
+fn ran(arguments: &[&str]) -> Ran {
+    ran_with(arguments, &MapEnvironment::default(), &Recorder::default(), Looks::Plain)
+}
+
+/// Runs a verb against an agent, whose socket is named by the environment.
+fn ran_on(agent: &FakeAgent, arguments: &[&str]) -> Ran {
+    ran_looking(agent, arguments, Looks::Plain)
+}
+
+fn ran_looking(agent: &FakeAgent, arguments: &[&str], looks: Looks) -> Ran {
+    let mut environment = MapEnvironment::default();
+    let socket = agent.socket.display().to_string();
+    environment.variables.insert("GUEST_AGENT_SOCKET".to_owned(), socket);
+    ran_with(arguments, &environment, &Recorder::default(), looks)
+}
+
+#[track_caller]
+fn json(ran: &Ran) -> serde_json::Value {
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    serde_json::from_str(&ran.out).expect("one JSON document")
+}
+
+fn time(ago: i64) -> Option<prost_types::Timestamp> {
+    Some(prost_types::Timestamp { seconds: NOW - ago, nanos: 0 })
+}
+
+fn plugin(name: &str, revision: &str, state: &str) -> PluginStatus {
+    PluginStatus {
+        name: name.to_owned(),
+        revision: revision.to_owned(),
+        state: state.to_owned(),
+        kind: "daemon".to_owned(),
+        installation: "dynamic".to_owned(),
+        ..PluginStatus::default()
+    }
+}
+
+fn running(name: &str) -> PluginStatus {
+    PluginStatus {
+        pid: Some(4711),
+        started_at: time(3 * 3600),
+        restarts: 2,
+        health: Some(Health { code: 0, results: vec!["fine".to_owned()], at: time(4) }),
+        config_hash: "ab12".to_owned(),
+        cpu_percent: Some(12.345),
+        memory_bytes: Some(10 << 20),
+        address: "unix:/run/x.sock".to_owned(),
+        install_path: "/var/lib/x".to_owned(),
+        last_exit: Some(LastExit {
+            kind: "signaled".to_owned(),
+            code: None,
+            signal: Some(9),
+            at: time(3 * 3600 + 1),
+        }),
+        ..plugin(name, "1.4", "RUNNING")
+    }
+}
+
+fn everything() -> Script {
+    let mut upgrading = running("upgrading");
+    upgrading.pending = Some(Pending {
+        revision: "1.5".to_owned(),
+        state: "INSTALLING".to_owned(),
+        ..Pending::default()
+    });
+    upgrading.progress =
+        Some(Progress { received_bytes: 3 << 20, total_bytes: Some(4 << 20), attempt: 2 });
+    let mut failed = plugin("failed", "", "INSTALL_FAILED");
+    failed.reason =
+        "failed to download the archive: the server answered\n\x1b[31m404 and went on about it"
+            .to_owned();
+    let mut status = plugins([failed, running("metrics"), upgrading]);
+    status.agent = Some(AgentStatus {
+        version: "0.1.0".to_owned(),
+        pid: 12,
+        started_at: time(200),
+        link: "connected".to_owned(),
+        link_connected: true,
+        outbox_depth: 2,
+        instance_id: "i".to_owned(),
+    });
+    Script { status: vec![status], ..Script::default() }
+}
+
+/// The agent's answer to one order for the plugin `a`.
+fn accepted(generation: u64) -> Vec<ConfigureResult> {
+    vec![ConfigureResult { name: "a".to_owned(), error: String::new(), generation }]
+}

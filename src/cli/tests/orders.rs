@@ -1,0 +1,193 @@
+//! Verbs that change something, and waiting for it.
+
+use super::*;
+
+// === install, remove, restart ===
+
+const DIGEST: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+const INSTALL: [&str; 10] = [
+    "install",
+    "a",
+    "--revision",
+    "2",
+    "--url",
+    "https://x/a.tar.gz",
+    "--sha256",
+    DIGEST,
+    "--entry-point",
+    "bin/a",
+];
+
+fn install(more: &[&'static str]) -> Vec<&'static str> {
+    INSTALL.iter().chain(more).copied().collect()
+}
+
+fn settled(revision: &str, state: &str) -> PluginStatus {
+    PluginStatus { generation: 7, ..plugin("a", revision, state) }
+}
+
+#[test]
+fn flags_become_an_order() {
+    let agent = FakeAgent::start(Script { configure: accepted(7), ..Script::default() });
+    let ran =
+        ran_on(&agent, &install(&["--arg=-v", "--arg", "--x=1", "--config-json", r#"{"k":1}"#]));
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: accepted as order 7\n"));
+    let asked = agent.asked().configure;
+    let order = &asked[0].orders.as_ref().expect("orders").configure_plugins[0];
+    assert_eq!(order.action, 1);
+    let plugin = order.plugin.as_ref().expect("a plugin");
+    assert_eq!((plugin.name.as_str(), plugin.revision_id.as_str()), ("a", "2"));
+    assert_eq!(plugin.gcs_signed_url, "https://x/a.tar.gz");
+    assert_eq!(plugin.checksum, DIGEST);
+    assert_eq!(plugin.entry_point, "bin/a");
+    assert_eq!(plugin.arguments, ["-v", "--x=1"]);
+    assert!(order.manifest.as_ref().is_some_and(|manifest| manifest.config.is_some()));
+}
+
+#[test]
+fn waiting_for_an_installation_ends_when_it_runs() {
+    let mut starting = settled("", "STARTING");
+    starting.busy = true;
+    let status = vec![
+        plugins([]),
+        plugins([PluginStatus { generation: 6, ..settled("2", "RUNNING") }]),
+        plugins([starting]),
+        plugins([settled("2", "RUNNING")]),
+    ];
+    let agent = FakeAgent::start(Script {
+        status,
+        then: Then::Stay,
+        configure: accepted(7),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"), "{}", ran.err);
+    let outcome = json(&ran_on(&agent, &install(&["--wait", "--json"])));
+    let expected = serde_json::json!(
+        [{"name": "a", "generation": 7, "state": "RUNNING", "error": null}]
+    );
+    assert_eq!(outcome, expected);
+}
+
+#[test]
+fn a_failed_installation_is_exit_code_1_with_the_reason() {
+    let mut failed = settled("", "INSTALL_FAILED");
+    failed.reason = "failed to verify the archive: the digest differs".to_owned();
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([failed])],
+        then: Then::Stay,
+        configure: accepted(7),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    assert_eq!(ran.exit.code(), 1);
+    assert_snapshot!(ran.err);
+}
+
+#[test]
+fn an_installation_that_takes_too_long_is_exit_code_4() {
+    let mut busy = settled("", "INSTALLING");
+    busy.busy = true;
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([busy])],
+        then: Then::Stay,
+        configure: accepted(7),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &install(&["--wait", "--timeout", "200ms"]));
+    assert_eq!(ran.exit.code(), 4);
+    assert_snapshot!(ran.err);
+}
+
+#[test]
+fn an_agent_that_ends_during_the_wait_is_exit_code_3() {
+    let agent = FakeAgent::start(Script { configure: accepted(7), ..Script::default() });
+    assert_eq!(ran_on(&agent, &install(&["--wait"])).exit.code(), 3);
+}
+
+#[test]
+fn a_refused_order_says_why_and_the_others_go_on() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("orders.json");
+    let text = r#"{"configure_plugins":[{"plugin":{"name":"a","revision_id":"2"}},{"plugin":{"name":"b"}}]}"#;
+    std::fs::write(&file, text).expect("a file");
+    let refused = ConfigureResult {
+        name: "b".to_owned(),
+        error: "it has no archive".to_owned(),
+        generation: 0,
+    };
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([settled("2", "RUNNING")])],
+        then: Then::Stay,
+        configure: accepted(7).into_iter().chain([refused]).collect(),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &["install", "--wait", "-f", &file.display().to_string()]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Failed, "a: RUNNING\n"));
+    assert_eq!(ran.err, "guest-agent: b: the agent refused the order: it has no archive\n");
+}
+
+#[test]
+fn removing_waits_until_the_plugin_is_gone() {
+    let mut stopping = settled("2", "STOPPING");
+    stopping.busy = true;
+    let status = vec![plugins([stopping]), plugins([]), plugins([settled("2", "RUNNING")])];
+    let agent = FakeAgent::start(Script {
+        status,
+        then: Then::Stay,
+        configure: accepted(7),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &["remove", "a", "--wait"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: REMOVED\n"), "{}", ran.err);
+    let asked = agent.asked().configure;
+    assert_eq!(asked[0].orders.as_ref().expect("orders").configure_plugins[0].action, 2);
+}
+
+#[test]
+fn restarting_waits_until_the_plugin_runs_again() {
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([settled("2", "RUNNING")])],
+        then: Then::Stay,
+        restart: Some(7),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &["restart", "a"]);
+    assert_eq!(ran.out, "a: restart accepted as order 7\n");
+    assert_eq!(ran_on(&agent, &["restart", "a", "--wait"]).out, "a: RUNNING\n");
+}
+
+// === wait ===
+
+#[test]
+fn waiting_for_a_state_ends_with_it() {
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([]), plugins([settled("2", "CRASHED")]), plugins([running("a")])],
+        then: Then::Stay,
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &["wait", "a"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"));
+    assert_eq!(ran_on(&agent, &["wait", "a", "--state", "crashed"]).exit, Exit::Done);
+    let ran = ran_on(&agent, &["wait", "a", "--state", "STOPPED", "--timeout", "100ms"]);
+    assert_eq!(ran.exit, Exit::TimedOut);
+    assert_eq!(ran.err, "guest-agent: a was not as wanted within 100ms\n  it is RUNNING\n");
+}
+
+#[test]
+fn waiting_for_a_code_asks_until_it_comes() {
+    let answer = |code| Ok(AskResponse { code, results: vec!["warming up".to_owned()] });
+    let agent = FakeAgent::start(Script {
+        ask: [Err(Status::failed_precondition("it does not run")), answer(1), answer(5)].into(),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &["wait", "a", "--status-code", "5", "--request", "-ready?"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: answers 5\n"), "{}", ran.err);
+    let asked = agent.asked().ask;
+    assert_eq!(asked.len(), 3);
+    assert_eq!(asked[0].data.as_deref(), Some("-ready?"));
+    let timed = ran_on(&agent, &["wait", "a", "--status-code", "0", "--timeout", "100ms"]);
+    assert_eq!(timed.exit, Exit::TimedOut);
+    assert!(timed.err.contains("it answered with code 5: warming up"), "{}", timed.err);
+}

@@ -1,0 +1,105 @@
+//! What `status` prints.
+
+use super::*;
+
+#[test]
+fn the_status_is_a_table() {
+    let agent = FakeAgent::start(everything());
+    let ran = ran_on(&agent, &["status"]);
+    assert_eq!(ran.exit, Exit::Done);
+    assert_snapshot!(ran.out);
+}
+
+#[test]
+fn the_table_fits_the_terminal_and_is_coloured_there() {
+    let agent = FakeAgent::start(everything());
+    let ran = ran_looking(&agent, &["status"], Looks::Terminal(80));
+    assert_snapshot!(ran.out.replace('\x1b', "^"));
+    let long = "x".repeat(60);
+    let mut script = everything();
+    script.status[0].plugins.push(plugin(&long, &long, "EXECUTION_COMPLETED"));
+    let agent = FakeAgent::start(script);
+    for width in [40, 60, 80, 120] {
+        let ran = ran_looking(&agent, &["status"], Looks::Terminal(width));
+        for line in ran.out.lines() {
+            let mut plain = line.to_owned();
+            for code in ["\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"] {
+                plain = plain.replace(code, "");
+            }
+            assert!(plain.chars().count() <= width, "{width}: {plain:?}");
+        }
+    }
+}
+
+#[test]
+fn one_plugin_is_shown_in_detail() {
+    let agent = FakeAgent::start(everything());
+    let ran = ran_on(&agent, &["status", "upgrading"]);
+    assert_snapshot!(ran.out);
+}
+
+#[test]
+fn no_plugins_are_no_error() {
+    let agent = FakeAgent::start(Script::default());
+    let ran = ran_on(&agent, &["status"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "no plugins\n"));
+    assert_eq!(json(&ran_on(&agent, &["status", "--json"])), serde_json::json!([]));
+}
+
+#[test]
+fn the_field_names_of_the_status_never_change() {
+    let agent = FakeAgent::start(everything());
+    let status = json(&ran_on(&agent, &["status", "--json"]));
+    let names = |value: &serde_json::Value| -> Vec<String> {
+        value.as_object().expect("an object").keys().cloned().collect()
+    };
+    let mut expected = [
+        "name",
+        "revision",
+        "state",
+        "kind",
+        "installation",
+        "pid",
+        "started_at",
+        "restarts",
+        "last_exit",
+        "health",
+        "pending",
+        "config_hash",
+        "cpu_percent",
+        "memory_bytes",
+        "address",
+        "install_path",
+    ];
+    expected.sort_unstable();
+    for plugin in status.as_array().expect("an array") {
+        assert_eq!(names(plugin), expected);
+    }
+    let upgrading = &status[2];
+    assert_eq!(names(&upgrading["last_exit"]), ["at", "code", "kind", "signal"]);
+    assert_eq!(names(&upgrading["health"]), ["at", "code", "results"]);
+    assert_eq!(names(&upgrading["pending"]), ["error", "revision", "state"]);
+    assert_eq!(upgrading["started_at"], "2030-03-17T14:46:40Z");
+    assert_eq!(upgrading["last_exit"]["code"], serde_json::Value::Null);
+    let failed = &status[0];
+    for absent in ["revision", "pid", "started_at", "last_exit", "health", "pending", "address"] {
+        assert_eq!(failed[absent], serde_json::Value::Null, "{absent}");
+    }
+}
+
+#[test]
+fn watching_prints_every_change_and_ends_with_the_agent() {
+    let status = vec![plugins([plugin("a", "1", "STARTING")]), plugins([running("a")])];
+    let agent = FakeAgent::start(Script { status, ..Script::default() });
+    let ran = ran_on(&agent, &["status", "--watch", "--json"]);
+    assert_eq!(ran.exit, Exit::Unreachable);
+    let states: Vec<_> = ran
+        .out
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("one object per line"))
+        .map(|status| status[0]["state"].clone())
+        .collect();
+    assert_eq!(states, ["STARTING", "RUNNING"]);
+    let ran = ran_looking(&agent, &["status", "--watch"], Looks::Terminal(80));
+    assert_eq!(ran.out.matches("\x1b[H\x1b[J").count(), 2, "a terminal is redrawn");
+}

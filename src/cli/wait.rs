@@ -1,0 +1,152 @@
+//! `wait`: until a plugin is in a state, or answers a question with a code.
+
+use std::time::Duration;
+
+use guest_agent_actors::id::PluginName;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+use guest_agent_proto::local::{AskRequest, GetStatusRequest};
+use serde_json::json;
+
+use super::client::{Client, unknown_plugin};
+use super::{Context, Exit, Failure};
+use crate::config::{format_duration, parse_duration};
+
+/// Time between two questions to a plugin.
+const ASK_INTERVAL: Duration = Duration::from_millis(500);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Name of the plugin; it need not be there yet
+    name: PluginName,
+    /// The state to wait for [default: RUNNING, unless --status-code is given]
+    #[arg(long, value_parser = state, ignore_case = true)]
+    state: Option<StatusValue>,
+    /// The code that the plugin must answer with
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    status_code: Option<i32>,
+    /// The question to ask the plugin; without it, its health is asked for
+    #[arg(long, value_name = "TEXT", requires = "status_code", allow_hyphen_values = true)]
+    request: Option<String>,
+    /// How long to wait
+    #[arg(long, default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+/// Reads the wire name of a state, in any case.
+fn state(text: &str) -> Result<StatusValue, String> {
+    let found = StatusValue::from_str_name(&text.to_uppercase());
+    found.filter(|state| *state != StatusValue::StateValueUnspecified).ok_or_else(|| {
+        let names: Vec<_> = (1..=9)
+            .filter_map(|number| StatusValue::try_from(number).ok())
+            .map(|state| state.as_str_name())
+            .collect();
+        format!("the states are {}", names.join(", "))
+    })
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let mut client = context.connect().await?;
+    let console = context.console;
+    let name = flags.name.as_str();
+    let wanted =
+        flags.state.or_else(|| flags.status_code.is_none().then_some(StatusValue::Running));
+    let mut last = Last::default();
+    let waiting = async {
+        if let Some(wanted) = wanted {
+            for_state(&mut client, name, wanted.as_str_name(), &mut last).await?;
+        }
+        if let Some(code) = flags.status_code {
+            for_code(&mut client, name, flags.request.as_deref(), code, &mut last).await?;
+        }
+        Ok::<(), Failure>(())
+    };
+    match tokio::time::timeout(flags.timeout, waiting).await {
+        Ok(Err(failure)) => Err(failure),
+        Ok(Ok(())) => {
+            let state = wanted.map(|wanted| wanted.as_str_name());
+            let code = flags.status_code;
+            if context.global.json {
+                console.document(&json!({ "name": name, "state": state, "status_code": code }))?;
+            } else {
+                let state = state.unwrap_or_default();
+                let code = code.map_or_else(String::new, |code| format!(" answers {code}"));
+                console.line(&format!("{name}: {}", [state, &code].concat().trim_start()))?;
+            }
+            Ok(())
+        }
+        Err(_elapsed) => {
+            let waited = format_duration(flags.timeout);
+            let reason = format!("{name} was not as wanted within {waited}");
+            let failure = Failure::new(Exit::TimedOut, reason);
+            Err(match last.words {
+                Some(words) => failure.cause(words),
+                None => {
+                    let unknown = unknown_plugin(name, last.known.iter().map(String::as_str));
+                    Failure { hint: unknown.hint, ..failure.cause(unknown.reason) }
+                }
+            })
+        }
+    }
+}
+
+/// What was seen last, for whoever waited in vain.
+#[derive(Default)]
+struct Last {
+    words: Option<String>,
+    known: Vec<String>,
+}
+
+async fn for_state(
+    client: &mut Client,
+    name: &str,
+    wanted: &str,
+    last: &mut Last,
+) -> Result<(), Failure> {
+    let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
+    while let Some(status) = changes.message().await? {
+        let plugin = status.plugins.iter().find(|plugin| plugin.name == name);
+        if plugin.is_some_and(|plugin| plugin.state == wanted) {
+            return Ok(());
+        }
+        last.words = plugin.map(|plugin| {
+            let colon = if plugin.reason.is_empty() { "" } else { ": " };
+            format!("it is {}{colon}{}", plugin.state, plugin.reason)
+        });
+        last.known = status.plugins.into_iter().map(|plugin| plugin.name).collect();
+    }
+    Err(Failure::new(Exit::Unreachable, "the agent ended while it was watched"))
+}
+
+async fn for_code(
+    client: &mut Client,
+    name: &str,
+    question: Option<&str>,
+    wanted: i32,
+    last: &mut Last,
+) -> Result<(), Failure> {
+    loop {
+        let request = AskRequest { name: name.to_owned(), data: question.map(str::to_owned) };
+        match client.ask(request).await {
+            Ok(answer) => {
+                let answer = answer.into_inner();
+                if answer.code == wanted {
+                    return Ok(());
+                }
+                let results = answer.results.join("; ");
+                last.words = Some(format!("it answered with code {}: {results}", answer.code));
+            }
+            Err(error) if goes_by(&error) => last.words = Some(error.message().to_owned()),
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(ASK_INTERVAL).await;
+    }
+}
+
+/// Whether a question may be answered later: the plugin is not there, does not run, or was busy.
+fn goes_by(error: &tonic::Status) -> bool {
+    use tonic::Code;
+    matches!(
+        error.code(),
+        Code::NotFound | Code::FailedPrecondition | Code::DeadlineExceeded | Code::Aborted
+    )
+}

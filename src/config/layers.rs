@@ -1,0 +1,287 @@
+//! Merges the layers of the configuration, and remembers which layer said what.
+//!
+//! Every layer is checked on its own before it is merged, so that an unknown key is reported with the
+//! file or variable it stands in. The defaults double as the schema: a key is known when it has a
+//! default, and a text from a variable or a flag is read as the type its default has.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+
+use super::{Config, ConfigError, Environment, Loaded, Problem, validate};
+
+/// Most bytes of a configuration file that are read.
+const FILE_MAX: u64 = 1 << 20;
+
+const VARIABLE_PREFIX: &str = "GUEST_AGENT__";
+
+/// What the command line says about the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// The file to read instead of the default one; it must exist.
+    pub file: Option<PathBuf>,
+    /// Settings of the form `section.key=value`; later ones win.
+    pub set: Vec<String>,
+}
+
+/// Reads all layers and checks the result.
+///
+/// # Errors
+/// Names every file that cannot be read, and every key that is unknown or has a value that cannot
+/// be used, with the place it was set in.
+pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, ConfigError> {
+    let defaults = Schema::new();
+    let mut layers = Vec::new();
+    read_files(environment, sources, &mut layers)?;
+    let mut problems = Vec::new();
+    for layer in &layers {
+        defaults.check(layer, &mut problems);
+    }
+    for (name, text) in environment.variables() {
+        let Some(key) = name.strip_prefix(VARIABLE_PREFIX) else { continue };
+        let key = key.to_lowercase().replacen("__", ".", 1);
+        let origin = format!("environment variable {name}");
+        layers.extend(defaults.layer_of_text(&key, &text, origin, &mut problems));
+    }
+    for setting in &sources.set {
+        let Some((key, text)) = setting.split_once('=') else {
+            return Err(ConfigError::Set { text: setting.clone() });
+        };
+        let key = key.trim();
+        let origin = format!("--set {key}");
+        layers.extend(defaults.layer_of_text(key, text, origin, &mut problems));
+    }
+    if !problems.is_empty() {
+        return Err(ConfigError::Problems(problems));
+    }
+
+    let base = Layer { origin: DEFAULTS.to_owned(), values: defaults.values.clone() };
+    let figment = layers.into_iter().fold(Figment::from(base), Figment::merge);
+    let config: Config = figment
+        .extract()
+        .map_err(|error| ConfigError::Problems(error.into_iter().map(problem_of).collect()))?;
+    let origin_of = |key: &str| {
+        figment
+            .find_metadata(key)
+            .map_or_else(|| DEFAULTS.to_owned(), |found| found.name.to_string())
+    };
+    let problems = validate::check(&config, &origin_of);
+    if !problems.is_empty() {
+        return Err(ConfigError::Problems(problems));
+    }
+    let origins = defaults
+        .keys()
+        .map(|key| (key.clone(), origin_of(&key)))
+        .filter(|(_, origin)| origin != DEFAULTS)
+        .collect();
+    Ok(Loaded { config, origins })
+}
+
+const DEFAULTS: &str = "the defaults";
+
+/// The defaults, as the list of all keys and their types.
+struct Schema {
+    values: Dict,
+}
+
+/// Values that were set in one place.
+struct Layer {
+    origin: String,
+    values: Dict,
+}
+
+// === impl Schema ===
+
+impl Schema {
+    fn new() -> Self {
+        let value = Value::serialize(Config::default()).expect("the defaults are plain values");
+        Self { values: value.into_dict().expect("a struct of sections") }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = String> {
+        self.values.iter().flat_map(|(section, keys)| {
+            let keys = keys.as_dict().into_iter().flat_map(Dict::keys);
+            keys.map(move |key| format!("{section}.{key}"))
+        })
+    }
+
+    fn default_of(&self, key: &str) -> Option<&Value> {
+        let (section, key) = key.split_once('.')?;
+        self.values.get(section)?.as_dict()?.get(key)
+    }
+
+    fn check(&self, layer: &Layer, problems: &mut Vec<Problem>) {
+        for (section, value) in &layer.values {
+            match value.as_dict() {
+                Some(keys) if self.values.contains_key(section) => {
+                    for key in keys.keys() {
+                        let key = format!("{section}.{key}");
+                        if self.default_of(&key).is_none() {
+                            problems.push(self.unknown(&key, &layer.origin));
+                        }
+                    }
+                }
+                Some(_) => problems.push(Problem {
+                    key: section.clone(),
+                    origin: layer.origin.clone(),
+                    reason: format!("there is no such section{}", self.nearest_section(section)),
+                }),
+                None => problems.push(self.unknown(section, &layer.origin)),
+            }
+        }
+    }
+
+    /// A layer with one value, read as the type the key's default has.
+    fn layer_of_text(
+        &self,
+        key: &str,
+        text: &str,
+        origin: String,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Layer> {
+        let Some(default) = self.default_of(key) else {
+            problems.push(self.unknown(key, &origin));
+            return None;
+        };
+        let read = match default {
+            Value::Bool(..) => text.parse().map(|yes: bool| Value::from(yes)).ok(),
+            Value::Num(..) => text.parse().map(|number: u64| Value::from(number)).ok(),
+            Value::Array(..) => {
+                toml::from_str::<BTreeMap<String, Vec<String>>>(&format!("a = {text}"))
+                    .ok()
+                    .and_then(|mut table| Value::serialize(table.remove("a")?).ok())
+            }
+            _ => Some(Value::from(text)),
+        };
+        let expected = match default {
+            Value::Bool(..) => "true or false",
+            Value::Num(..) => "a whole number",
+            _ => "a list of texts, such as [\"/usr/bin/program\", \"--flag\"]",
+        };
+        let Some(value) = read else {
+            let reason = format!("{expected} is expected");
+            problems.push(Problem { key: key.to_owned(), origin, reason });
+            return None;
+        };
+        let values = figment::util::nest(key, value).into_dict().expect("the key has a dot");
+        Some(Layer { origin, values })
+    }
+
+    fn unknown(&self, key: &str, origin: &str) -> Problem {
+        let name = key.rsplit('.').next().unwrap_or_default();
+        // A key in the wrong section is as likely as a misspelt one.
+        let nearest = self
+            .keys()
+            .map(|known| {
+                let whole = strsim::jaro_winkler(key, &known);
+                let last = known.rsplit('.').next().unwrap_or_default();
+                let score = if last == name { whole.max(0.99) } else { whole };
+                (score, known)
+            })
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(score, _)| *score > 0.7);
+        let reason = match nearest {
+            Some((_, known)) => format!("there is no such key; did you mean {known}?"),
+            None => "there is no such key".to_owned(),
+        };
+        Problem { key: key.to_owned(), origin: origin.to_owned(), reason }
+    }
+
+    fn nearest_section(&self, section: &str) -> String {
+        self.values
+            .keys()
+            .map(|known| (strsim::jaro_winkler(section, known), known))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(score, _)| *score > 0.7)
+            .map_or_else(String::new, |(_, known)| format!("; did you mean [{known}]?"))
+    }
+}
+
+// === impl Layer ===
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Ok(Profile::Default.collect(self.values.clone()))
+    }
+}
+
+fn read_files(
+    environment: &dyn Environment,
+    sources: &Sources,
+    layers: &mut Vec<Layer>,
+) -> Result<(), ConfigError> {
+    let file = sources.file.as_deref().unwrap_or_else(|| environment.default_file());
+    match read_file(file)? {
+        Some(layer) => layers.push(layer),
+        None if sources.file.is_some() => {
+            return Err(ConfigError::Missing { path: file.to_owned() });
+        }
+        None => {}
+    }
+    let Some(folder) = file.parent().filter(|_| !file.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    let folder = folder.join("conf.d");
+    let failed = |source| ConfigError::Read { path: folder.clone(), source };
+    let members = match std::fs::read_dir(&folder) {
+        Ok(members) => members,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(());
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let mut paths = Vec::new();
+    for member in members {
+        let path = member.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    for path in paths {
+        // A file that vanished since the directory was listed is as good as never there.
+        layers.extend(read_file(&path)?);
+    }
+    Ok(())
+}
+
+fn read_file(path: &Path) -> Result<Option<Layer>, ConfigError> {
+    use std::io::Read;
+
+    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut text = String::new();
+    file.take(FILE_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > FILE_MAX {
+        let reason = format!("it is larger than {FILE_MAX} bytes");
+        return Err(ConfigError::Syntax { path: path.to_owned(), reason });
+    }
+    let table: toml::Table = toml::from_str(&text).map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| {
+            1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
+        });
+        let reason = format!("line {line}: {}", error.message().replace('\n', " "));
+        ConfigError::Syntax { path: path.to_owned(), reason }
+    })?;
+    let values = Value::serialize(table)
+        .ok()
+        .and_then(Value::into_dict)
+        .expect("a TOML table is a dictionary of plain values");
+    Ok(Some(Layer { origin: path.display().to_string(), values }))
+}
+
+fn problem_of(error: figment::Error) -> Problem {
+    let origin = error.metadata.as_ref().map_or(DEFAULTS, |found| &found.name).to_owned();
+    Problem { key: error.path.join("."), origin, reason: error.kind.to_string() }
+}

@@ -1,0 +1,45 @@
+//! The configuration as a list of keys, for `config show`. Secrets are cut out here.
+
+use figment::value::{Dict, Value};
+
+use super::{Config, Loaded};
+
+/// One key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// `section.key`.
+    pub key: String,
+    /// The value as TOML, without anything secret.
+    pub value: String,
+    /// The file, variable or flag that set it; `None` for a default.
+    pub origin: Option<String>,
+}
+
+/// Every key in the order of the sections' names.
+#[must_use]
+pub fn entries(loaded: &Loaded) -> Vec<Entry> {
+    let value = Value::serialize(redacted(&loaded.config)).expect("settings are plain values");
+    let sections = value.into_dict().expect("a struct of sections");
+    let mut entries = Vec::new();
+    for (section, keys) in sections {
+        for (key, value) in keys.into_dict().unwrap_or_else(Dict::new) {
+            let key = format!("{section}.{key}");
+            let origin = loaded.origins.get(&key).cloned();
+            entries.push(Entry { key, value: as_toml(value), origin });
+        }
+    }
+    entries
+}
+
+/// Arguments of the admission plugin may be tokens; which program it is, is not a secret.
+fn redacted(config: &Config) -> Config {
+    let mut config = config.clone();
+    for argument in config.admission.command.iter_mut().skip(1) {
+        "<not shown>".clone_into(argument);
+    }
+    config
+}
+
+fn as_toml(value: Value) -> String {
+    toml::Value::try_from(value).map_or_else(|_| "?".to_owned(), |value| value.to_string())
+}

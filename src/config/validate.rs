@@ -1,0 +1,216 @@
+//! Rules that one value, or two values together, must keep. Types are checked before, in
+//! `layers.rs`; what the machine has (files, groups, free ports) is not looked at here.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Auth, Config, ControlEndpoint, Problem, format_duration};
+
+/// Longest socket address of a unix socket, in bytes, without its final NUL.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// Whether a text is a log level, or a filter such as `info,guest_agent::install=debug`.
+#[must_use]
+pub fn is_log_level(text: &str) -> bool {
+    !text.is_empty() && tracing_subscriber::EnvFilter::try_new(text).is_ok()
+}
+
+/// All rules the configuration breaks.
+pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<Problem> {
+    let mut rules = Rules { origin_of, problems: Vec::new() };
+    agent(config, &mut rules);
+    instance(config, &mut rules);
+    control_plane(config, &mut rules);
+    plugins(config, &mut rules);
+    install(config, &mut rules);
+    api(config, &mut rules);
+    log(config, &mut rules);
+    rules.problems
+}
+
+struct Rules<'a> {
+    origin_of: &'a dyn Fn(&str) -> String,
+    problems: Vec<Problem>,
+}
+
+fn agent(config: &Config, rules: &mut Rules<'_>) {
+    let agent = &config.agent;
+    rules.text("agent.name", &agent.name, 1, 63);
+    rules.absolute("agent.state_dir", &agent.state_dir);
+    rules.absolute("agent.runtime_dir", &agent.runtime_dir);
+    rules.absolute("agent.log_dir", &agent.log_dir);
+    rules.absolute("agent.local_plugin_dir", &agent.local_plugin_dir);
+    let longest = agent.runtime_dir.join("command.sock").as_os_str().len();
+    rules.require("agent.runtime_dir", longest <= SOCKET_PATH_MAX, || {
+        format!(
+            "sockets in {} would have addresses of {longest} bytes, but the kernel takes at most \
+             {SOCKET_PATH_MAX}; choose a shorter path",
+            agent.runtime_dir.display()
+        )
+    });
+}
+
+fn instance(config: &Config, rules: &mut Rules<'_>) {
+    let id = &config.instance.id;
+    rules.text("instance.id", id, 0, 128);
+    rules.require("instance.id", !id.contains('/') && id != "." && id != "..", || {
+        format!("{id:?} cannot be the name of a directory; use letters, digits and dashes")
+    });
+    let url = &config.instance.metadata_url;
+    rules.text("instance.metadata_url", url, 0, 255);
+    let plain = url.strip_prefix("http://").is_some_and(|rest| {
+        !rest.is_empty() && !rest.contains(['@', '?', '#', ' ']) && !rest.starts_with('/')
+    });
+    rules.require("instance.metadata_url", url.is_empty() || plain, || {
+        "http://HOST or http://HOST:PORT is expected, without user or query".to_owned()
+    });
+}
+
+fn control_plane(config: &Config, rules: &mut Rules<'_>) {
+    let control = &config.control_plane;
+    rules.text("control_plane.channel", &control.channel, 1, 255);
+    rules.text("control_plane.resource", &control.resource, 0, 255);
+    for (key, file) in [
+        ("control_plane.ca_file", &control.ca_file),
+        ("control_plane.client_cert", &control.client_cert),
+        ("control_plane.client_key", &control.client_key),
+        ("control_plane.token_file", &control.token_file),
+    ] {
+        rules.require(key, file.is_empty() || Path::new(file).is_absolute(), || {
+            format!("{file:?} is not an absolute path; start it with a slash")
+        });
+    }
+    if !control.enabled {
+        return;
+    }
+    let needs = |auth: Auth, key: &str| format!("auth = {auth:?} needs {key}; set it to a file");
+    match control.auth {
+        Auth::TokenFile => {
+            rules.require("control_plane.token_file", !control.token_file.is_empty(), || {
+                needs(Auth::TokenFile, "control_plane.token_file")
+            })
+        }
+        Auth::Mtls => {
+            for (key, file) in [
+                ("control_plane.client_cert", &control.client_cert),
+                ("control_plane.client_key", &control.client_key),
+            ] {
+                rules.require(key, !file.is_empty(), || needs(Auth::Mtls, key));
+            }
+            let tls =
+                matches!(control.endpoint, ControlEndpoint::Https(_) | ControlEndpoint::Default);
+            rules.require("control_plane.auth", tls, || {
+                "a client certificate needs an https:// endpoint; change endpoint or auth"
+                    .to_owned()
+            });
+        }
+        Auth::Metadata | Auth::None => {}
+    }
+}
+
+fn plugins(config: &Config, rules: &mut Rules<'_>) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const MINUTE: Duration = Duration::from_secs(60);
+    let millis = Duration::from_millis;
+    let plugins = &config.plugins;
+    rules.duration("plugins.health_interval", plugins.health_interval, millis(100), HOUR);
+    rules.duration("plugins.health_timeout", plugins.health_timeout, millis(10), MINUTE);
+    rules.number("plugins.health_failures", plugins.health_failures.into(), 1, 100);
+    rules.duration("plugins.probation", plugins.probation, Duration::ZERO, HOUR);
+    let first = plugins.restart_initial_backoff;
+    rules.duration("plugins.restart_initial_backoff", first, millis(1), HOUR);
+    let most = plugins.restart_max_backoff;
+    rules.duration("plugins.restart_max_backoff", most, millis(1), 24 * HOUR);
+    rules.require("plugins.restart_max_backoff", most >= first, || {
+        format!(
+            "{} is shorter than plugins.restart_initial_backoff, {}; raise it",
+            format_duration(most),
+            format_duration(first)
+        )
+    });
+    rules.number("plugins.log_max_bytes", plugins.log_max_bytes, 4096, 1 << 40);
+}
+
+fn install(config: &Config, rules: &mut Rules<'_>) {
+    let install = &config.install;
+    rules.number("install.max_entries", install.max_entries, 1, 10_000_000);
+    rules.number("install.max_expanded_bytes", install.max_expanded_bytes, 4096, 1 << 44);
+    rules.number("install.max_expansion_ratio", install.max_expansion_ratio.into(), 1, 100_000);
+    rules.number("install.max_path_bytes", install.max_path_bytes.into(), 64, 4096);
+    rules.number("install.max_parallel", install.max_parallel.into(), 1, 64);
+}
+
+fn api(config: &Config, rules: &mut Rules<'_>) {
+    if let Some(program) = config.admission.command.first() {
+        rules.require("admission.command", Path::new(program).is_absolute(), || {
+            format!("{program:?} is not an absolute path; start it with a slash")
+        });
+    }
+    let api = &config.api;
+    let bounds = (Duration::from_millis(100), Duration::from_secs(600));
+    rules.duration("api.command_timeout", api.command_timeout, bounds.0, bounds.1);
+    rules.text("api.command_socket_group", &api.command_socket_group, 0, 32);
+    if let Some(address) = api.http_listen {
+        rules.require(
+            "api.http_listen",
+            address.ip().is_loopback() || api.http_allow_remote,
+            || {
+                format!(
+                    "{address} can be reached from other machines; listen on 127.0.0.1, or set \
+                 api.http_allow_remote = true if that is meant"
+                )
+            },
+        );
+    }
+}
+
+fn log(config: &Config, rules: &mut Rules<'_>) {
+    let level = &config.log.level;
+    rules.require("log.level", is_log_level(level), || {
+        format!("{level:?} is not a level; use error, warn, info, debug or trace")
+    });
+}
+
+// === impl Rules ===
+
+impl Rules<'_> {
+    fn require(&mut self, key: &str, holds: bool, reason: impl FnOnce() -> String) {
+        if !holds {
+            let origin = (self.origin_of)(key);
+            self.problems.push(Problem { key: key.to_owned(), origin, reason: reason() });
+        }
+    }
+
+    fn duration(&mut self, key: &str, value: Duration, least: Duration, most: Duration) {
+        self.require(key, (least..=most).contains(&value), || {
+            format!(
+                "{} is out of bounds; use {} to {}",
+                format_duration(value),
+                format_duration(least),
+                format_duration(most)
+            )
+        });
+    }
+
+    fn number(&mut self, key: &str, value: u64, least: u64, most: u64) {
+        self.require(key, (least..=most).contains(&value), || {
+            format!("{value} is out of bounds; use {least} to {most}")
+        });
+    }
+
+    fn text(&mut self, key: &str, value: &str, least: usize, most: usize) {
+        let length = value.len();
+        self.require(key, (least..=most).contains(&length), || {
+            format!("it is {length} bytes long; use {least} to {most}")
+        });
+        self.require(key, !value.chars().any(char::is_control), || {
+            "it holds a control character; remove it".to_owned()
+        });
+    }
+
+    fn absolute(&mut self, key: &str, path: &Path) {
+        self.require(key, path.is_absolute(), || {
+            format!("{path:?} is not an absolute path; start it with a slash")
+        });
+    }
+}

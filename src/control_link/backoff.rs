@@ -1,0 +1,138 @@
+//! How long to wait before the next stream is opened. Pure.
+
+use std::time::Duration;
+
+/// How a stream ended, as far as waiting is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Severity {
+    /// As streams end every day: the server restarts, the network changes.
+    Ordinary,
+    /// In a way that will hardly be better at once: refused, not implemented, broken.
+    Severe,
+}
+
+/// Where waits begin and end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) ordinary: Duration,
+    pub(super) severe: Duration,
+    pub(super) max: Duration,
+}
+
+/// Counts the failures in a row.
+#[derive(Clone, Debug)]
+pub(super) struct Backoff {
+    bounds: Bounds,
+    ordinary: u32,
+    severe: u32,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            ordinary: Duration::from_millis(200),
+            severe: Duration::from_secs(5),
+            max: Duration::from_secs(60),
+        }
+    }
+}
+
+// === impl Backoff ===
+
+impl Backoff {
+    /// No failure yet.
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self { bounds, ordinary: 0, severe: 0 }
+    }
+
+    /// Forgets the failures, after a stream that settled.
+    pub(super) fn reset(&mut self) {
+        (self.ordinary, self.severe) = (0, 0);
+    }
+
+    /// The wait after one more failure: a part of the longest wait of that round, `jitter` in
+    /// `0.0..1.0` says which.
+    ///
+    /// The first ordinary failure is followed by an attempt at once, for the server that only
+    /// restarted. A severe one never is, and its rounds begin higher.
+    pub(super) fn next(&mut self, severity: Severity, jitter: f64) -> Duration {
+        let (base, round) = match severity {
+            Severity::Ordinary => {
+                let round = self.ordinary;
+                self.ordinary = self.ordinary.saturating_add(1);
+                if round == 0 && self.severe == 0 {
+                    return Duration::ZERO;
+                }
+                (self.bounds.ordinary, round.saturating_sub(1))
+            }
+            Severity::Severe => {
+                let round = self.severe;
+                self.severe = self.severe.saturating_add(1);
+                (self.bounds.severe, round)
+            }
+        };
+        let longest = base.saturating_mul(1 << round.min(20)).min(self.bounds.max);
+        longest.mul_f64(jitter.clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(severity: Severity, expected_ms: &[u64]) {
+        let mut backoff = Backoff::new(Bounds::default());
+        let waits: Vec<_> = expected_ms.iter().map(|_| backoff.next(severity, 1.0)).collect();
+        let expected: Vec<_> = expected_ms.iter().map(|&ms| Duration::from_millis(ms)).collect();
+        assert_eq!(waits, expected);
+    }
+
+    #[test]
+    fn ordinary_ends_are_retried_at_once_and_then_from_200_ms_to_60_s() {
+        check(
+            Severity::Ordinary,
+            &[0, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000],
+        );
+    }
+
+    #[test]
+    fn severe_ends_are_retried_from_5_s_to_60_s() {
+        check(Severity::Severe, &[5_000, 10_000, 20_000, 40_000, 60_000, 60_000]);
+    }
+
+    #[test]
+    fn a_severe_end_leaves_no_attempt_at_once_to_the_next_ordinary_one() {
+        let mut backoff = Backoff::new(Bounds::default());
+        backoff.next(Severity::Severe, 1.0);
+        assert_eq!(backoff.next(Severity::Ordinary, 1.0), Duration::from_millis(200));
+    }
+
+    #[test]
+    fn a_settled_stream_starts_over() {
+        let mut backoff = Backoff::new(Bounds::default());
+        for _ in 0..10 {
+            backoff.next(Severity::Ordinary, 1.0);
+        }
+        backoff.reset();
+        assert_eq!(backoff.next(Severity::Ordinary, 1.0), Duration::ZERO);
+        assert_eq!(backoff.next(Severity::Ordinary, 1.0), Duration::from_millis(200));
+    }
+
+    proptest! {
+        #[test]
+        fn law_a_wait_is_never_above_the_bound(
+            severe: Vec<bool>,
+            jitter in 0.0..1.0f64,
+            before in 0..u32::MAX,
+        ) {
+            let mut backoff = Backoff { ordinary: before, severe: before, ..Backoff::new(Bounds::default()) };
+            for severe in severe {
+                let severity = if severe { Severity::Severe } else { Severity::Ordinary };
+                prop_assert!(backoff.next(severity, jitter) <= Duration::from_secs(60));
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Connections to an endpoint.
+//!
+//! Every stream gets a connection of its own, so that certificates are read anew and a stuck
+//! connection is never used again.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use guest_agent_actors::error::Chain;
+use hyper_util::rt::TokioIo;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, VsockAddr};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpStream, UnixStream};
+use tonic::Code;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tower::service_fn;
+
+use super::endpoint::{Endpoint, Kind};
+use super::status::StreamEnd;
+
+/// How often a quiet connection is asked whether it still lives.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long the answer may take.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Largest certificate or key file that is read, in bytes.
+const MAX_PEM: u64 = 1 << 20;
+
+/// The files for `https` endpoints, read for every connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authorities that may have signed the server's certificate (PEM); without it those of the
+    /// system.
+    pub authorities: Option<PathBuf>,
+    /// What the agent shows of itself, for mutual TLS.
+    pub client: Option<ClientCertificate>,
+}
+
+/// A certificate and its key (PEM).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The certificate, with those that lead to its authority.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Connects.
+pub(super) async fn dial(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel, StreamEnd> {
+    match &endpoint.0 {
+        Kind::Unix(path) => {
+            let path = path.clone();
+            let connector = service_fn(move |_| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            });
+            builder("http://localhost")?.connect_with_connector(connector).await
+        }
+        Kind::Http { addresses, .. } => {
+            let addresses = addresses.clone();
+            let connector = service_fn(move |_| {
+                let addresses = addresses.clone();
+                async move { connect_tcp(&addresses).await.map(TokioIo::new) }
+            });
+            builder(&endpoint.to_string())?.connect_with_connector(connector).await
+        }
+        Kind::Https { host, .. } => {
+            // Certificates name an IPv6 address without the brackets it has in a URL.
+            let tls = tls_config(tls).await?.domain_name(host.trim_matches(['[', ']']));
+            // The system's authorities are read here, from files.
+            let builder = builder(&endpoint.to_string())?;
+            let builder = tokio::task::spawn_blocking(move || builder.tls_config(tls))
+                .await
+                .map_err(|_| StreamEnd::new(Code::Internal, "the TLS setup was aborted"))?
+                .map_err(unusable)?;
+            builder.connect().await
+        }
+        Kind::Vsock { cid, port } => {
+            let address = VsockAddr::new(*cid, *port);
+            let connector =
+                service_fn(move |_| async move { connect_vsock(address).await.map(TokioIo::new) });
+            builder("http://localhost")?.connect_with_connector(connector).await
+        }
+    }
+    .map_err(|error| StreamEnd::new(Code::Unavailable, &Chain(&error).to_string()))
+}
+
+fn builder(uri: &str) -> Result<tonic::transport::Endpoint, StreamEnd> {
+    Ok(tonic::transport::Endpoint::from_shared(uri.to_owned())
+        .map_err(unusable)?
+        .user_agent(concat!("guest-agent/", env!("CARGO_PKG_VERSION")))
+        .map_err(unusable)?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true))
+}
+
+/// What the configuration says cannot work; trying again soon does not help.
+fn unusable(error: tonic::transport::Error) -> StreamEnd {
+    StreamEnd::new(Code::FailedPrecondition, &Chain(&error).to_string())
+}
+
+async fn connect_tcp(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// A vsock connection is a stream socket like any other once it stands, and nothing that is done with
+/// it afterwards asks for its address family; so it is used as if it were a unix socket.
+async fn connect_vsock(address: VsockAddr) -> io::Result<UnixStream> {
+    let connect = move || -> io::Result<std::os::unix::net::UnixStream> {
+        let (kind, flags) = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
+        let fd = socket::socket(AddressFamily::Vsock, kind, flags, None)?;
+        // The kernel gives up after two seconds by itself.
+        socket::connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &address)?;
+        let stream = std::os::unix::net::UnixStream::from(fd);
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    };
+    let stream = tokio::task::spawn_blocking(connect).await.map_err(io::Error::other)??;
+    UnixStream::from_std(stream)
+}
+
+async fn tls_config(files: &TlsFiles) -> Result<ClientTlsConfig, StreamEnd> {
+    let config = match &files.authorities {
+        Some(path) => {
+            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_pem(path).await?))
+        }
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    let Some(client) = &files.client else { return Ok(config) };
+    let identity =
+        Identity::from_pem(read_pem(&client.certificate).await?, read_pem(&client.key).await?);
+    Ok(config.identity(identity))
+}
+
+async fn read_pem(path: &Path) -> Result<Vec<u8>, StreamEnd> {
+    let read = async {
+        let mut bytes = Vec::new();
+        let file = tokio::fs::File::open(path).await?;
+        file.take(MAX_PEM).read_to_end(&mut bytes).await?;
+        io::Result::Ok(bytes)
+    };
+    read.await.map_err(|error| {
+        let message = format!("cannot read {}: {error}", path.display());
+        StreamEnd::new(Code::FailedPrecondition, &message)
+    })
+}

@@ -1,0 +1,343 @@
+//! One stream: its registration, what arrives on it and what is sent on it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use guest_agent_actors::ports::{DeliveryError, InboundMessage, OutboundMessage, Receipt};
+use guest_agent_proto::agent_communication::agent_communication_client::AgentCommunicationClient;
+use guest_agent_proto::agent_communication::{
+    MessageBody, MessageResponse, RegisterConnection, StreamAgentMessagesRequest,
+    StreamAgentMessagesResponse, stream_agent_messages_request as up,
+    stream_agent_messages_response as down,
+};
+use prost::Message as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+use tonic::codec::Streaming;
+use tonic::transport::Channel;
+
+use super::limits::{Limits, Throttle};
+use super::pending::Pending;
+use super::status::{self, StreamEnd, shown};
+use super::{LinkConfig, LinkListener, MAX_MESSAGE, Shared, Timings, dial, refuse_oversize};
+
+/// What the decoder takes at most, in bytes: enough to see an oversize frame to its end and to
+/// acknowledge it, little enough for a small machine.
+const MAX_FRAME: usize = 64 << 20;
+
+/// Messages between a sender and the connection. When they are too many, senders wait, within
+/// their deadline.
+const OUTGOING: usize = 64;
+
+/// The protocol has one version.
+const PROTOCOL_VERSION: i32 = 1;
+
+/// The sending half of a stream.
+pub(super) struct Session {
+    pub(super) number: u64,
+    channel: Channel,
+    /// Gone when our half of the stream is closed.
+    outgoing: Mutex<Option<mpsc::Sender<StreamAgentMessagesRequest>>>,
+    pending: Pending,
+    throttle: Mutex<Throttle>,
+    timings: Timings,
+}
+
+/// A registered stream: its session and the task that reads it. Dropping it ends both.
+pub(super) struct Live {
+    pub(super) session: Arc<Session>,
+    pub(super) opened: Instant,
+    reader: JoinSet<StreamEnd>,
+    shared: Arc<Shared>,
+}
+
+/// Opens a stream and registers with it, within the protocol's time.
+pub(super) async fn open(
+    config: &LinkConfig,
+    number: u64,
+    listener: &Arc<dyn LinkListener>,
+    shared: &Arc<Shared>,
+) -> Result<Live, StreamEnd> {
+    match tokio::time::timeout(config.timings.register, register(config, number, listener, shared))
+        .await
+    {
+        Ok(result) => result,
+        Err(_) => Err(StreamEnd::new(
+            Code::DeadlineExceeded,
+            &format!("no registration within {} s", config.timings.register.as_secs_f32()),
+        )),
+    }
+}
+
+async fn register(
+    config: &LinkConfig,
+    number: u64,
+    listener: &Arc<dyn LinkListener>,
+    shared: &Arc<Shared>,
+) -> Result<Live, StreamEnd> {
+    let token = config.tokens.token().await?;
+    let channel = dial::dial(&config.endpoint, &config.tls).await?;
+    let (outgoing, requests) = mpsc::channel(OUTGOING);
+    let registration = up::Type::RegisterConnection(RegisterConnection {
+        protocol_version: PROTOCOL_VERSION,
+        channel_id: config.headers.channel().to_owned(),
+        resource_id: config.headers.resource().to_owned(),
+    });
+    let first = message(uuid::Uuid::new_v4().to_string(), registration);
+    // Before anybody else knows the stream, so nothing comes before it.
+    outgoing.try_send(first).map_err(|_| StreamEnd::new(Code::Internal, "no room to register"))?;
+
+    let mut request = tonic::Request::new(ReceiverStream::new(requests));
+    config.headers.apply(token.as_deref(), request.metadata_mut())?;
+    let response = client(channel.clone()).stream_agent_messages(request).await?;
+    let limits = Limits::from_headers(response.metadata());
+    let session = Arc::new(Session {
+        number,
+        channel,
+        outgoing: Mutex::new(Some(outgoing)),
+        pending: Pending::new(),
+        throttle: Mutex::new(Throttle::new(limits, Instant::now())),
+        timings: config.timings,
+    });
+
+    let (registered, is_registered) = oneshot::channel();
+    let reader = Reader {
+        session: Arc::clone(&session),
+        listener: Arc::clone(listener),
+        registered: Some(registered),
+    };
+    let mut live = Live {
+        session: Arc::clone(&session),
+        opened: Instant::now(),
+        reader: JoinSet::new(),
+        shared: Arc::clone(shared),
+    };
+    // From here on received messages can be acknowledged: a body may come before the answer to the
+    // registration.
+    shared.streams().by_number.insert(number, session);
+    live.reader.spawn(reader.read(response.into_inner()));
+    match is_registered.await {
+        Ok(()) => Ok(live),
+        Err(_) => Err(live.ended().await),
+    }
+}
+
+/// The client with its limits.
+pub(super) fn client(channel: Channel) -> AgentCommunicationClient<Channel> {
+    AgentCommunicationClient::new(channel)
+        .max_decoding_message_size(MAX_FRAME)
+        .max_encoding_message_size(MAX_FRAME)
+}
+
+/// A message's contents in wire form.
+pub(super) fn body(
+    labels: BTreeMap<String, String>,
+    type_url: String,
+    value: Vec<u8>,
+) -> MessageBody {
+    MessageBody {
+        labels: labels.into_iter().collect(),
+        body: Some(prost_types::Any { type_url, value }),
+    }
+}
+
+fn message(message_id: String, r#type: up::Type) -> StreamAgentMessagesRequest {
+    StreamAgentMessagesRequest { message_id, r#type: Some(r#type) }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// The connection, for calls beside the stream.
+    pub(super) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// Sends a message, when the server's limits have room for it, and waits for its acknowledgement.
+    pub(super) async fn deliver(&self, outbound: OutboundMessage) -> Result<(), DeliveryError> {
+        let OutboundMessage { id, labels, type_url, body: value } = outbound;
+        let ticket = self.pending.wait_for(&id)?;
+        let frame = message(id, up::Type::MessageBody(body(labels, type_url, value)));
+        let size = frame.encoded_len();
+        refuse_oversize(size)?;
+        let patience = self.timings.acknowledge;
+        let room = self.throttle.lock().unwrap_or_else(PoisonError::into_inner).take(
+            Instant::now(),
+            size,
+            patience,
+        );
+        let wait = room.map_err(|exceeded| {
+            let seconds = exceeded.wait.as_secs_f32();
+            DeliveryError::Exhausted(format!("its own limit leaves no room for {seconds} s"))
+        })?;
+
+        let deadline = tokio::time::Instant::now() + wait + patience;
+        let mut answer = std::pin::pin!(ticket.answer());
+        let exchange = async {
+            let send = async {
+                tokio::time::sleep(wait).await;
+                self.send(frame).await
+            };
+            tokio::select! {
+                // The end of the stream answers at once, sent or not.
+                early = &mut answer => return early,
+                sent = send => sent?,
+            }
+            answer.await
+        };
+        let exchanged = tokio::time::timeout_at(deadline, exchange).await;
+        exchanged.unwrap_or(Err(DeliveryError::TimedOut))
+    }
+
+    /// Acknowledges a message. What cannot be sent in time is not sent: the server repeats it.
+    pub(super) async fn acknowledge(&self, message_id: String) {
+        let frame =
+            message(message_id, up::Type::MessageResponse(MessageResponse { status: None }));
+        let sent = tokio::time::timeout(self.timings.acknowledge, self.send(frame)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            tracing::debug!(stream = self.number, "an acknowledgement could not be sent");
+        }
+    }
+
+    async fn send(&self, frame: StreamAgentMessagesRequest) -> Result<(), DeliveryError> {
+        let outgoing = self.outgoing().clone().ok_or(DeliveryError::NotConnected)?;
+        outgoing.send(frame).await.map_err(|_| DeliveryError::NotConnected)
+    }
+
+    fn outgoing(
+        &self,
+    ) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<StreamAgentMessagesRequest>>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Live ===
+
+impl Live {
+    /// Waits for the end of the stream. May be dropped and called again.
+    pub(super) async fn ended(&mut self) -> StreamEnd {
+        match self.reader.join_next().await {
+            Some(Ok(end)) => end,
+            Some(Err(error)) if error.is_panic() => {
+                StreamEnd::new(Code::Internal, "handling a message failed")
+            }
+            Some(Err(_)) | None => StreamEnd::new(Code::Cancelled, "the stream was let go"),
+        }
+    }
+
+    /// Lets the stream go in good order: what is outstanding is waited for, then our half is closed,
+    /// then the server's.
+    pub(super) async fn retire(mut self) {
+        let drain = self.session.timings.drain;
+        let session = Arc::clone(&self.session);
+        tokio::select! {
+            _ = tokio::time::timeout(drain, session.pending.settled()) => {}
+            _ = self.ended() => return,
+        }
+        session.outgoing().take();
+        // Late or not, it is gone now.
+        drop(tokio::time::timeout(drain, self.ended()).await);
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.session.outgoing().take();
+        self.session.pending.close();
+        self.shared.streams().by_number.remove(&self.session.number);
+    }
+}
+
+// === Reader ===
+
+/// The receiving half of a stream.
+struct Reader {
+    session: Arc<Session>,
+    listener: Arc<dyn LinkListener>,
+    /// Until the registration was answered.
+    registered: Option<oneshot::Sender<()>>,
+}
+
+impl Reader {
+    /// Reads until the stream ends. Whoever waits for the registration or for an acknowledgement
+    /// hears of the end first.
+    async fn read(mut self, mut frames: Streaming<StreamAgentMessagesResponse>) -> StreamEnd {
+        let end = loop {
+            match frames.message().await {
+                Ok(Some(frame)) => {
+                    if let Err(end) = self.handle(frame).await {
+                        break end;
+                    }
+                }
+                Ok(None) => break StreamEnd::closed(),
+                Err(status) => break StreamEnd::from(status),
+            }
+        };
+        self.session.pending.close();
+        end
+    }
+
+    async fn handle(&mut self, frame: StreamAgentMessagesResponse) -> Result<(), StreamEnd> {
+        let size = frame.encoded_len();
+        let StreamAgentMessagesResponse { message_id, r#type } = frame;
+        let body = match r#type {
+            Some(down::Type::MessageResponse(response)) => {
+                return self.answered(&message_id, response);
+            }
+            Some(down::Type::MessageBody(body)) if size <= MAX_MESSAGE => body,
+            Some(down::Type::MessageBody(_)) => {
+                self.drop_message(message_id, &format!("it is {size} bytes long")).await;
+                return Ok(());
+            }
+            None => {
+                self.drop_message(message_id, "it has neither a body nor a response").await;
+                return Ok(());
+            }
+        };
+        if message_id.is_empty() {
+            tracing::warn!(stream = self.session.number, "a message has no id");
+        }
+        let receipt = Receipt { stream: self.session.number, message_id };
+        let labels = body.labels.into_iter().collect();
+        let body = body.body.map(|any| any.value).unwrap_or_default();
+        self.listener.received(InboundMessage { receipt, labels, body }).await;
+        Ok(())
+    }
+
+    /// The first response answers the registration, the others answer deliveries.
+    fn answered(&mut self, id: &str, response: MessageResponse) -> Result<(), StreamEnd> {
+        let answer = status::answer(response.status);
+        if let Some(registered) = self.registered.take() {
+            answer?;
+            // Nobody waits for it when the attempt was given up just now.
+            registered.send(()).ok();
+            return Ok(());
+        }
+        let answer = answer.map_err(|end| match end.code {
+            Code::ResourceExhausted => end.into_delivery_error(),
+            _ => DeliveryError::Refused(end.reason()),
+        });
+        if !self.session.pending.settle(id, answer) {
+            tracing::debug!(
+                stream = self.session.number,
+                id = shown(id),
+                "an acknowledgement came too late or was never waited for"
+            );
+        }
+        Ok(())
+    }
+
+    /// Acknowledges without handing on, or the server would send it for ever.
+    async fn drop_message(&self, message_id: String, why: &str) {
+        tracing::warn!(
+            stream = self.session.number,
+            id = shown(&message_id),
+            why,
+            "a message was dropped"
+        );
+        self.session.acknowledge(message_id).await;
+    }
+}

@@ -1,0 +1,183 @@
+//! Keeps one registered stream, for as long as the link is wanted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::Rng;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::backoff::Backoff;
+use super::session::{self, Live};
+use super::status::StreamEnd;
+use super::{LinkConfig, LinkListener, LinkState, Shared};
+
+/// The end of a link that somebody has to run. Dropping it, or the future of
+/// [`LinkTask::run`], cuts every stream at once.
+#[must_use = "a link does nothing until its task runs"]
+pub struct LinkTask {
+    config: LinkConfig,
+    listener: Arc<dyn LinkListener>,
+    shared: Arc<Shared>,
+    backoff: Backoff,
+    next_stream: u64,
+    /// Streams that were replaced and settle what is outstanding.
+    retiring: JoinSet<()>,
+}
+
+/// Why a stream is not served any more.
+enum Served {
+    /// It ended, after this long.
+    Ended(StreamEnd, Duration),
+    /// The link is closed.
+    Closed,
+}
+
+// === impl LinkTask ===
+
+impl LinkTask {
+    pub(super) fn new(
+        config: LinkConfig,
+        listener: Arc<dyn LinkListener>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let backoff = Backoff::new(config.timings.backoff);
+        Self { config, listener, shared, backoff, next_stream: 1, retiring: JoinSet::new() }
+    }
+
+    /// Keeps the link connected until [`super::Link::close`] is called. Needs a tokio runtime.
+    pub async fn run(mut self) {
+        let mut closing = self.shared.closing.subscribe();
+        loop {
+            self.shared.state.send_replace(LinkState::Connecting);
+            let opened = tokio::select! {
+                opened = self.open() => opened,
+                () = closed(&mut closing) => break,
+            };
+            let (end, lived) = match opened {
+                Ok(live) => match self.serve(live, &mut closing).await {
+                    Served::Ended(end, lived) => (end, lived),
+                    Served::Closed => break,
+                },
+                Err(end) => (end, Duration::ZERO),
+            };
+            if !self.wait(&end, lived, &mut closing).await {
+                break;
+            }
+        }
+        while self.retiring.join_next().await.is_some() {}
+        // The state is set by dropping.
+    }
+
+    async fn open(&mut self) -> Result<Live, StreamEnd> {
+        let number = self.next_stream;
+        self.next_stream += 1;
+        session::open(&self.config, number, &self.listener, &self.shared).await
+    }
+
+    /// Waits before the next attempt; false when the link was closed meanwhile.
+    async fn wait(
+        &mut self,
+        end: &StreamEnd,
+        lived: Duration,
+        closing: &mut watch::Receiver<bool>,
+    ) -> bool {
+        if lived >= self.config.timings.settled {
+            self.backoff.reset();
+        }
+        let wait = self.backoff.next(end.severity(), jitter());
+        let reason = end.reason();
+        tracing::info!(
+            endpoint = %self.config.endpoint,
+            reason,
+            wait_ms = wait.as_millis(),
+            "the control plane is not connected"
+        );
+        let until = SystemTime::now() + wait;
+        self.shared.state.send_replace(LinkState::Waiting { reason, until });
+        tokio::select! {
+            () = tokio::time::sleep(wait) => true,
+            () = closed(closing) => false,
+        }
+    }
+
+    /// Makes the stream the current one and replaces it when it grows old, until it ends.
+    async fn serve(&mut self, mut live: Live, closing: &mut watch::Receiver<bool>) -> Served {
+        self.shared.state.send_replace(LinkState::Connected {
+            since: SystemTime::now(),
+            endpoint: self.config.endpoint.to_string(),
+        });
+        self.make_current(&live);
+        loop {
+            let opened = live.opened;
+            let replacement = tokio::select! {
+                end = live.ended() => return self.lost(&live, end),
+                () = closed(closing) => return self.part(live),
+                replacement = self.replacement(opened) => replacement,
+            };
+            let old = std::mem::replace(&mut live, replacement);
+            self.make_current(&live);
+            // At most one an hour is added, and each is gone within seconds.
+            while self.retiring.try_join_next().is_some() {}
+            self.retiring.spawn(old.retire());
+        }
+    }
+
+    /// Opens the stream that takes the place of one opened at `opened`, when that has grown old;
+    /// failures do not matter while the old one lives.
+    async fn replacement(&mut self, opened: Instant) -> Live {
+        // Not all agents of a site on the same minute.
+        let age = self.config.timings.max_age.mul_f64(1.0 - 0.1 * jitter());
+        tokio::time::sleep(age.saturating_sub(opened.elapsed())).await;
+        let mut backoff = Backoff::new(self.config.timings.backoff);
+        loop {
+            match self.open().await {
+                Ok(live) => return live,
+                Err(end) => {
+                    let wait = backoff.next(end.severity(), jitter());
+                    tracing::debug!(reason = end.reason(), "the stream could not be replaced yet");
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    fn make_current(&self, live: &Live) {
+        self.shared.streams().current = Some(Arc::clone(&live.session));
+        tracing::info!(
+            endpoint = %self.config.endpoint,
+            stream = live.session.number,
+            "connected to the control plane"
+        );
+        self.listener.connected(live.session.number);
+    }
+
+    fn lost(&self, live: &Live, end: StreamEnd) -> Served {
+        self.shared.streams().current = None;
+        self.listener.disconnected(end.reason());
+        Served::Ended(end, live.opened.elapsed())
+    }
+
+    fn part(&mut self, live: Live) -> Served {
+        self.shared.streams().current = None;
+        self.retiring.spawn(live.retire());
+        self.listener.disconnected("the link was closed".to_owned());
+        Served::Closed
+    }
+}
+
+impl Drop for LinkTask {
+    fn drop(&mut self) {
+        self.shared.streams().current = None;
+        self.shared.state.send_replace(LinkState::Disabled);
+    }
+}
+
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    // The sender is in what this task shares, so it outlives the wait.
+    drop(closing.wait_for(|&closing| closing).await);
+}
+
+fn jitter() -> f64 {
+    rand::rng().random_range(0.0..1.0)
+}

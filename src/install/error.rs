@@ -1,0 +1,468 @@
+//! Why the operations of this module fail: one type each.
+//!
+//! All of them end up as the cause of a port's `InstallError` or `RemoveError`. No text here shows
+//! a URL in any form but `ArtifactUrl`'s own, and names that an archive chose are escaped and cut.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use guest_agent_actors::id::{RevisionId, Sha256Digest};
+
+/// Why a [`super::Pipeline`] could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// The folder that holds all plugins is missing and cannot be made.
+    #[error("cannot make the folder for plugins {}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why an archive could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The URL has a form that is not supported.
+    #[error("{url} {reason}")]
+    Url {
+        /// Without its secrets.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The HTTP client could not be set up.
+    #[error("the HTTP client cannot be set up")]
+    Client {
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No answer came.
+    #[error("no answer from {url}")]
+    Request {
+        /// Without its secrets.
+        url: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The server redirected too often, or somewhere it may not.
+    #[error("the redirection from {url} was not followed")]
+    Redirect {
+        /// Without its secrets.
+        url: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The server answered something else than the archive.
+    #[error("{url} answered with HTTP status {status}{}", hint(*status))]
+    Status {
+        /// Without its secrets.
+        url: String,
+        /// The status.
+        status: u16,
+        /// How long the server asked us to stay away.
+        retry_after: Option<Duration>,
+    },
+    /// The transfer broke off.
+    #[error("the transfer from {url} broke off after {received} bytes{}", of(*total))]
+    Broken {
+        /// Without its secrets.
+        url: String,
+        /// How much had arrived.
+        received: u64,
+        /// How much was announced.
+        total: Option<u64>,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The transfer ended with another size than was announced.
+    #[error("{url} sent {received} bytes where {total} were announced")]
+    Short {
+        /// Without its secrets.
+        url: String,
+        /// How much arrived.
+        received: u64,
+        /// How much was announced.
+        total: u64,
+    },
+    /// One attempt took longer than the order allows.
+    #[error(
+        "the download from {url} was not done within {timeout:?} ({received} bytes had arrived); \
+         a larger download_timeout may help"
+    )]
+    Timeout {
+        /// Without its secrets.
+        url: String,
+        /// What the order allows.
+        timeout: Duration,
+        /// How much had arrived.
+        received: u64,
+    },
+    /// The archive is larger than the limit.
+    #[error("the archive at {url} has more than the {limit} bytes that are allowed")]
+    TooLarge {
+        /// Without its secrets.
+        url: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// A local archive could not be read.
+    #[error("cannot read the archive {path}")]
+    File {
+        /// Its path.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// What a `file:` URL names is not a regular file.
+    #[error("{path} is not a regular file")]
+    NotAFile {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// Every attempt to download failed.
+#[derive(Debug, thiserror::Error)]
+#[error("gave up after {attempts} attempts")]
+pub struct Exhausted {
+    /// How many there were.
+    pub attempts: u32,
+    /// What the last one died of.
+    #[source]
+    pub last: FetchError,
+}
+
+/// The bytes that arrived are not the bytes that were ordered.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the checksum of {url} is {actual}, but {expected} was ordered; \
+     the archive was changed after the order was written, or the order is wrong"
+)]
+pub struct ChecksumError {
+    /// Without its secrets.
+    pub url: String,
+    /// What was ordered.
+    pub expected: Sha256Digest,
+    /// What arrived.
+    pub actual: Sha256Digest,
+}
+
+/// Why an archive could not be unpacked.
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    /// The first bytes belong to no supported format.
+    #[error("not a gzip, zstd, xz or plain tar archive: {found}")]
+    Format {
+        /// What it looks like instead.
+        found: String,
+    },
+    /// The compressed or the tar stream is damaged.
+    #[error("the {format} stream is damaged or ends early")]
+    Damaged {
+        /// The format.
+        format: &'static str,
+        /// What its reader says.
+        #[source]
+        source: io::Error,
+    },
+    /// The tar stream ends without an end marker.
+    #[error("the archive has no end marker; it was probably cut off before it was published")]
+    NoEndMarker,
+    /// Something follows the end of the archive.
+    #[error("there is data after the end of the archive")]
+    TrailingData,
+    /// A limit was passed.
+    #[error("the archive has more than {limit} {what}, which is the limit")]
+    Limit {
+        /// What is counted.
+        what: &'static str,
+        /// How much is allowed.
+        limit: u64,
+    },
+    /// One byte became too many.
+    #[error("the archive expands more than {limit}:1, which only a decompression bomb does")]
+    Ratio {
+        /// How much is allowed.
+        limit: u64,
+    },
+    /// A member's name is not one that stays inside.
+    #[error("the member {member} {reason}")]
+    Name {
+        /// Its name, escaped.
+        member: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A member is something that plugins do not need.
+    #[error("the member {member} is a {kind}, which is not allowed in an archive")]
+    Kind {
+        /// Its name, escaped.
+        member: String,
+        /// What it is.
+        kind: String,
+    },
+    /// A link's target is not inside, or not there.
+    #[error("the {kind} {member} points to {target}, which {reason}")]
+    Link {
+        /// Which sort of link.
+        kind: &'static str,
+        /// Its name, escaped.
+        member: String,
+        /// Its target, escaped.
+        target: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Two members want the same place and neither can yield.
+    #[error("the member {member} is in the way of another, or another is in its way")]
+    Conflict {
+        /// Its name, escaped.
+        member: String,
+    },
+    /// What is to be executed is not there or cannot be executed.
+    #[error("the entry point {path:?} {found}")]
+    EntryPoint {
+        /// As ordered.
+        path: String,
+        /// What is there instead, and what would help.
+        found: String,
+    },
+    /// A member could not be written.
+    #[error("cannot write the member {member}")]
+    Write {
+        /// Its name, escaped.
+        member: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk is full.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+    /// The download ended before the archive did; the download knows why.
+    #[error("the download was given up")]
+    Abandoned,
+}
+
+/// The disk is too full.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} has {} bytes left, but {needed} more are needed; free some space and order again",
+    place.display(), left(*available)
+)]
+pub struct SpaceError {
+    /// Where.
+    pub place: PathBuf,
+    /// Bytes that are needed at least.
+    pub needed: u64,
+    /// Bytes that were left, where the file system said.
+    pub available: Option<u64>,
+}
+
+/// Why a plugin's folder could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A system call failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk is full.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+    /// The revision is there, made from another archive.
+    #[error(
+        "revision {revision} is installed from an archive with checksum {installed}, but the order \
+         names {ordered}; a changed archive needs a revision of its own"
+    )]
+    OtherChecksum {
+        /// The revision.
+        revision: RevisionId,
+        /// What is there.
+        installed: Sha256Digest,
+        /// What was ordered.
+        ordered: Sha256Digest,
+    },
+    /// Something is where the revision belongs, and the agent did not put it there.
+    #[error(
+        "{} exists, but there is no record of where it came from; \
+         move it away or order another revision", path.display()
+    )]
+    Foreign {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The revision is there, but what is to be executed is not in it.
+    #[error("the installed revision has no executable file {path:?}; correct the entry point")]
+    EntryPoint {
+        /// As ordered.
+        path: String,
+    },
+    /// A revision that is not installed cannot be switched to.
+    #[error("revision {revision} is not installed")]
+    NotInstalled {
+        /// The revision.
+        revision: RevisionId,
+    },
+    /// The installation was given up before it could be published.
+    #[error("the installation was given up")]
+    Abandoned,
+    /// A bug: the thread that does the work panicked.
+    #[error("the thread that changes files panicked")]
+    Panicked,
+}
+
+/// Why something could not be deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum DeleteError {
+    /// A system call failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// New files appear as fast as old ones are deleted.
+    #[error("{} does not become empty; something still writes there", path.display())]
+    NeverEmpty {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A bug: the thread that does the work panicked.
+    #[error("the thread that deletes files panicked")]
+    Panicked,
+}
+
+/// Why a folder could not be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// A file or folder could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The archive could not be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A device, socket or pipe lies in the folder.
+    #[error("{} is a {kind}; only files, folders and symbolic links can be packed", path.display())]
+    Special {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// A name is not UTF-8.
+    #[error("{} has a name that is not UTF-8; rename it", path.display())]
+    Name {
+        /// Where.
+        path: PathBuf,
+    },
+    /// No agent would install the archive.
+    #[error("{} cannot be packed, because no agent would install it", path.display())]
+    Refused {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: UnpackError,
+    },
+    /// A file changed while it was read.
+    #[error("{} changed while it was packed; pack again when nothing writes to it", path.display())]
+    Changed {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The archive would lie in the folder that is packed, and so contain itself.
+    #[error("{} lies in the folder that is packed; write it somewhere else", path.display())]
+    OutputInside {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+// === impl FetchError ===
+
+impl FetchError {
+    /// Whether the same request may well succeed a little later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Request { source, .. } => !source.is_builder(),
+            Self::Status { status, .. } => matches!(status, 408 | 429 | 500 | 502 | 503 | 504),
+            Self::Broken { .. } | Self::Short { .. } | Self::Timeout { .. } => true,
+            Self::Url { .. }
+            | Self::Client { .. }
+            | Self::Redirect { .. }
+            | Self::TooLarge { .. }
+            | Self::File { .. }
+            | Self::NotAFile { .. } => false,
+        }
+    }
+
+    /// How long the server asked us to stay away.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+// === impl UnpackError ===
+
+impl UnpackError {
+    /// Whether the bytes of the archive are to blame, and not the machine it is unpacked on. Such a
+    /// verdict yields to that of the checksum: of damaged bytes one wants to hear that they are
+    /// not the ordered ones.
+    #[must_use]
+    pub fn is_about_content(&self) -> bool {
+        !matches!(self, Self::Write { .. } | Self::Space(_) | Self::Abandoned)
+    }
+}
+
+fn hint(status: u16) -> &'static str {
+    match status {
+        401 | 403 => "; a signed URL may have expired",
+        404 | 410 => "; there is no such archive",
+        _ => "",
+    }
+}
+
+fn of(total: Option<u64>) -> String {
+    total.map(|total| format!(" of {total}")).unwrap_or_default()
+}
+
+fn left(available: Option<u64>) -> String {
+    available.map_or_else(|| "too few".to_owned(), |bytes| bytes.to_string())
+}

@@ -1,0 +1,322 @@
+//! Opens an archive where its URL says: over HTTP, on a unix socket, or on this machine's disk.
+//!
+//! The bytes are handed on exactly as they were sent. Redirections are followed within bounds and
+//! never from https to http. `attempt` calls this; it knows nothing of retries and deadlines.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use bytes::{Bytes, BytesMut};
+use guest_agent_actors::spec::ArtifactUrl;
+use reqwest::header::{ACCEPT_ENCODING, RETRY_AFTER};
+use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
+use rustix::fs::{FileType, Mode, OFlags};
+use tokio::io::AsyncReadExt;
+
+use super::error::FetchError;
+use super::retry;
+
+/// What went wrong in the middle of a body.
+pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+const MAX_REDIRECTIONS: usize = 10;
+const FILE_CHUNK: usize = 256 * 1024;
+
+/// Opens archives.
+#[derive(Debug, Default)]
+pub(super) struct Fetcher {
+    /// Made with the first use: it reads the machine's certificates, and an agent that installs
+    /// from sockets and files only must work where there are none.
+    client: OnceLock<Client>,
+}
+
+/// An archive that is being read.
+#[derive(Debug)]
+pub(super) struct Body {
+    origin: Origin,
+    total: Option<u64>,
+}
+
+/// What the bytes come from.
+#[derive(Debug)]
+enum Origin {
+    Response(Box<Response>),
+    File(tokio::fs::File),
+}
+
+/// Where an archive is.
+#[derive(Debug, PartialEq, Eq)]
+enum Location {
+    Http(Url),
+    Unix { socket: PathBuf, url: Url },
+    File(PathBuf),
+}
+
+// === impl Fetcher ===
+
+impl Fetcher {
+    /// Asks for the archive. Answers when the first bytes can be read.
+    pub(super) async fn open(&self, url: &ArtifactUrl) -> Result<Body, FetchError> {
+        match Location::parse(url)? {
+            Location::Http(location) => request(self.client().await?, location, url).await,
+            Location::Unix { socket, url: location } => {
+                request(socket_client(&socket)?, location, url).await
+            }
+            Location::File(path) => open_file(path).await,
+        }
+    }
+
+    async fn client(&self) -> Result<Client, FetchError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
+        let made = tokio::task::spawn_blocking(|| {
+            // `main` has done this; without it the builder would panic.
+            if rustls::crypto::CryptoProvider::get_default().is_none() {
+                rustls::crypto::ring::default_provider().install_default().ok();
+            }
+            base().redirect(redirect::Policy::custom(follow)).build()
+        });
+        let client = made
+            .await
+            .map_err(|error| FetchError::Client { source: error.into() })?
+            .map_err(|error| FetchError::Client { source: error.into() })?;
+        Ok(self.client.get_or_init(|| client).clone())
+    }
+}
+
+// === impl Body ===
+
+impl Body {
+    /// How many bytes there will be, where that was said.
+    pub(super) fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// The next bytes; nothing at the end. May be dropped and called again.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+        match &mut self.origin {
+            Origin::Response(response) => {
+                response.chunk().await.map_err(|error| error.without_url().into())
+            }
+            Origin::File(file) => {
+                let mut chunk = BytesMut::with_capacity(FILE_CHUNK);
+                let amount = file.read_buf(&mut chunk).await?;
+                Ok((amount > 0).then(|| chunk.freeze()))
+            }
+        }
+    }
+}
+
+// === impl Location ===
+
+impl Location {
+    fn parse(artifact: &ArtifactUrl) -> Result<Self, FetchError> {
+        let wrong = |reason| FetchError::Url { url: artifact.to_string(), reason };
+        let text = artifact.expose();
+        if let Some(rest) = text.strip_prefix("unix:") {
+            let Some((socket, path)) = rest.split_once(":/") else {
+                return Err(wrong("has no request path; write unix:<socket>:/<path>"));
+            };
+            if !socket.starts_with('/') {
+                return Err(wrong("names a socket by a relative path"));
+            }
+            let url = Url::parse(&format!("http://localhost/{path}"))
+                .map_err(|_| wrong("has a request path that is not one"))?;
+            return Ok(Self::Unix { socket: socket.into(), url });
+        }
+        if let Some(path) = text.strip_prefix("file:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if !path.starts_with('/') {
+                return Err(wrong("is not absolute; write file:/path"));
+            }
+            return Ok(Self::File(unescaped(path)));
+        }
+        let url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
+        match url.scheme() {
+            "http" | "https" => Ok(Self::Http(url)),
+            _ => Err(wrong("is none of http:, https:, unix: and file:")),
+        }
+    }
+}
+
+/// The path that a `file:` URL writes with escapes. A percent sign that begins none is meant as
+/// it stands.
+fn unescaped(path: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+        let escaped = match after {
+            [high, low, ..] if first == b'%' => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        match escaped {
+            Some((high, low)) => {
+                bytes.push(high << 4 | low);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// What all clients have in common.
+fn base() -> ClientBuilder {
+    Client::builder()
+        .user_agent(concat!("guest-agent/", env!("CARGO_PKG_VERSION")))
+        // The checksum is of the bytes as they are sent.
+        .no_gzip()
+        .no_zstd()
+        .no_brotli()
+        .no_deflate()
+        // It would hand a signed URL to whomever the server redirects to.
+        .referer(false)
+        .pool_idle_timeout(std::time::Duration::from_secs(10))
+}
+
+/// A client whose every connection goes to one socket. No TLS there, so no certificates are read.
+fn socket_client(socket: &Path) -> Result<Client, FetchError> {
+    let failed = |source: BodyError| FetchError::Client { source };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(error.into()))?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    base()
+        .tls_backend_preconfigured(tls)
+        .unix_socket(socket)
+        .redirect(redirect::Policy::none())
+        .build()
+        .map_err(|error| failed(error.into()))
+}
+
+fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    match check_redirection(attempt.previous(), attempt.url()) {
+        Ok(()) => attempt.follow(),
+        Err(reason) => attempt.error(reason),
+    }
+}
+
+/// Whether a redirection may be followed, given where the ones before it led.
+fn check_redirection(previous: &[Url], next: &Url) -> Result<(), &'static str> {
+    if previous.len() > MAX_REDIRECTIONS {
+        return Err("there are too many in a row");
+    }
+    match next.scheme() {
+        "https" => Ok(()),
+        "http" if previous.iter().any(|url| url.scheme() == "https") => {
+            Err("it leads from https to http, where anybody could change the archive")
+        }
+        "http" => Ok(()),
+        _ => Err("it leads away from HTTP"),
+    }
+}
+
+async fn request(client: Client, location: Url, url: &ArtifactUrl) -> Result<Body, FetchError> {
+    let url = url.to_string();
+    let sent = client.get(location).header(ACCEPT_ENCODING, "identity").send().await;
+    let response = match sent {
+        Ok(response) => response,
+        Err(error) => {
+            let is_redirect = error.is_redirect();
+            let source = error.without_url();
+            return Err(if is_redirect {
+                FetchError::Redirect { url, source }
+            } else {
+                FetchError::Request { url, source }
+            });
+        }
+    };
+    if response.status() != StatusCode::OK {
+        let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = header.and_then(|text| retry::retry_after(text, SystemTime::now()));
+        return Err(FetchError::Status { url, status: response.status().as_u16(), retry_after });
+    }
+    let total = response.content_length();
+    Ok(Body { origin: Origin::Response(Box::new(response)), total })
+}
+
+async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
+    let shown = path.display().to_string();
+    let opened = tokio::task::spawn_blocking(move || {
+        // A link could be swapped, and opening a pipe would wait for its other end.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path.as_os_str().as_bytes(), flags, Mode::empty())?;
+        let found = rustix::fs::fstat(&file)?;
+        Ok::<_, std::io::Error>((std::fs::File::from(file), found))
+    });
+    let (file, found) = opened
+        .await
+        .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        .map_err(|source| FetchError::File { path: shown.clone(), source })?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(FetchError::NotAFile { path: shown });
+    }
+    let total = u64::try_from(found.st_size).ok();
+    Ok(Body { origin: Origin::File(file.into()), total })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Location, String> {
+        Location::parse(&ArtifactUrl::new(url)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_four_forms_of_url_are_read() {
+        let unix = parse("unix:/run/a.sock:/x/y.tgz?sig=1");
+        let url = Url::parse("http://localhost/x/y.tgz?sig=1").expect("a URL");
+        assert_eq!(unix, Ok(Location::Unix { socket: "/run/a.sock".into(), url }));
+        assert_eq!(parse("file:/a/b"), Ok(Location::File("/a/b".into())));
+        assert_eq!(parse("file:///a/b"), Ok(Location::File("/a/b".into())));
+        for web in ["http://a/b", "https://a/b?c"] {
+            assert!(matches!(parse(web), Ok(Location::Http(_))), "{web}");
+        }
+    }
+
+    #[test]
+    fn escapes_in_a_file_url_are_part_of_its_spelling_only() {
+        let check = |url: &str, path: &str| assert_eq!(parse(url), Ok(Location::File(path.into())));
+        check("file:///a%20b/%C3%BC%25%3f", "/a b/ü%?");
+        check("file:///100%/%zz/%4", "/100%/%zz/%4");
+    }
+
+    #[test]
+    fn redirections_never_lead_from_https_to_http() {
+        let url = |text: &str| Url::parse(text).expect("a URL");
+        let (plain, secure, file) = (url("http://a/"), url("https://a/"), url("file:///a"));
+        let check = |previous: &[&Url], next: &Url| {
+            let previous: Vec<Url> = previous.iter().map(|url| (*url).clone()).collect();
+            check_redirection(&previous, next).is_ok()
+        };
+        assert!(check(&[&plain], &plain));
+        assert!(check(&[&plain], &secure));
+        assert!(check(&[&secure], &secure));
+        assert!(!check(&[&secure], &plain));
+        assert!(!check(&[&plain, &secure, &secure], &plain));
+        assert!(!check(&[&plain], &file));
+        assert!(check(&[&plain; MAX_REDIRECTIONS], &plain));
+        assert!(!check(&[&plain; MAX_REDIRECTIONS + 1], &plain));
+    }
+
+    #[test]
+    fn odd_urls_are_refused_without_showing_their_secrets() {
+        for bad in
+            ["", "ftp://a/b", "file:a", "unix:/run/a.sock", "unix:a:/b", "gopher:x", "http://"]
+        {
+            let error = parse(&format!("{bad}?sig=secret")).expect_err("odd");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! One plugin's folder: which revisions are complete, and how one comes, goes and becomes current.
+//!
+//! ```text
+//! <plugins>/<name>/<revision>/             complete, always: it appears by one rename
+//! <plugins>/<name>/.installed-<revision>   the checksum of the archive it was made from
+//! <plugins>/<name>/current                 relative link to the revision that runs
+//! <plugins>/<name>/.staging-… .record-… .current-… .trash-…   of an interrupted step; swept later
+//! ```
+//!
+//! The order of the steps is what makes a crash harmless: the record is durable before the revision
+//! is visible, so a visible revision always has a record; a revision disappears by a durable
+//! rename before its first file is deleted. Everything here blocks and belongs on a blocking
+//! thread. The pipeline and `attempt` call this.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::spec::PluginSpec;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::delete::{self, open_folder};
+use super::error::{DeleteError, FolderError, SpaceError};
+use super::tree::{self, Resolver, Tree};
+
+const CURRENT: &str = "current";
+const RECORD: &str = ".installed-";
+const STAGING: &str = ".staging-";
+
+/// A plugin's folder, there or not.
+#[derive(Clone, Debug)]
+pub(super) struct PluginFolder {
+    plugins_dir: PathBuf,
+    path: PathBuf,
+    name: PluginName,
+    locks: Arc<PluginLocks>,
+}
+
+/// Who may do what with a plugin's folder.
+#[derive(Debug, Default)]
+pub(super) struct PluginLocks {
+    /// Held for as long as an installation runs, its thread included, and by a removal. So a removal
+    /// that follows a dropped installation finds that one over and done.
+    pub(super) installing: Arc<tokio::sync::Mutex<()>>,
+    /// Held for each short change of the folder, never while an archive is unpacked. Taken after
+    /// the other one.
+    changing: Mutex<()>,
+}
+
+/// A folder that an archive is unpacked into. Deleted on drop unless it was published.
+pub(super) struct Staging {
+    folder: PluginFolder,
+    opened: OwnedFd,
+    name: String,
+    tree: Tree,
+    published: bool,
+}
+
+// === impl PluginFolder ===
+
+impl PluginFolder {
+    pub(super) fn new(plugins_dir: &Path, name: &PluginName, locks: Arc<PluginLocks>) -> Self {
+        let path = plugins_dir.join(name.as_str());
+        Self { plugins_dir: plugins_dir.to_owned(), path, name: name.clone(), locks }
+    }
+
+    /// Clears away what an interrupted installation left, and tells whether the revision is there
+    /// already, made from the ordered archive.
+    pub(super) fn prepare(&self, spec: &PluginSpec) -> Result<bool, FolderError> {
+        let (revision, ordered) = (&spec.revision, spec.artifact.sha256);
+        let _changing = self.lock();
+        let opened = self.open().map_err(|errno| failed("open", &self.path, errno))?;
+        let Some(folder) = opened else { return Ok(false) };
+        self.sweep(&folder).map_err(from_delete)?;
+        match self.installed(&folder, revision)? {
+            Some(installed) if installed == ordered => {
+                // The same archive may have been ordered with another entry point.
+                let path = spec.entry_point.as_str();
+                let found = std::fs::metadata(self.path.join(revision.as_str()).join(path));
+                match found {
+                    Ok(found) if found.is_file() && found.mode() & 0o100 != 0 => Ok(true),
+                    _ => Err(FolderError::EntryPoint { path: path.to_owned() }),
+                }
+            }
+            Some(installed) => {
+                Err(FolderError::OtherChecksum { revision: revision.clone(), installed, ordered })
+            }
+            None => {
+                self.remove_if_empty();
+                Ok(false)
+            }
+        }
+    }
+
+    /// Makes an empty staging folder, if the disk has room for `needed` bytes.
+    pub(super) fn stage(
+        &self,
+        revision: &RevisionId,
+        needed: Option<u64>,
+        resolver: Resolver,
+    ) -> Result<Staging, FolderError> {
+        let _changing = self.lock();
+        let all = open_folder(&self.plugins_dir)
+            .map_err(|errno| failed("open", &self.plugins_dir, errno))?;
+        let available = tree::available(all.as_fd());
+        if let (Some(needed), Some(left)) = (needed, available)
+            && needed > left
+        {
+            return Err(SpaceError { place: self.path.clone(), needed, available }.into());
+        }
+        let is_new = match rustix::fs::mkdirat(&all, self.name.as_str(), Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(failed("make", &self.path, errno)),
+        };
+        let made = || {
+            let opened = open_folder(&self.path)?;
+            if is_new {
+                rustix::fs::fchmod(&opened, Mode::from_raw_mode(0o755))?;
+            }
+            let name = format!("{STAGING}{revision}-{:016x}", rand::random::<u64>());
+            rustix::fs::mkdirat(&opened, &name, Mode::RWXU)?;
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let root = rustix::fs::openat(&opened, &name, flags, Mode::empty())?;
+            Ok((opened, name, root))
+        };
+        match made() {
+            Ok((opened, name, root)) => {
+                let tree = Tree::new(root, resolver);
+                Ok(Staging { folder: self.clone(), opened, name, tree, published: false })
+            }
+            Err(errno) => {
+                self.remove_if_empty();
+                Err(failed("make a staging folder in", &self.path, errno))
+            }
+        }
+    }
+
+    /// Points `current` at an installed revision.
+    pub(super) fn activate(&self, revision: &RevisionId) -> Result<(), FolderError> {
+        let _changing = self.lock();
+        let missing = || FolderError::NotInstalled { revision: revision.clone() };
+        let opened = self.open().map_err(|errno| failed("open", &self.path, errno))?;
+        let folder = opened.ok_or_else(missing)?;
+        self.installed(&folder, revision)?.ok_or_else(missing)?;
+        if self.current(&folder).is_some_and(|current| current == revision.as_str()) {
+            return Ok(());
+        }
+        let link = self.path.join(CURRENT);
+        let temporary = format!(".current-{:016x}", rand::random::<u64>());
+        rustix::fs::symlinkat(revision.as_str(), &folder, &temporary)
+            .map_err(|errno| failed("make a link in", &self.path, errno))?;
+        if let Err(errno) = rustix::fs::renameat(&folder, &temporary, &folder, CURRENT) {
+            rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty()).ok();
+            return Err(failed("replace", &link, errno));
+        }
+        self.sync(&folder)
+    }
+
+    /// Deletes a revision, and the link to it if it is the current one.
+    pub(super) fn discard(&self, revision: &RevisionId) -> Result<(), DeleteError> {
+        let _changing = self.lock();
+        let undeleted = |action, errno| delete::failed(action, self.path.clone(), errno);
+        let opened = self.open().map_err(|errno| undeleted("open", errno))?;
+        let Some(folder) = opened else { return Ok(()) };
+        let name = revision.as_str();
+        if self.current(&folder).is_some_and(|current| current == name) {
+            self.unlink(&folder, CURRENT)?;
+        }
+        let trash = delete::set_aside(folder.as_fd(), &self.path, name)?;
+        self.unlink(&folder, &format!("{RECORD}{name}"))?;
+        rustix::fs::fsync(&folder).map_err(|errno| undeleted("sync", errno))?;
+        if let Some(trash) = trash {
+            delete::destroy(folder.as_fd(), &self.path, &trash)?;
+        }
+        delete::sweep_trash_of(folder.as_fd(), &self.path, name)?;
+        self.remove_if_empty();
+        Ok(())
+    }
+
+    /// Deletes the whole folder.
+    pub(super) fn remove(&self) -> Result<(), DeleteError> {
+        let _changing = self.lock();
+        remove_below(&self.plugins_dir, self.name.as_str())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        // It guards no data, so a panic while it was held spoiled none.
+        self.locks.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> rustix::io::Result<Option<OwnedFd>> {
+        match open_folder(&self.path) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The checksum of the archive that a revision was made from; nothing if it is not there.
+    fn installed(
+        &self,
+        folder: &OwnedFd,
+        revision: &RevisionId,
+    ) -> Result<Option<Sha256Digest>, FolderError> {
+        let path = self.path.join(revision.as_str());
+        match rustix::fs::statat(folder, revision.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => {}
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(failed("look at", &path, errno)),
+        }
+        let name = format!("{RECORD}{revision}");
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let record = match rustix::fs::openat(folder, &name, flags, Mode::empty()) {
+            Ok(record) => std::fs::File::from(record),
+            Err(Errno::NOENT | Errno::LOOP) => return Err(FolderError::Foreign { path }),
+            Err(errno) => return Err(failed("open", &self.path.join(name), errno)),
+        };
+        let mut text = String::new();
+        record
+            .take(128)
+            .read_to_string(&mut text)
+            .ok()
+            .and_then(|_| text.trim_end().parse().ok())
+            .map(Some)
+            .ok_or(FolderError::Foreign { path })
+    }
+
+    fn write_record(
+        &self,
+        folder: &OwnedFd,
+        revision: &RevisionId,
+        digest: Sha256Digest,
+    ) -> Result<(), FolderError> {
+        let name = format!("{RECORD}{revision}");
+        let temporary = format!(".record-{:016x}", rand::random::<u64>());
+        let write = || -> io::Result<()> {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let mode = Mode::from_raw_mode(0o644);
+            let mut file: std::fs::File =
+                rustix::fs::openat(folder, &temporary, flags, mode)?.into();
+            writeln!(file, "{digest}")?;
+            file.sync_all()?;
+            rustix::fs::renameat(folder, &temporary, folder, &name)?;
+            rustix::fs::fsync(folder)?;
+            Ok(())
+        };
+        write().map_err(|source| {
+            rustix::fs::unlinkat(folder, &temporary, AtFlags::empty()).ok();
+            rustix::fs::unlinkat(folder, &name, AtFlags::empty()).ok();
+            FolderError::Io { action: "write", path: self.path.join(&name), source }
+        })
+    }
+
+    fn current(&self, folder: &OwnedFd) -> Option<String> {
+        let target = rustix::fs::readlinkat(folder, CURRENT, Vec::new()).ok()?;
+        target.into_string().ok()
+    }
+
+    /// Deletes what interrupted steps left, and records whose revision never appeared.
+    fn sweep(&self, folder: &OwnedFd) -> Result<(), DeleteError> {
+        delete::sweep(folder.as_fd(), &self.path, |name| {
+            if let Some(revision) = name.strip_prefix(RECORD) {
+                let found = rustix::fs::statat(folder, revision, AtFlags::SYMLINK_NOFOLLOW);
+                return found.is_err_and(|errno| errno == Errno::NOENT);
+            }
+            [STAGING, ".trash-", ".record-", ".current-"].iter().any(|kind| name.starts_with(kind))
+        })
+    }
+
+    fn unlink(&self, folder: &OwnedFd, name: &str) -> Result<(), DeleteError> {
+        match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(delete::failed("delete", self.path.join(name), errno)),
+        }
+    }
+
+    fn sync(&self, folder: &OwnedFd) -> Result<(), FolderError> {
+        rustix::fs::fsync(folder).map_err(|errno| failed("sync", &self.path, errno))
+    }
+
+    /// A folder without a revision says nothing; one that is not empty stays by itself.
+    fn remove_if_empty(&self) {
+        rustix::fs::unlinkat(rustix::fs::CWD, &self.path, AtFlags::REMOVEDIR).ok();
+    }
+}
+
+// === impl Staging ===
+
+impl Staging {
+    /// What the archive is unpacked into.
+    pub(super) fn tree(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
+    /// Where it is, for errors.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path.join(&self.name)
+    }
+
+    /// Makes everything durable, and then the revision visible, unless `commit` says that nobody
+    /// wants it any more.
+    pub(super) fn publish(
+        mut self,
+        revision: &RevisionId,
+        digest: Sha256Digest,
+        commit: impl FnOnce() -> bool,
+    ) -> Result<(), FolderError> {
+        rustix::fs::fchmod(self.tree.root(), Mode::from_raw_mode(0o755))
+            .map_err(|errno| failed("set the mode of", &self.path(), errno))?;
+        self.tree.sync().map_err(|source| self.unsynced(source))?;
+        let folder = self.folder.clone();
+        let changing = folder.lock();
+        let result =
+            if commit() { self.rename(revision, digest) } else { Err(FolderError::Abandoned) };
+        // Before the staging folder is dropped, which takes the lock, too.
+        drop(changing);
+        result
+    }
+
+    /// Some file systems find out only now that they are full.
+    fn unsynced(&self, source: io::Error) -> FolderError {
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let available = self.tree.available();
+                SpaceError { place: self.path(), needed: 1, available }.into()
+            }
+            _ => FolderError::Io { action: "sync", path: self.path(), source },
+        }
+    }
+
+    fn rename(&mut self, revision: &RevisionId, digest: Sha256Digest) -> Result<(), FolderError> {
+        let folder = &self.folder;
+        folder.write_record(&self.opened, revision, digest)?;
+        let opened = self.opened.as_fd();
+        if let Err(errno) =
+            delete::rename_to_free(opened, self.name.as_str(), opened, revision.as_str())
+        {
+            rustix::fs::unlinkat(opened, format!("{RECORD}{revision}"), AtFlags::empty()).ok();
+            return Err(failed("publish", &folder.path.join(revision.as_str()), errno));
+        }
+        self.published = true;
+        folder.sync(&self.opened)?;
+        open_folder(&folder.plugins_dir)
+            .and_then(rustix::fs::fsync)
+            .map_err(|errno| failed("sync", &folder.plugins_dir, errno))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if self.published {
+            return;
+        }
+        let _changing = self.folder.lock();
+        if let Err(error) = delete::destroy(self.opened.as_fd(), &self.folder.path, &self.name) {
+            let chain = guest_agent_actors::error::Chain(&error).to_string();
+            tracing::warn!(plugin = %self.folder.name, error = chain, "a staging folder remains");
+        }
+        self.folder.remove_if_empty();
+    }
+}
+
+/// Deletes `<parent>/<name>` with everything in it, and what an interrupted try left.
+pub(super) fn remove_below(parent: &Path, name: &str) -> Result<(), DeleteError> {
+    let opened = match open_folder(parent) {
+        Ok(opened) => opened,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(delete::failed("open", parent.to_owned(), errno)),
+    };
+    delete::vanish(opened.as_fd(), parent, name)?;
+    delete::sweep_trash_of(opened.as_fd(), parent, name)
+}
+
+fn failed(action: &'static str, path: &Path, errno: Errno) -> FolderError {
+    FolderError::Io { action, path: path.to_owned(), source: errno.into() }
+}
+
+fn from_delete(error: DeleteError) -> FolderError {
+    match error {
+        DeleteError::Io { action, path, source } => FolderError::Io { action, path, source },
+        DeleteError::NeverEmpty { path } => {
+            let source = io::Error::from(io::ErrorKind::DirectoryNotEmpty);
+            FolderError::Io { action: "empty", path, source }
+        }
+        DeleteError::Panicked => FolderError::Panicked,
+    }
+}

@@ -1,0 +1,242 @@
+//! Readers between the download and the tar parser: what flows through them is counted and judged.
+//!
+//! ```text
+//! download task ──Piece──► Source ──► decoder ──► Guard ──► tar parser
+//!                          (compressed bytes)     (expanded bytes, limits)
+//! ```
+//!
+//! All of it runs on the thread of one installation and is driven by [`block_on`], which needs no
+//! runtime: the only thing ever waited for is the next piece. `unpack` calls this.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::Thread;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
+use tokio::sync::mpsc;
+
+use super::error::UnpackError;
+use super::limits::Limits;
+
+/// What the download hands to the unpacking thread.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// The next bytes of the archive.
+    Data(Bytes),
+    /// All bytes were handed over, and their checksum is the ordered one. A channel that closes
+    /// without this means that the download was given up.
+    Verified,
+}
+
+/// Counters and verdict, shared by the readers of one installation.
+#[derive(Debug)]
+pub(super) struct Meter {
+    limits: Limits,
+    compressed: Cell<u64>,
+    expanded: Cell<u64>,
+    /// While the tar parser is between two members: how many bytes it may still take. It holds
+    /// long names and extended attributes in memory without a limit of its own.
+    header_allowance: Cell<Option<u64>>,
+    verified: Cell<bool>,
+    at_end: Cell<bool>,
+    verdict: RefCell<Option<UnpackError>>,
+}
+
+/// The compressed bytes, as they arrive.
+pub(super) struct Source {
+    pieces: mpsc::Receiver<Piece>,
+    current: Bytes,
+    meter: Rc<Meter>,
+}
+
+/// The expanded bytes, counted.
+pub(super) struct Guard<R> {
+    inner: R,
+    meter: Rc<Meter>,
+}
+
+// === impl Meter ===
+
+impl Meter {
+    pub(super) fn new(limits: Limits) -> Rc<Self> {
+        Rc::new(Self {
+            limits,
+            compressed: Cell::new(0),
+            expanded: Cell::new(0),
+            header_allowance: Cell::new(None),
+            verified: Cell::new(false),
+            at_end: Cell::new(false),
+            verdict: RefCell::new(None),
+        })
+    }
+
+    /// The tar parser is about to read headers.
+    pub(super) fn expect_headers(&self) {
+        // On top of the limit: the padding of the member before and the header block itself.
+        self.header_allowance.set(Some(self.limits.header_bytes.saturating_add(4 * 512)));
+    }
+
+    /// The tar parser is about to read a member's content.
+    pub(super) fn expect_content(&self) {
+        self.header_allowance.set(None);
+    }
+
+    /// Whether every byte arrived and the checksum was right.
+    pub(super) fn is_verified(&self) -> bool {
+        self.verified.get()
+    }
+
+    /// Whether the expanded stream has ended.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at_end.get()
+    }
+
+    /// The reason behind an error that came back through the parsers: what a reader here found, or
+    /// else damage in the stream.
+    pub(super) fn explain(&self, format: &'static str, error: io::Error) -> UnpackError {
+        let verdict = self.verdict.borrow_mut().take();
+        verdict.unwrap_or(UnpackError::Damaged { format, source: error })
+    }
+
+    fn refuse(&self, verdict: UnpackError) -> io::Error {
+        let error = io::Error::other(verdict.to_string());
+        self.verdict.borrow_mut().get_or_insert(verdict);
+        error
+    }
+
+    fn count_expanded(&self, bytes: u64) -> io::Result<()> {
+        let limits = &self.limits;
+        let expanded = self.expanded.get().saturating_add(bytes);
+        self.expanded.set(expanded);
+        if expanded > limits.expanded_bytes {
+            let limit = limits.expanded_bytes;
+            return Err(self.refuse(UnpackError::Limit { what: "bytes when unpacked", limit }));
+        }
+        if expanded > limits.ratio_from_bytes
+            && expanded > self.compressed.get().saturating_mul(limits.ratio)
+        {
+            return Err(self.refuse(UnpackError::Ratio { limit: limits.ratio }));
+        }
+        if let Some(allowance) = self.header_allowance.get() {
+            let Some(rest) = allowance.checked_sub(bytes) else {
+                let limit = limits.header_bytes;
+                let what = "bytes of headers before one member";
+                return Err(self.refuse(UnpackError::Limit { what, limit }));
+            };
+            self.header_allowance.set(Some(rest));
+        }
+        Ok(())
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    pub(super) fn new(pieces: mpsc::Receiver<Piece>, meter: Rc<Meter>) -> Self {
+        Self { pieces, current: Bytes::new(), meter }
+    }
+
+    /// The first `wanted` bytes, or all of them if there are fewer, without consuming them.
+    pub(super) async fn peek(&mut self, wanted: usize) -> io::Result<&[u8]> {
+        std::future::poll_fn(|cx| self.poll_piece(cx)).await?;
+        if self.current.len() < wanted && !self.meter.verified.get() {
+            let mut start = BytesMut::from(&self.current[..]);
+            while start.len() < wanted && !self.meter.verified.get() {
+                self.current = Bytes::new();
+                std::future::poll_fn(|cx| self.poll_piece(cx)).await?;
+                start.extend_from_slice(&self.current);
+            }
+            self.current = start.freeze();
+        }
+        Ok(&self.current[..self.current.len().min(wanted)])
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.current.is_empty() && !self.meter.verified.get() {
+            match ready!(self.pieces.poll_recv(cx)) {
+                Some(Piece::Data(bytes)) => self.current = bytes,
+                Some(Piece::Verified) => self.meter.verified.set(true),
+                None => return Poll::Ready(Err(self.meter.refuse(UnpackError::Abandoned))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncBufRead for Source {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        ready!(this.poll_piece(cx))?;
+        Poll::Ready(Ok(&this.current))
+    }
+
+    fn consume(self: Pin<&mut Self>, amount: usize) {
+        let this = self.get_mut();
+        this.current.advance(amount);
+        let compressed = &this.meter.compressed;
+        compressed.set(compressed.get().saturating_add(amount as u64));
+    }
+}
+
+impl AsyncRead for Source {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let available = ready!(self.as_mut().poll_fill_buf(cx))?;
+        let amount = available.len().min(into.remaining());
+        into.put_slice(&available[..amount]);
+        self.consume(amount);
+        Poll::Ready(Ok(()))
+    }
+}
+
+// === impl Guard ===
+
+impl<R> Guard<R> {
+    pub(super) fn new(inner: R, meter: Rc<Meter>) -> Self {
+        Self { inner, meter }
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Guard<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let had_room = into.remaining() > 0;
+        ready!(Pin::new(&mut self.inner).poll_read(cx, into))?;
+        let amount = into.filled().len() - before;
+        if amount == 0 && had_room {
+            self.meter.at_end.set(true);
+        }
+        Poll::Ready(self.meter.count_expanded(amount as u64))
+    }
+}
+
+/// Runs a future to its end on this thread, which sleeps while the future waits.
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Whole installations, against real files and real sockets on loopback.
+//!
+//! `rig` has the pipeline in a temporary folder, `tarball` writes archives no honest tool would,
+//! `server` answers HTTP badly on purpose.
+
+mod archives;
+mod crashes;
+mod downloads;
+mod folders;
+mod packing;
+mod rig;
+mod server;
+mod tarball;

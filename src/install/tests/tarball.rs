@@ -1,0 +1,128 @@
+//! Archives written byte by byte, so that they can be wrong in every way.
+
+use tokio::io::AsyncWriteExt;
+
+/// A tar stream under construction.
+#[derive(Clone, Default)]
+pub(super) struct Tarball {
+    bytes: Vec<u8>,
+}
+
+/// One header.
+pub(super) struct Head<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) kind: u8,
+    pub(super) target: &'a [u8],
+    pub(super) mode: u32,
+    pub(super) size: u64,
+}
+
+pub(super) const SCRIPT: &[u8] = b"#!/bin/sh\nexit 0\n";
+
+impl Tarball {
+    /// With an entry point, `run`.
+    pub(super) fn good() -> Self {
+        Self::default().file("run", 0o755, SCRIPT)
+    }
+
+    pub(super) fn file(self, name: &str, mode: u32, data: &[u8]) -> Self {
+        let size = data.len() as u64;
+        self.head(Head { name: name.as_bytes(), kind: b'0', target: b"", mode, size }).data(data)
+    }
+
+    pub(super) fn folder(self, name: &str, mode: u32) -> Self {
+        self.head(Head { name: name.as_bytes(), kind: b'5', target: b"", mode, size: 0 })
+    }
+
+    pub(super) fn symlink(self, name: &str, target: &str) -> Self {
+        self.special(b'2', name, target)
+    }
+
+    pub(super) fn hard_link(self, name: &str, target: &str) -> Self {
+        self.special(b'1', name, target)
+    }
+
+    pub(super) fn special(self, kind: u8, name: &str, target: &str) -> Self {
+        let (name, target) = (name.as_bytes(), target.as_bytes());
+        self.head(Head { name, kind, target, mode: 0o777, size: 0 })
+    }
+
+    /// Extended headers of the member that follows (`x`) or of all (`g`).
+    pub(super) fn pax(self, kind: u8, pairs: &[(&str, &str)]) -> Self {
+        let mut records = Vec::new();
+        for (key, value) in pairs {
+            let rest = format!(" {key}={value}\n");
+            let mut length = rest.len() + 1;
+            while length != rest.len() + length.to_string().len() {
+                length = rest.len() + length.to_string().len();
+            }
+            records.extend_from_slice(format!("{length}{rest}").as_bytes());
+        }
+        let size = records.len() as u64;
+        self.head(Head { name: b"pax", kind, target: b"", mode: 0o644, size }).data(&records)
+    }
+
+    /// A long name (`L`) or long target (`K`) of the member that follows.
+    pub(super) fn long(self, kind: u8, text: &[u8]) -> Self {
+        let size = text.len() as u64;
+        self.head(Head { name: b"././@LongLink", kind, target: b"", mode: 0o644, size }).data(text)
+    }
+
+    pub(super) fn head(mut self, head: Head<'_>) -> Self {
+        let mut block = [0u8; 512];
+        let put = |block: &mut [u8; 512], at: usize, text: &[u8]| {
+            block[at..at + text.len()].copy_from_slice(text);
+        };
+        put(&mut block, 0, &head.name[..head.name.len().min(100)]);
+        put(&mut block, 100, format!("{:07o}\0", head.mode).as_bytes());
+        put(&mut block, 108, b"0001750\x000001750\0");
+        put(&mut block, 124, format!("{:011o}\0", head.size).as_bytes());
+        put(&mut block, 136, format!("{:011o}\0", 1_000_000_000).as_bytes());
+        put(&mut block, 148, b"        ");
+        block[156] = head.kind;
+        put(&mut block, 157, &head.target[..head.target.len().min(100)]);
+        put(&mut block, 257, b"ustar\x0000");
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        put(&mut block, 148, format!("{sum:06o}\0 ").as_bytes());
+        self.bytes.extend_from_slice(&block);
+        self
+    }
+
+    pub(super) fn data(mut self, data: &[u8]) -> Self {
+        self.bytes.extend_from_slice(data);
+        self.bytes.resize(self.bytes.len().next_multiple_of(512), 0);
+        self
+    }
+
+    /// With its end marker.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.bytes.extend_from_slice(&[0; 1024]);
+        self.bytes
+    }
+
+    /// Without its end marker.
+    pub(super) fn cut(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+pub(super) async fn gzip(data: &[u8]) -> Vec<u8> {
+    let mut encoder = async_compression::tokio::write::GzipEncoder::new(Vec::new());
+    encoder.write_all(data).await.expect("memory is writable");
+    encoder.shutdown().await.expect("memory is writable");
+    encoder.into_inner()
+}
+
+pub(super) async fn zstd(data: &[u8]) -> Vec<u8> {
+    let mut encoder = async_compression::tokio::write::ZstdEncoder::new(Vec::new());
+    encoder.write_all(data).await.expect("memory is writable");
+    encoder.shutdown().await.expect("memory is writable");
+    encoder.into_inner()
+}
+
+pub(super) async fn xz(data: &[u8]) -> Vec<u8> {
+    let mut encoder = async_compression::tokio::write::XzEncoder::new(Vec::new());
+    encoder.write_all(data).await.expect("memory is writable");
+    encoder.shutdown().await.expect("memory is writable");
+    encoder.into_inner()
+}

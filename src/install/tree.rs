@@ -1,0 +1,328 @@
+//! The folder that an archive is unpacked into. Nothing is ever opened, made or linked outside it.
+//!
+//! Folders are opened with `openat2` below the root's descriptor, where the kernel itself refuses
+//! to leave the root or to pass through a symbolic link. Where `openat2` is missing or filtered
+//! out, the path is walked name by name with `O_NOFOLLOW`, which refuses the same. The last name of
+//! a path is only ever created, never opened through. `unpack` calls this; it knows no limits.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::member::MemberPath;
+
+/// Up to this many files and folders are flushed one by one. Beyond it the whole file system is
+/// flushed at once, which costs less than so many single flushes, but waits for everybody's data.
+const SYNC_SINGLY: usize = 64;
+
+/// A folder that is being filled.
+pub(super) struct Tree {
+    root: OwnedFd,
+    resolver: Resolver,
+    /// The folder of the last member: the next one is mostly in the same.
+    last: Option<(String, OwnedFd)>,
+    /// Folders made on the way to members.
+    implied: u64,
+    unsynced: Unsynced,
+}
+
+/// Who sees to it that a path stays inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resolver {
+    /// `openat2`.
+    Kernel,
+    /// Name by name, here.
+    Walk,
+}
+
+/// Why something could not be made.
+#[derive(Debug)]
+pub(super) enum Obstacle {
+    /// Something of another kind is there, or on the way there.
+    Conflict,
+    /// A hard link's target is not a regular file.
+    NoSuchFile,
+    /// A system call failed.
+    Io(io::Error),
+}
+
+enum Unsynced {
+    Few(Vec<OwnedFd>),
+    Many,
+}
+
+// === impl Tree ===
+
+impl Tree {
+    pub(super) fn new(root: OwnedFd, resolver: Resolver) -> Self {
+        Self { root, resolver, last: None, implied: 0, unsynced: Unsynced::Few(Vec::new()) }
+    }
+
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// How many folders were made only because a member lies in them.
+    pub(super) fn implied(&self) -> u64 {
+        self.implied
+    }
+
+    /// Bytes that the file system has left.
+    pub(super) fn available(&self) -> Option<u64> {
+        available(self.root.as_fd())
+    }
+
+    /// Makes a folder, or takes the one that is there.
+    pub(super) fn make_folder(&mut self, path: &MemberPath, mode: u32) -> Result<(), Obstacle> {
+        let before = self.implied;
+        let folder = self.folder(path.as_str())?;
+        rustix::fs::fchmod(folder, Mode::from_raw_mode(mode & 0o755 | 0o700))?;
+        // The folder itself is a member and counted as one; those on the way to it are implied.
+        if self.implied > before {
+            self.implied -= 1;
+        }
+        Ok(())
+    }
+
+    /// Makes an empty file. A file or hard link of that name is replaced, never written into.
+    pub(super) fn make_file(&mut self, path: &MemberPath) -> Result<File, Obstacle> {
+        let (parent, name) = path.split();
+        let folder = self.folder(parent)?;
+        const NEW: OFlags = OFlags::WRONLY
+            .union(OFlags::CREATE)
+            .union(OFlags::EXCL)
+            .union(OFlags::NOFOLLOW)
+            .union(OFlags::CLOEXEC);
+        let mode = Mode::RUSR | Mode::WUSR;
+        match rustix::fs::openat(folder, name, NEW, mode) {
+            Err(Errno::EXIST) => {
+                unlink_file(folder, name)?;
+                Ok(rustix::fs::openat(folder, name, NEW, mode)?.into())
+            }
+            result => Ok(result?.into()),
+        }
+    }
+
+    /// Sets the mode and time of a file that is written, and remembers to flush it.
+    pub(super) fn finish_file(&mut self, file: File, mode: u32, mtime: u64) -> io::Result<()> {
+        // Set-user-id, set-group-id, sticky and the write bits of others are not taken over.
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o755 | 0o400))?;
+        let seconds = i64::try_from(mtime).unwrap_or(0).min(u32::MAX.into());
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
+        self.remember(file.into());
+        Ok(())
+    }
+
+    /// Gives a regular file of this tree a second name.
+    pub(super) fn hard_link(
+        &mut self,
+        path: &MemberPath,
+        target: &MemberPath,
+    ) -> Result<(), Obstacle> {
+        let (target_parent, target_name) = target.split();
+        let from = self.open(target_parent).map_err(|_| Obstacle::NoSuchFile)?;
+        match rustix::fs::statat(&from, target_name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if is_file(&found) => {}
+            _ => return Err(Obstacle::NoSuchFile),
+        }
+        if path == target {
+            return Err(Obstacle::Conflict);
+        }
+        let (parent, name) = path.split();
+        let folder = self.folder(parent)?;
+        match rustix::fs::linkat(&from, target_name, folder, name, AtFlags::empty()) {
+            Err(Errno::EXIST) => {
+                unlink_file(folder, name)?;
+                rustix::fs::linkat(&from, target_name, folder, name, AtFlags::empty())?;
+            }
+            result => result?,
+        }
+        Ok(())
+    }
+
+    /// Makes a symbolic link where nothing is yet. To be called when all else is made.
+    pub(super) fn symlink(&mut self, path: &MemberPath, target: &str) -> Result<(), Obstacle> {
+        let (parent, name) = path.split();
+        let folder = self.folder(parent)?;
+        match rustix::fs::symlinkat(target, folder, name) {
+            Err(Errno::EXIST) => Err(Obstacle::Conflict),
+            result => Ok(result?),
+        }
+    }
+
+    /// What is at a path, links not followed.
+    pub(super) fn stat(&self, path: &str) -> io::Result<Stat> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let folder = self.open(parent)?;
+        let name = if name.is_empty() { "." } else { name };
+        Ok(rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Makes everything durable that was made so far.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        match &self.unsynced {
+            Unsynced::Few(files) => files.iter().try_for_each(rustix::fs::fsync)?,
+            Unsynced::Many => rustix::fs::syncfs(&self.root)?,
+        }
+        rustix::fs::fsync(&self.root)?;
+        Ok(())
+    }
+
+    /// The folder at `path`; it and its parents are made where they are missing.
+    fn folder(&mut self, path: &str) -> Result<BorrowedFd<'_>, Obstacle> {
+        if path.is_empty() {
+            return Ok(self.root.as_fd());
+        }
+        if self.last.as_ref().is_none_or(|(last, _)| last != path) {
+            let opened = match self.open(path) {
+                Err(Errno::NOENT) => self.make_all(path)?,
+                result => result?,
+            };
+            self.last = Some((path.to_owned(), opened));
+        }
+        let (_, folder) = self.last.as_ref().expect("set above");
+        Ok(folder.as_fd())
+    }
+
+    fn open(&self, path: &str) -> rustix::io::Result<OwnedFd> {
+        if path.is_empty() {
+            return self
+                .root
+                .try_clone()
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        }
+        if self.resolver == Resolver::Kernel {
+            let inside =
+                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            return rustix::fs::openat2(&self.root, path, FOLDER, Mode::empty(), inside);
+        }
+        let mut at: Option<OwnedFd> = None;
+        for name in path.split('/') {
+            let parent = at.as_ref().unwrap_or(&self.root);
+            at = Some(rustix::fs::openat(parent, name, FOLDER, Mode::empty())?);
+        }
+        Ok(at.expect("a path has at least one name"))
+    }
+
+    fn make_all(&mut self, path: &str) -> Result<OwnedFd, Obstacle> {
+        let mut at: Option<OwnedFd> = None;
+        for name in path.split('/') {
+            let parent = at.as_ref().unwrap_or(&self.root);
+            let is_new = match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(errno) => return Err(errno.into()),
+            };
+            let folder = rustix::fs::openat(parent, name, FOLDER, Mode::empty())?;
+            if is_new {
+                // Not left to the umask.
+                rustix::fs::fchmod(&folder, Mode::from_raw_mode(0o755))?;
+                self.implied += 1;
+                self.remember(folder.try_clone().map_err(Obstacle::Io)?);
+            }
+            at = Some(folder);
+        }
+        Ok(at.expect("a path has at least one name"))
+    }
+
+    fn remember(&mut self, made: OwnedFd) {
+        match &mut self.unsynced {
+            Unsynced::Few(few) if few.len() < SYNC_SINGLY => few.push(made),
+            unsynced => *unsynced = Unsynced::Many,
+        }
+    }
+}
+
+const FOLDER: OFlags =
+    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+
+// === impl Resolver ===
+
+impl Resolver {
+    /// The kernel if it can, and if no filter is in front of it.
+    pub(super) fn detect(folder: &OwnedFd) -> Self {
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(folder, ".", FOLDER, Mode::empty(), inside) {
+            Err(Errno::NOSYS | Errno::PERM) => Self::Walk,
+            Ok(_) | Err(_) => Self::Kernel,
+        }
+    }
+}
+
+// === impl Obstacle ===
+
+impl From<Errno> for Obstacle {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOTDIR | Errno::LOOP | Errno::ISDIR | Errno::XDEV => Self::Conflict,
+            errno => Self::Io(errno.into()),
+        }
+    }
+}
+
+/// Bytes that an ordinary user may still write to a file system.
+pub(super) fn available(folder: BorrowedFd<'_>) -> Option<u64> {
+    let space = rustix::fs::fstatvfs(folder).ok()?;
+    Some(space.f_bavail.saturating_mul(space.f_frsize))
+}
+
+pub(super) fn is_file(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+}
+
+fn unlink_file(folder: BorrowedFd<'_>, name: &str) -> Result<(), Obstacle> {
+    let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if !is_file(&found) {
+        return Err(Obstacle::Conflict);
+    }
+    Ok(rustix::fs::unlinkat(folder, name, AtFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::limits::Limits;
+    use super::*;
+
+    fn path(text: &str) -> MemberPath {
+        MemberPath::parse(text.as_bytes(), &Limits::default()).expect("acceptable")
+    }
+
+    #[track_caller]
+    fn check(resolver: Resolver) {
+        let outside = tempfile::tempdir().expect("temporary folder");
+        let inside = tempfile::tempdir().expect("temporary folder");
+        std::os::unix::fs::symlink(outside.path(), inside.path().join("out")).expect("link");
+        std::fs::create_dir(inside.path().join("real")).expect("folder");
+        std::os::unix::fs::symlink("real", inside.path().join("in")).expect("link");
+        let root = super::super::delete::open_folder(inside.path()).expect("opens");
+        let mut tree = Tree::new(root, resolver);
+        for bad in ["out/file", "out/new/file", "in/file", "out"] {
+            let result = tree.make_file(&path(bad));
+            assert!(matches!(result, Err(Obstacle::Conflict)), "{bad}: {result:?}");
+        }
+        assert!(matches!(tree.make_folder(&path("out"), 0o777), Err(Obstacle::Conflict)));
+        tree.make_file(&path("real/deep/er/file")).expect("inside");
+        assert_eq!(tree.implied(), 2);
+        assert!(matches!(
+            tree.hard_link(&path("hard"), &path("in/deep/er/file")),
+            Err(Obstacle::NoSuchFile)
+        ));
+        tree.hard_link(&path("hard"), &path("real/deep/er/file")).expect("inside");
+        tree.sync().expect("flushable");
+        assert_eq!(std::fs::read_dir(outside.path()).expect("listable").count(), 0);
+    }
+
+    #[test]
+    fn the_kernel_lets_nothing_pass_through_a_link() {
+        check(Resolver::Kernel);
+    }
+
+    #[test]
+    fn the_walk_lets_nothing_pass_through_a_link() {
+        check(Resolver::Walk);
+    }
+}

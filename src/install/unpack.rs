@@ -1,0 +1,405 @@
+//! Reads an archive while it arrives and writes its members into a [`Tree`].
+//!
+//! ```text
+//! Source ─► gzip | zstd | xz | nothing ─► Guard ─► tokio-tar ─► one member at a time ─► Tree
+//! ```
+//!
+//! Regular files, folders, symbolic and hard links that stay inside are taken; everything else is
+//! refused by name. A later file replaces an earlier one of the same name; symbolic links are made
+//! last, so nothing is ever written through one. Modes lose everything but `rwxr-xr-x`; files keep
+//! their time, owners are ignored. `attempt` runs this on the installation's thread.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use async_compression::tokio::bufread::{GzipDecoder, XzDecoder, ZstdDecoder};
+use async_compression::zstd::DParameter;
+use guest_agent_actors::spec::EntryPoint;
+use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_tar::{Archive, Entry, EntryType};
+
+use super::error::{SpaceError, UnpackError};
+use super::guard::{Guard, Meter, Piece, Source, block_on};
+use super::limits::Limits;
+use super::member::{MemberPath, Symlinks, escaped, link_error};
+use super::tree::{Obstacle, Tree, is_file};
+
+/// What a decoder may use for its window. The largest that `zstd` makes without `--long`, and more
+/// than any preset of `xz` needs.
+const WINDOW_LOG: u32 = 27;
+const XZ_MEMORY: u64 = 1 << WINDOW_LOG;
+
+/// Content is copied in pieces of this size.
+const COPY_BYTES: usize = 128 * 1024;
+
+/// Where to and how an archive is unpacked.
+pub(super) struct Unpacking<'a> {
+    pub(super) tree: &'a mut Tree,
+    /// Where that is, for errors.
+    pub(super) place: PathBuf,
+    pub(super) entry_point: &'a EntryPoint,
+    pub(super) limits: &'a Limits,
+    /// Whether the work is in vain.
+    pub(super) is_cancelled: &'a dyn Fn() -> bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Gzip,
+    Zstd,
+    Xz,
+    Tar,
+}
+
+type Decoder = Box<dyn AsyncRead + Unpin>;
+type Stream = Guard<Decoder>;
+
+// === impl Unpacking ===
+
+impl Unpacking<'_> {
+    /// Unpacks what comes through the channel. Answers when every byte was read and written, and
+    /// the download has said that the checksum is right.
+    pub(super) fn run(self, pieces: mpsc::Receiver<Piece>) -> Result<(), UnpackError> {
+        let meter = Meter::new(*self.limits);
+        let source = Source::new(pieces, Rc::clone(&meter));
+        block_on(self.unpack(source, meter))
+    }
+
+    async fn unpack(mut self, mut source: Source, meter: Rc<Meter>) -> Result<(), UnpackError> {
+        let start = source.peek(512).await.map_err(|error| meter.explain("archive", error))?;
+        let format = Format::of(start)?;
+        let stream = Guard::new(format.decoder(source), Rc::clone(&meter));
+        let mut archive = Archive::new(stream);
+        let links = self.members(&mut archive, &meter, format).await?;
+        if meter.is_at_end() {
+            return Err(UnpackError::NoEndMarker);
+        }
+        let Ok(rest) = archive.into_inner() else {
+            unreachable!("the only other owner was the iteration, which has ended");
+        };
+        drain(rest, &meter, format).await?;
+        links.check_all()?;
+        for (path, target) in links.iter() {
+            self.tree.symlink(path, target).map_err(|obstacle| self.blame(path, obstacle, 0))?;
+        }
+        self.check_entry_point(&links)
+    }
+
+    async fn members(
+        &mut self,
+        archive: &mut Archive<Stream>,
+        meter: &Meter,
+        format: Format,
+    ) -> Result<Symlinks, UnpackError> {
+        let explain = |error| meter.explain(format.name(), error);
+        let mut links = Symlinks::default();
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut count: u64 = 0;
+        let mut entries = archive.entries().map_err(explain)?;
+        loop {
+            if (self.is_cancelled)() {
+                return Err(UnpackError::Abandoned);
+            }
+            meter.expect_headers();
+            let Some(entry) = entries.next().await else { return Ok(links) };
+            let mut entry = entry.map_err(explain)?;
+            let kind = entry.header().entry_type();
+            if kind == EntryType::XGlobalHeader {
+                // Its content counts as a header, so the parser is still on its allowance.
+                check_global(&mut entry).await.map_err(explain)??;
+            } else {
+                meter.expect_content();
+                self.member(&mut entry, kind, &mut links, &mut buffer, meter, format).await?;
+            }
+            count += 1;
+            let limit = self.limits.entries;
+            if count.saturating_add(self.tree.implied()) > limit {
+                return Err(UnpackError::Limit { what: "members", limit });
+            }
+        }
+    }
+
+    async fn member(
+        &mut self,
+        entry: &mut Entry<Archive<Stream>>,
+        kind: EntryType,
+        links: &mut Symlinks,
+        buffer: &mut [u8],
+        meter: &Meter,
+        format: Format,
+    ) -> Result<(), UnpackError> {
+        let explain = |error| meter.explain(format.name(), error);
+        let raw = entry.path_bytes().map_err(explain)?.into_owned();
+        let wrong = |reason| UnpackError::Name { member: escaped(&raw), reason };
+        let refused = |kind: String| UnpackError::Kind { member: escaped(&raw), kind };
+        if let Some(kind) = forbidden(kind) {
+            return Err(refused(kind));
+        }
+        if is_sparse(entry).await.map_err(explain)? {
+            return Err(refused("sparse file".to_owned()));
+        }
+        let path = MemberPath::parse(&raw, self.limits)?;
+        if path.is_root() && kind != EntryType::Directory {
+            return Err(wrong("has no name"));
+        }
+        if kind == EntryType::Regular {
+            // Very old archives mark a folder like this; nobody should have to guess.
+            if raw.ends_with(b"/") {
+                return Err(wrong("is a file, but its name ends with a slash"));
+            }
+            return self.file(entry, &path, buffer, meter, format).await;
+        }
+        if entry.effective_size() > 0 {
+            return Err(wrong("is a folder or link, but has content"));
+        }
+        if kind == EntryType::Directory {
+            // The root is there already, and its mode is the agent's business.
+            if path.is_root() {
+                return Ok(());
+            }
+            let mode = entry.header().mode().map_err(explain)?;
+            return self
+                .tree
+                .make_folder(&path, mode)
+                .map_err(|obstacle| self.blame(&path, obstacle, 0));
+        }
+        let target = entry.link_name_bytes().map_err(explain)?.unwrap_or_default().into_owned();
+        if kind == EntryType::Symlink {
+            return links.add(path, &target, self.limits);
+        }
+        let wrong = |reason| link_error("hard link", &path, &target, reason);
+        let Ok(inside) = MemberPath::parse(&target, self.limits) else {
+            return Err(wrong("is not a path inside the archive"));
+        };
+        match self.tree.hard_link(&path, &inside) {
+            Err(Obstacle::NoSuchFile) => {
+                Err(wrong("is not a regular file that stands earlier in the archive"))
+            }
+            result => result.map_err(|obstacle| self.blame(&path, obstacle, 0)),
+        }
+    }
+
+    async fn file(
+        &mut self,
+        entry: &mut Entry<Archive<Stream>>,
+        path: &MemberPath,
+        buffer: &mut [u8],
+        meter: &Meter,
+        format: Format,
+    ) -> Result<(), UnpackError> {
+        let explain = |error| meter.explain(format.name(), error);
+        let mode = entry.header().mode().map_err(explain)?;
+        let mtime = entry.header().mtime().map_err(explain)?;
+        let mut left = entry.effective_size();
+        let mut file: File =
+            self.tree.make_file(path).map_err(|obstacle| self.blame(path, obstacle, left))?;
+        loop {
+            let amount = entry.read(buffer).await.map_err(explain)?;
+            if amount == 0 {
+                break;
+            }
+            if (self.is_cancelled)() {
+                return Err(UnpackError::Abandoned);
+            }
+            file.write_all(&buffer[..amount])
+                .map_err(|error| self.blame(path, Obstacle::Io(error), left))?;
+            left = left.saturating_sub(amount as u64);
+        }
+        self.tree
+            .finish_file(file, mode, mtime)
+            .map_err(|error| self.blame(path, Obstacle::Io(error), 0))
+    }
+
+    fn check_entry_point(&self, links: &Symlinks) -> Result<(), UnpackError> {
+        let path = self.entry_point.as_str();
+        let wrong = |found: String| Err(UnpackError::EntryPoint { path: path.to_owned(), found });
+        let Ok(end) = links.resolve(path) else {
+            return wrong("is a link that leads nowhere".to_owned());
+        };
+        match self.tree.stat(&end) {
+            Ok(found) if !is_file(&found) => wrong("is not a regular file".to_owned()),
+            Ok(found) if found.st_mode & 0o100 == 0 => wrong(format!(
+                "is not executable (mode {:03o}); pack it with mode 755",
+                found.st_mode & 0o777
+            )),
+            Ok(_) => Ok(()),
+            Err(_) => wrong("is not in the archive; give the path inside the archive".to_owned()),
+        }
+    }
+
+    fn blame(&self, path: &MemberPath, obstacle: Obstacle, needed: u64) -> UnpackError {
+        let member = escaped(path.as_str().as_bytes());
+        match obstacle {
+            Obstacle::Conflict | Obstacle::NoSuchFile => UnpackError::Conflict { member },
+            Obstacle::Io(source) => match Errno::from_io_error(&source) {
+                Some(Errno::NOSPC | Errno::DQUOT) => UnpackError::Space(SpaceError {
+                    place: self.place.clone(),
+                    needed: needed.max(1),
+                    available: self.tree.available(),
+                }),
+                _ => UnpackError::Write { member, source },
+            },
+        }
+    }
+}
+
+// === impl Format ===
+
+impl Format {
+    fn of(start: &[u8]) -> Result<Self, UnpackError> {
+        const TAR_MAGIC: std::ops::Range<usize> = 257..262;
+        match start {
+            [0x1f, 0x8b, ..] => Ok(Self::Gzip),
+            // A frame, or a skippable frame in front of one.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Self::Zstd),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Ok(Self::Xz),
+            _ if start.get(TAR_MAGIC) == Some(b"ustar") => Ok(Self::Tar),
+            _ => Err(UnpackError::Format { found: describe(start) }),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip or tar",
+            Self::Zstd => "zstd or tar",
+            Self::Xz => "xz or tar",
+            Self::Tar => "tar",
+        }
+    }
+
+    fn decoder(self, source: Source) -> Decoder {
+        match self {
+            Self::Gzip => {
+                let mut decoder = GzipDecoder::new(source);
+                decoder.multiple_members(true);
+                Box::new(decoder)
+            }
+            Self::Zstd => {
+                let window = [DParameter::window_log_max(WINDOW_LOG)];
+                let mut decoder = ZstdDecoder::with_params(source, &window);
+                decoder.multiple_members(true);
+                Box::new(decoder)
+            }
+            Self::Xz => {
+                let mut decoder = XzDecoder::with_mem_limit(source, XZ_MEMORY);
+                decoder.multiple_members(true);
+                Box::new(decoder)
+            }
+            Self::Tar => Box::new(source),
+        }
+    }
+}
+
+/// Reads on to the very end: the tar parser stops at its end marker, but the checksums inside the
+/// compressed stream and the one of the order cover what follows, too. That may be zeros.
+async fn drain(mut rest: Stream, meter: &Meter, format: Format) -> Result<(), UnpackError> {
+    meter.expect_content();
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        let amount = Pin::new(&mut rest)
+            .read(&mut buffer)
+            .await
+            .map_err(|error| meter.explain(format.name(), error))?;
+        if amount == 0 {
+            break;
+        }
+        if buffer[..amount].iter().any(|byte| *byte != 0) {
+            return Err(UnpackError::TrailingData);
+        }
+    }
+    // A decoder only ends here when it saw the end of its input, which is the verified end.
+    if meter.is_verified() { Ok(()) } else { Err(UnpackError::TrailingData) }
+}
+
+/// What a member is, if it is something that is not taken.
+fn forbidden(kind: EntryType) -> Option<String> {
+    let name = match kind {
+        EntryType::Regular | EntryType::Directory | EntryType::Symlink | EntryType::Link => {
+            return None;
+        }
+        EntryType::Char => "character device",
+        EntryType::Block => "block device",
+        EntryType::Fifo => "named pipe",
+        EntryType::GNUSparse => "sparse file",
+        EntryType::Continuous => "contiguous file",
+        EntryType::SolarisXHeader => "Solaris extended header",
+        other => {
+            return Some(format!(
+                "member of unknown type \"{}\"",
+                [other.as_byte()].escape_ascii()
+            ));
+        }
+    };
+    Some(name.to_owned())
+}
+
+/// Whether extended headers make a seemingly regular file a sparse one.
+async fn is_sparse(entry: &mut Entry<Archive<Stream>>) -> io::Result<bool> {
+    let Some(extensions) = entry.pax_extensions().await? else { return Ok(false) };
+    for extension in extensions {
+        if extension?.key_bytes().starts_with(b"GNU.sparse.") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Global headers may hold a comment, as those of `git archive` do. Anything else would change the
+/// members after it, which the parser does not do.
+async fn check_global(entry: &mut Entry<Archive<Stream>>) -> io::Result<Result<(), UnpackError>> {
+    let Some(extensions) = entry.pax_extensions().await? else { return Ok(Ok(())) };
+    for extension in extensions {
+        let key = extension?.key_bytes();
+        if key != b"comment" {
+            let kind = format!("global header that sets {}", escaped(key));
+            return Ok(Err(UnpackError::Kind { member: "\"\"".to_owned(), kind }));
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn describe(start: &[u8]) -> String {
+    match start {
+        [] => "it is empty".to_owned(),
+        [b'B', b'Z', b'h', ..] => "it is a bzip2 file".to_owned(),
+        [b'P', b'K', 3, 4, ..] => "it is a zip file".to_owned(),
+        [0x7f, b'E', b'L', b'F', ..] => {
+            "it is a bare executable; put it into an archive".to_owned()
+        }
+        [b'<', ..] => "it looks like a web page or XML document".to_owned(),
+        _ => format!("it begins with {}", escaped(&start[..start.len().min(16)])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Resolver;
+    use super::*;
+
+    #[test]
+    fn a_disk_that_fills_up_is_named_with_what_is_missing() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let root = super::super::delete::open_folder(dir.path()).expect("opens");
+        let limits = Limits::default();
+        let unpacking = Unpacking {
+            tree: &mut Tree::new(root, Resolver::Kernel),
+            place: "/plugins/sample".into(),
+            entry_point: &EntryPoint::parse("run").expect("an entry point"),
+            limits: &limits,
+            is_cancelled: &|| false,
+        };
+        let path = MemberPath::parse(b"big", &limits).expect("acceptable");
+        for errno in [Errno::NOSPC, Errno::DQUOT] {
+            let error = unpacking.blame(&path, Obstacle::Io(errno.into()), 4711);
+            let text = error.to_string();
+            assert!(text.contains("/plugins/sample") && text.contains("4711 more"), "{text}");
+            assert!(!error.is_about_content());
+        }
+    }
+}

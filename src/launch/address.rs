@@ -1,0 +1,118 @@
+//! Decides where a plugin listens.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use guest_agent_actors::id::{Endpoint, PluginName, RevisionId, Sha256Digest};
+use rand::Rng;
+
+/// Longest path of a unix socket, in bytes, without the NUL that ends it.
+pub(crate) const SOCKET_PATH_MAX: usize = 107;
+
+/// Lowest port that is tried for a plugin.
+const PORT_MIN: u16 = 20_000;
+
+/// How many ports are tried.
+const PORT_TRIES: u32 = 64;
+
+/// Where a plugin listens, in the forms its arguments and its callers need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A port of the loopback interface.
+    Tcp(SocketAddr),
+}
+
+impl Address {
+    /// The value of `--protocol=`.
+    pub(crate) fn protocol(&self) -> &'static str {
+        match self {
+            Self::Unix(_) => "unix",
+            Self::Tcp(_) => "tcp",
+        }
+    }
+
+    /// The value of `--address=`.
+    pub(crate) fn argument(&self) -> String {
+        match self {
+            Self::Unix(path) => path.display().to_string(),
+            Self::Tcp(address) => address.to_string(),
+        }
+    }
+
+    /// The form that is recorded.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        match self {
+            Self::Unix(_) => Endpoint::unix(&self.argument()),
+            Self::Tcp(address) => Endpoint::tcp(*address),
+        }
+    }
+}
+
+/// The socket of a revision: `<name>_<revision>.sock`, or a hashed name where that is too long.
+pub(crate) fn socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
+    let plain = directory.join(format!("{name}_{revision}.sock"));
+    if plain.as_os_str().len() <= SOCKET_PATH_MAX {
+        plain
+    } else {
+        hashed_socket(directory, name, revision)
+    }
+}
+
+/// The short name: for paths that would be too long, and for the rare two plugins whose names and
+/// revisions run together to the same text.
+pub(crate) fn hashed_socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
+    let digest = Sha256Digest::of(format!("{name}/{revision}").as_bytes()).to_string();
+    directory.join(format!("{}.sock", &digest[..16]))
+}
+
+/// A free port of the loopback interface.
+///
+/// Below the range from which the kernel serves connections without a port of their own: one of
+/// those could take the port before the plugin does, or connect to itself while waiting for it.
+pub(crate) fn free_port() -> std::io::Result<SocketAddr> {
+    let limits = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let low = limits.ok().and_then(|text| text.split_whitespace().next()?.parse::<u16>().ok());
+    let below = low.filter(|&low| low > PORT_MIN + 100).unwrap_or(32_768);
+    let mut random = rand::rng();
+    for _ in 0..PORT_TRIES {
+        let port = random.random_range(PORT_MIN..below);
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            return listener.local_addr();
+        }
+    }
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_path_never_exceeds_what_the_kernel_takes() {
+        let name: PluginName = "n".repeat(60).parse().expect("a name");
+        let revision: RevisionId = "r".repeat(100).parse().expect("a revision");
+        let long = socket(Path::new("/run/guest-agent/plugins"), &name, &revision);
+        assert!(long.as_os_str().len() <= SOCKET_PATH_MAX);
+        let other = socket(Path::new("/run/guest-agent/plugins"), &name, &"r".parse().expect("ok"));
+        assert_ne!(long, other);
+    }
+
+    #[test]
+    fn a_short_socket_path_names_plugin_and_revision() {
+        let path = socket(
+            Path::new("/run/a"),
+            &"p".parse().expect("a name"),
+            &"1.2".parse().expect("a revision"),
+        );
+        assert_eq!(path, Path::new("/run/a/p_1.2.sock"));
+    }
+
+    #[test]
+    fn a_free_port_is_on_loopback_and_can_be_taken() {
+        let address = free_port().expect("a port");
+        assert!(address.ip().is_loopback());
+        assert!(address.port() >= PORT_MIN);
+    }
+}

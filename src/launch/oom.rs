@@ -1,0 +1,118 @@
+//! Tells whether the kernel killed a process because memory ran out.
+//!
+//! A SIGKILL alone says nothing about who sent it. The kernel counts its OOM kills in
+//! `/proc/vmstat` and names each victim in its log. Both must agree before a plugin is said to have
+//! run out of memory; where the log cannot be read, it stays a SIGKILL.
+//!
+//! Called by `watch` on a blocking thread, when a child ended by a SIGKILL that was not ours.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::libc;
+
+/// Most that is read of the kernel's log: more than its usual buffer, less than a surprise.
+const LOG_MAX: usize = 16 * 1024 * 1024;
+
+/// The victim is named just after it was killed; it may be dead before that.
+const LOOKS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How many OOM kills there had been at some moment.
+#[derive(Clone, Debug)]
+pub(crate) struct OomRecord {
+    vmstat: PathBuf,
+    log: PathBuf,
+    before: Option<u64>,
+}
+
+impl OomRecord {
+    /// Takes the count now.
+    pub(crate) fn begin() -> Self {
+        Self::begin_with("/proc/vmstat".into(), "/dev/kmsg".into())
+    }
+
+    fn begin_with(vmstat: PathBuf, log: PathBuf) -> Self {
+        let mut record = Self { vmstat, log, before: None };
+        record.before = record.count();
+        record
+    }
+
+    /// Whether the count has risen and the kernel's log names this process as a victim. Blocks for
+    /// up to 40 ms.
+    pub(crate) fn names(&self, pid: u32) -> bool {
+        let rose = matches!((self.before, self.count()), (Some(before), Some(now)) if now > before);
+        rose && (0..LOOKS).any(|look| {
+            if look > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            self.log_names(pid)
+        })
+    }
+
+    fn count(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(&self.vmstat).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    }
+
+    fn log_names(&self, pid: u32) -> bool {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let Ok(mut log) = options.open(&self.log) else { return false };
+        let victim = format!("Killed process {pid} ");
+        let mut record = [0u8; 8192];
+        let mut seen = 0;
+        while seen < LOG_MAX {
+            match log.read(&mut record) {
+                Ok(0) => return false,
+                // The device gives one record at a time.
+                Ok(n) => {
+                    if String::from_utf8_lossy(&record[..n]).contains(&victim) {
+                        return true;
+                    }
+                    seen += n;
+                }
+                // EPIPE: records were overwritten meanwhile, the next read goes on after them.
+                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => seen += 1,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => seen += 1,
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(count_after: &str, log: &str, expected: bool) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (vmstat, kmsg) = (dir.path().join("vmstat"), dir.path().join("kmsg"));
+        std::fs::write(&vmstat, "pgfault 1\noom_kill 4\n").expect("written");
+        std::fs::write(&kmsg, log).expect("written");
+        let record = OomRecord::begin_with(vmstat.clone(), kmsg);
+        std::fs::write(&vmstat, count_after).expect("written");
+        assert_eq!(record.names(123), expected);
+    }
+
+    #[test]
+    fn a_counted_and_named_victim_ran_out_of_memory() {
+        let log = "3,9,8,-;Memory cgroup out of memory: Killed process 123 (sh) total-vm:4kB\n";
+        check("oom_kill 5\n", log, true);
+    }
+
+    #[test]
+    fn another_victim_does_not_explain_a_death() {
+        check("oom_kill 5\n", "3,9,8,-;Out of memory: Killed process 1234 (sh) x\n", false);
+    }
+
+    #[test]
+    fn an_old_victim_of_the_same_pid_does_not_explain_a_death() {
+        check("oom_kill 4\n", "3,9,8,-;Out of memory: Killed process 123 (sh) x\n", false);
+    }
+}

@@ -1,0 +1,128 @@
+//! Reads the few facts of `/proc` that tell processes apart and who belongs to whom.
+//!
+//! Called by `tree` (who belongs to a plugin), `pidfd` (is this still the same process) and the
+//! meter. Everything here blocks for as long as the kernel takes; a sweep over all processes belongs
+//! on a blocking thread. Nothing here decides or signals anything.
+
+use std::fs;
+use std::io::Read;
+
+/// Most that is looked at of an environment or of arguments. The agent's own variables sort first in
+/// what it hands to a plugin, so they are found in a longer one as well unless the plugin moved them.
+const BYTES_MAX: u64 = 1024 * 1024;
+
+/// What `/proc/<pid>/stat` says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// Process id.
+    pub(crate) pid: u32,
+    /// Whether it waits for a device or a lock and cannot be interrupted.
+    pub(crate) stuck: bool,
+    /// Its parent.
+    pub(crate) parent: u32,
+    /// Its session, named by the pid of the process that made it.
+    pub(crate) session: u32,
+    /// Clock ticks from boot to its start (field 22).
+    pub(crate) start_ticks: u64,
+    /// CPU time of the children it has waited for, theirs included, in clock ticks.
+    pub(crate) waited_ticks: u64,
+}
+
+/// Reads one process; `None` when there is none, dead and unreaped ones are read like living ones.
+pub(crate) fn stat(pid: u32) -> Option<Stat> {
+    parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Reads all processes. One that vanishes meanwhile is missing in the answer.
+pub(crate) fn all() -> Vec<Stat> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(stat)
+        .collect()
+}
+
+/// The environment a process was started with: `KEY=value` items, each ended by a NUL. `None` when
+/// it may not be read or the process is gone.
+pub(crate) fn environ(pid: u32) -> Option<Vec<u8>> {
+    read_bytes(&format!("/proc/{pid}/environ"))
+}
+
+/// What a process was started with: its arguments, its own name first, each ended by a NUL.
+pub(crate) fn arguments(pid: u32) -> Option<Vec<u8>> {
+    read_bytes(&format!("/proc/{pid}/cmdline"))
+}
+
+/// The users a process runs as: real and effective. A set-uid program that an ordinary user started
+/// shows that user as the real one.
+pub(crate) fn users(pid: u32) -> Option<(u32, u32)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let mut users = line.split_ascii_whitespace().map_while(|user| user.parse().ok());
+    Some((users.next()?, users.next()?))
+}
+
+/// The value of a variable in what `environ` returned.
+pub(crate) fn variable<'a>(environ: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    environ
+        .split(|&byte| byte == 0)
+        .find_map(|item| item.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
+}
+
+fn read_bytes(path: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// A program may put anything into its own name, brackets and spaces too, so the fields are counted
+/// from the last bracket.
+fn parse(pid: u32, text: &str) -> Option<Stat> {
+    let (_, rest) = text.rsplit_once(')')?;
+    // The first of these is field 3.
+    let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    let ticks = |number: usize| field(number)?.parse::<u64>().ok();
+    Some(Stat {
+        pid,
+        stuck: field(3)? == "D",
+        parent: field(4)?.parse().ok()?,
+        session: field(6)?.parse().ok()?,
+        start_ticks: ticks(22)?,
+        waited_ticks: ticks(16)?.saturating_add(ticks(17)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_name_with_brackets_does_not_shift_the_fields() {
+        let text = "7 (a) R 1 2 (b)) S 41 42 43 0 -1 4194304 0 0 0 0 5 6 70 80 20 0 1 0 990 0 0";
+        let stat = parse(7, text).expect("fields");
+        assert_eq!((stat.parent, stat.session), (41, 43));
+        assert_eq!((stat.waited_ticks, stat.start_ticks), (150, 990));
+    }
+
+    #[test]
+    fn text_that_is_no_stat_is_no_process() {
+        for text in ["", ")", "7 (x) S", "7 (x) S a b c d e f g h i j k l m n o p q r s t u"] {
+            assert_eq!(parse(7, text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_among_all() {
+        let me = stat(std::process::id()).expect("this process");
+        assert!(all().iter().any(|s| s.pid == me.pid && s.start_ticks == me.start_ticks));
+    }
+
+    #[test]
+    fn a_variable_is_found_by_its_whole_name() {
+        let environ = b"AB=1\0B=2\0C=\0";
+        assert_eq!(variable(environ, "B"), Some(&b"2"[..]));
+        assert_eq!(variable(environ, "C"), Some(&b""[..]));
+        assert_eq!(variable(environ, "A"), None);
+    }
+}

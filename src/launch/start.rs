@@ -1,0 +1,343 @@
+//! One launch: what a plugin is given, and the way from fork to an answered Start.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{Endpoint, PluginName, Process};
+use guest_agent_actors::ports::{
+    Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder,
+};
+use guest_agent_actors::spec::PluginSpec;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::launch::address::Address;
+use crate::launch::oom::OomRecord;
+use crate::launch::pidfd::Pidfd;
+use crate::launch::spawn::Plan;
+use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
+use crate::launch::watch::{Subject, Watched};
+use crate::launch::{
+    ProcessLauncher, Transport, address, exec_error, make_dir, output, procfs, ready,
+};
+
+/// Names the revision in the environment of a plugin.
+pub(super) const REVISION_VARIABLE: &str = "GUEST_AGENT_REVISION";
+
+/// Carries the ticket in the environment of a plugin.
+pub(super) const TICKET_VARIABLE: &str = "GUEST_AGENT_TICKET";
+
+const HOST_SOCKET_VARIABLE: &str = "GUEST_AGENT_HOST_SOCKET";
+
+/// What a plugin inherits of the agent's environment.
+const INHERITED: [&str; 4] = ["PATH", "LANG", "TZ", "HOME"];
+
+/// The path of programs where the agent itself has none.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// No launch waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
+const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
+
+/// How long making directories and files may take before the disk counts as hung.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often, and after which pause, a program that is open for writing is tried again.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// A connection that broke during Start is most often a plugin that died; this long is waited for
+/// the kernel to say so, because the cause says more than "connection lost".
+const DEATH_GRACE: Duration = Duration::from_millis(500);
+
+/// Why a launch failed before there was a process to wait for.
+#[derive(Debug, thiserror::Error)]
+enum PrepareError {
+    #[error("failed to make {}", path.display())]
+    Make {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("failed to remove the stale socket {}", path.display())]
+    StaleSocket {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("failed to find a free port")]
+    NoPort(#[source] io::Error),
+    #[error("failed to get random bytes for the ticket")]
+    NoRandom(#[source] rand::rand_core::OsError),
+    #[error("failed to take hold of the new process")]
+    NoPidfd(#[source] io::Error),
+    #[error("the preparation was interrupted or took too long")]
+    Interrupted,
+}
+
+/// What is ready for a launch.
+struct Prepared {
+    address: Address,
+    output: File,
+    log_start: u64,
+}
+
+impl ProcessLauncher {
+    /// Carries out `Launcher::launch`.
+    pub(super) async fn start_plugin(
+        &self,
+        spec: &PluginSpec,
+        spawned: oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError> {
+        let watched = self.make_process(spec).await?;
+        // The one who asked may have stopped listening; the process is in the table.
+        drop(spawned.send(watched.process.clone()));
+        let endpoint = watched.endpoint.clone();
+        let endpoint = endpoint.expect("a launched process was told where to listen");
+        let started = self.bring_up(spec, &watched, &endpoint).await;
+        match started {
+            Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint }),
+            Err(error) => {
+                self.give_up(&spec.name, &watched, endpoint).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From a
+    /// successful fork to the entry in the table nothing is awaited, so dropping the launch cannot
+    /// lose it. That is why the fork happens here, at the price of a millisecond of the runtime.
+    async fn make_process(&self, spec: &PluginSpec) -> Result<Arc<Watched>, LaunchError> {
+        let name = &spec.name;
+        let directory =
+            self.shared.config.plugins_dir.join(name.as_str()).join(spec.revision.as_str());
+        let program = directory.join(spec.entry_point.as_str());
+        let failed =
+            |cause: Cause| LaunchError::Spawn { program: program.display().to_string(), cause };
+
+        let gate = self.gate(name).await;
+        self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
+        let prepared = self.prepare(spec, &program).await.map_err(failed)?;
+        self.shared.rpc.forget(&prepared.address.endpoint());
+        remove_stale_socket(&prepared.address).map_err(|error| failed(error.into()))?;
+
+        let ticket = self.table().tickets.issue(name);
+        let ticket = ticket.map_err(|error| failed(PrepareError::NoRandom(error).into()))?;
+        let plan = Plan {
+            program: program.clone(),
+            arguments: self.arguments(spec, &prepared.address),
+            environment: self.environment(spec, ticket),
+            directory,
+            output: prepared.output,
+        };
+        let oom = OomRecord::begin();
+        let mut child = spawn_when_closed(&plan)
+            .await
+            .map_err(|error| failed(exec_error::explain(&program, error).into()))?;
+        let pid = child.id();
+        // It is our child and not reaped, so the pid is its own until we say otherwise.
+        let held = Pidfd::open(pid).and_then(|pidfd| {
+            let stat = procfs::stat(pid).ok_or(io::ErrorKind::NotFound)?;
+            Ok((pidfd, stat.start_ticks))
+        });
+        let (pidfd, start_ticks) = match held {
+            Ok(held) => held,
+            Err(error) => {
+                // `Child` knows that it was not reaped, so this reaches only our child.
+                drop(child.kill());
+                drop(child.wait());
+                return Err(failed(PrepareError::NoPidfd(error).into()));
+            }
+        };
+        let process = Process { pid, start_ticks, boot: self.shared.config.boot.clone() };
+        let subject = Subject {
+            process,
+            pidfd,
+            endpoint: Some(prepared.address.endpoint()),
+            log_start: prepared.log_start,
+            family: self.family(name, None),
+        };
+        let watched = Watched::child(subject, child, oom);
+        self.table().slots.entry(name.clone()).or_default().newest = Some(Arc::clone(&watched));
+        drop(gate);
+        Ok(watched)
+    }
+
+    /// Makes directories and files, and looks at the program, on a blocking thread.
+    async fn prepare(&self, spec: &PluginSpec, program: &Path) -> Result<Prepared, Cause> {
+        let state_dir = self.state_dir(&spec.name);
+        let log = self.log_path(&spec.name);
+        let sockets = self.sockets_dir();
+        let transport = self.shared.config.transport;
+        let socket = self.free_socket(spec);
+        let program = program.to_owned();
+        let work = move || -> Result<Prepared, Cause> {
+            exec_error::check(&program)?;
+            for (path, mode) in [(&state_dir, 0o700), (&sockets, 0o700)] {
+                make_dir(path, mode)
+                    .map_err(|error| PrepareError::Make { path: path.clone(), error })?;
+            }
+            let opened = make_dir(log.parent().unwrap_or(&log), 0o750).and_then(|()| {
+                let file = output::open(&log)?;
+                let length = file.metadata()?.len();
+                Ok((file, length))
+            });
+            let (output, log_start) =
+                opened.map_err(|error| PrepareError::Make { path: log, error })?;
+            let address = match transport {
+                Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
+                Transport::Unix => Address::Unix(socket),
+            };
+            Ok(Prepared { address, output, log_start })
+        };
+        match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(_)) | Err(_) => Err(PrepareError::Interrupted.into()),
+        }
+    }
+
+    /// The socket of the revision, unless a living process of another plugin has that very path.
+    pub(super) fn free_socket(&self, spec: &PluginSpec) -> PathBuf {
+        let sockets = self.sockets_dir();
+        let plain = address::socket(&sockets, &spec.name, &spec.revision);
+        let endpoint = Address::Unix(plain.clone()).endpoint();
+        let taken = self.table().slots.iter().any(|(name, slot)| {
+            let of_other = slot.newest.as_ref().filter(|_| *name != spec.name);
+            of_other.is_some_and(|w| w.endpoint.as_ref() == Some(&endpoint) && w.is_alive())
+        });
+        if taken { address::hashed_socket(&sockets, &spec.name, &spec.revision) } else { plain }
+    }
+
+    fn arguments(&self, spec: &PluginSpec, address: &Address) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = spec.arguments.iter().map(OsString::from).collect();
+        arguments.push(format!("--protocol={}", address.protocol()).into());
+        arguments.push(format!("--address={}", address.argument()).into());
+        arguments.push(self.error_log_argument(&spec.name));
+        arguments
+    }
+
+    /// The last of the arguments; no other plugin and no helper has the same.
+    pub(super) fn error_log_argument(&self, name: &PluginName) -> OsString {
+        let mut argument = OsString::from("--errorlogfile=");
+        argument.push(self.state_dir(name).join("plugin.log"));
+        argument
+    }
+
+    fn environment(&self, spec: &PluginSpec, ticket: String) -> Vec<(OsString, OsString)> {
+        let mut environment: Vec<(OsString, OsString)> = INHERITED
+            .iter()
+            .filter_map(|key| Some((OsString::from(key), std::env::var_os(key)?)))
+            .collect();
+        if !environment.iter().any(|(key, _)| key == "PATH") {
+            environment.push(("PATH".into(), DEFAULT_PATH.into()));
+        }
+        let own: [(&str, OsString); 5] = [
+            (PLUGIN_VARIABLE, spec.name.as_str().into()),
+            (REVISION_VARIABLE, spec.revision.as_str().into()),
+            (STATE_DIR_VARIABLE, self.state_dir(&spec.name).into()),
+            (HOST_SOCKET_VARIABLE, self.shared.config.host_socket.clone().into()),
+            (TICKET_VARIABLE, ticket.into()),
+        ];
+        environment.extend(own.map(|(key, value)| (OsString::from(key), value)));
+        environment
+    }
+
+    /// Waits for the plugin to listen and calls Start, all within the start timeout and only while
+    /// the process lives.
+    async fn bring_up(
+        &self,
+        spec: &PluginSpec,
+        watched: &Watched,
+        endpoint: &Endpoint,
+    ) -> Result<(), LaunchError> {
+        let waited = spec.start.timeout.min(LONGEST_START);
+        let deadline = Instant::now() + waited;
+        let not_listening = LaunchError::NotListening { endpoint: endpoint.to_string(), waited };
+        let connection = tokio::select! {
+            biased;
+            cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
+            connection = ready::listening(endpoint) => connection,
+            () = tokio::time::sleep_until(deadline) => return Err(not_listening),
+        };
+
+        let state_dir = self.state_dir(&spec.name).display().to_string();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let config = spec.config.as_ref();
+        let start = self.shared.rpc.start(endpoint, connection, &state_dir, config, left);
+        let answer = tokio::select! {
+            answer = start => answer,
+            cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
+        };
+        let (code, message) = match answer {
+            Ok(()) => return Ok(()),
+            Err(RpcError::TimedOut(_)) => return Err(LaunchError::NoAnswer { waited }),
+            Err(RpcError::Unreachable(message)) => {
+                if let Ok(cause) = tokio::time::timeout(DEATH_GRACE, watched.cause()).await {
+                    return Err(self.exited_early(&spec.name, cause).await);
+                }
+                ("UNAVAILABLE".to_owned(), message)
+            }
+            Err(RpcError::Unimplemented) => {
+                ("UNIMPLEMENTED".to_owned(), "it does not implement Start".to_owned())
+            }
+            Err(RpcError::Refused { code, message }) => (code, message),
+        };
+        let output = self.output_of(&spec.name).await;
+        Err(LaunchError::Refused { code, message, output })
+    }
+
+    async fn exited_early(&self, name: &PluginName, cause: ExitCause) -> LaunchError {
+        LaunchError::Exited { cause, output: self.output_of(name).await }
+    }
+
+    async fn output_of(&self, name: &PluginName) -> String {
+        guest_agent_actors::ports::Launcher::last_output(self, name).await
+    }
+
+    /// Leaves no process of a failed launch. One that survives even SIGKILL is named in the log; the
+    /// next launch or stop meets it again.
+    async fn give_up(&self, name: &PluginName, watched: &Watched, endpoint: Endpoint) {
+        let order = StopOrder {
+            name: name.clone(),
+            process: Some(watched.process.clone()),
+            endpoint: Some(endpoint),
+            cleanup: Cleanup::Keep,
+            manner: StopManner::AtOnce,
+        };
+        if let Err(error) = self.stop_plugin(order).await {
+            tracing::warn!(plugin = %name, %error, "a failed launch left a process");
+        }
+    }
+}
+
+/// Removes what a former process left where the new one will listen. Done here and not on another
+/// thread, where it could happen late, to the socket of a later launch.
+fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
+    let Address::Unix(path) = address else { return Ok(()) };
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(PrepareError::StaleSocket { path: path.clone(), error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Spawns; a program that is still open for writing is tried again for a moment. Whenever another
+/// thread of the agent forks while an installation writes, the forked child holds that file open
+/// until its own exec.
+async fn spawn_when_closed(plan: &Plan) -> io::Result<Child> {
+    for _ in 0..BUSY_TRIES {
+        match plan.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+    plan.spawn()
+}

@@ -1,0 +1,105 @@
+//! Recorded events, as a stream.
+//!
+//! The past comes from the store, the present from the outbox's broadcast. A follower that falls
+//! behind the broadcast's bound is not told a lie: it reads the store from where it was.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::event::Recorded;
+use guest_agent_actors::outbox::OutboxView;
+use guest_agent_actors::ports::{Storage, StorageError, Table};
+use guest_agent_actors::wire;
+use guest_agent_proto::local;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc::Sender;
+use tonic::Status;
+
+type Out = Sender<Result<local::Event, Status>>;
+
+/// Sends what was asked for until the reader leaves or, when not following, everything was sent.
+pub(super) async fn stream(
+    storage: Arc<dyn Storage>,
+    outbox: OutboxView,
+    request: local::StreamEventsRequest,
+    out: Out,
+) {
+    let since = request.since.and_then(|since| SystemTime::try_from(since).ok());
+    let wanted = |recorded: &Recorded| {
+        let name_fits = request.name.is_empty() || *recorded.event.plugin == *request.name;
+        name_fits && since.is_none_or(|since| recorded.event.at >= since)
+    };
+    // Subscribed before the store is read, so that nothing falls between the two.
+    let mut live = outbox.events.subscribe();
+    let mut last = 0;
+    'store: loop {
+        let loaded = load(&*storage).await.map_err(|error| Chain(&error).to_string());
+        let recorded = match loaded {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                drop(out.send(Err(Status::internal(error))).await);
+                return;
+            }
+        };
+        let seen = last;
+        for (recorded, delivered) in recorded.iter().filter(|(recorded, _)| recorded.seq > seen) {
+            last = recorded.seq;
+            if wanted(recorded) && out.send(Ok(shown(recorded, *delivered))).await.is_err() {
+                return;
+            }
+        }
+        if !request.follow {
+            return;
+        }
+        loop {
+            let received = tokio::select! {
+                received = live.recv() => received,
+                () = out.closed() => return,
+            };
+            match received {
+                Ok(recorded) if recorded.seq > last => {
+                    last = recorded.seq;
+                    if wanted(&recorded) && out.send(Ok(shown(&recorded, false))).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(_) => {}
+                Err(RecvError::Lagged(_)) => continue 'store,
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+}
+
+/// All recorded events in order, and whether each is settled. Unreadable records are left to the
+/// agent's start, which sets them aside.
+async fn load(storage: &dyn Storage) -> Result<Vec<(Recorded, bool)>, StorageError> {
+    let mut all = Vec::new();
+    for (table, settled) in [(Table::History, true), (Table::Outbox, false)] {
+        let records = storage.load(table).await?;
+        all.extend(
+            records
+                .iter()
+                .filter_map(|(key, value)| Recorded::decode(key, value).ok())
+                .map(|recorded| (recorded, settled)),
+        );
+    }
+    all.sort_by_key(|(recorded, settled)| (recorded.seq, !settled));
+    all.dedup_by_key(|(recorded, _)| recorded.seq);
+    Ok(all)
+}
+
+fn shown(recorded: &Recorded, delivered: bool) -> local::Event {
+    let event = &recorded.event;
+    local::Event {
+        seq: recorded.seq,
+        id: recorded.id.to_string(),
+        at: Some(event.at.into()),
+        plugin: event.plugin.to_string(),
+        revision: event.revision.to_string(),
+        r#type: wire::event_name(event.kind).to_owned(),
+        details: event.details.to_string(),
+        delivered,
+    }
+}

@@ -1,0 +1,74 @@
+//! A plugin as the local API shows it.
+
+use std::path::Path;
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::messages::Listed;
+use guest_agent_actors::view::Activity;
+use guest_agent_actors::wire;
+use guest_agent_proto::local;
+
+use crate::control_link::LinkState;
+
+/// What is shown of one plugin.
+pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus {
+    let view = &listed.view;
+    let newest = listed.points.last();
+    let install_path = plugins_dir.join(view.name.as_str()).join(view.revision.as_str());
+    local::PluginStatus {
+        name: view.name.to_string(),
+        revision: view.revision.to_string(),
+        state: wire::state_name(view.state).to_owned(),
+        kind: "daemon".to_owned(),
+        installation: "dynamic".to_owned(),
+        pid: view.pid,
+        started_at: view.started_at.map(Into::into),
+        restarts: view.restarts,
+        last_exit: view
+            .last_exit
+            .map(|(cause, at)| local::LastExit { at: at.map(Into::into), ..last_exit(cause) }),
+        health: view.health.as_ref().map(|(health, at)| local::Health {
+            code: health.code,
+            results: health.results.clone(),
+            at: Some((*at).into()),
+        }),
+        pending: view.pending.as_ref().map(|pending| local::Pending {
+            revision: pending.revision.to_string(),
+            state: wire::state_name(pending.state).to_owned(),
+            error: pending.error.to_string(),
+        }),
+        config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
+        cpu_percent: newest.map(|point| f64::from(point.cpu_percent)),
+        memory_bytes: newest.map(|point| point.memory_bytes),
+        address: view.endpoint.as_ref().map(ToString::to_string).unwrap_or_default(),
+        install_path: install_path.to_string_lossy().into_owned(),
+        reason: view.reason.to_string(),
+        progress: view.progress.map(|progress| local::Progress {
+            received_bytes: progress.received,
+            total_bytes: progress.total,
+            attempt: progress.attempt,
+        }),
+        generation: view.generation.0,
+        busy: view.activity == Activity::Busy,
+    }
+}
+
+/// The state of the control-plane link, in words.
+pub(super) fn link(state: &LinkState) -> String {
+    match state {
+        LinkState::Connected { endpoint, .. } => format!("connected to {endpoint}"),
+        LinkState::Connecting => "connecting".to_owned(),
+        LinkState::Waiting { reason, .. } => format!("not connected: {reason}"),
+        LinkState::Disabled => "no control plane is configured".to_owned(),
+    }
+}
+
+fn last_exit(cause: ExitCause) -> local::LastExit {
+    let (kind, code, signal) = match cause {
+        ExitCause::Exited(code) => ("exited", Some(code), None),
+        ExitCause::Signaled(signal) => ("signaled", None, Some(signal)),
+        ExitCause::OutOfMemory => ("oom", None, None),
+        ExitCause::Unknown => ("unknown", None, None),
+    };
+    local::LastExit { kind: kind.to_owned(), code, signal, at: None }
+}

@@ -1,0 +1,209 @@
+//! A plugin made of a tonic server in this process, and what its answers become.
+
+use std::path::Path;
+
+use guest_agent_proto::plugin_comm::guest_agent_plugin_server::{
+    GuestAgentPlugin, GuestAgentPluginServer,
+};
+use guest_agent_proto::plugin_comm::{ApplyResponse, StartResponse, StopResponse};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response};
+
+use super::*;
+
+/// What the plugin of a test answers, and what it was asked.
+#[derive(Clone, Default)]
+pub(crate) struct Script {
+    /// Start fails with this.
+    pub(crate) start: Option<Code>,
+    /// Every call but Stop takes this long.
+    pub(crate) delay: Duration,
+    /// Apply fails with this.
+    pub(crate) apply: Option<Code>,
+    /// GetStatus answers this.
+    pub(crate) results: Vec<String>,
+    /// What was asked, in words.
+    pub(crate) asked: Arc<Mutex<Vec<String>>>,
+}
+
+/// A plugin that listens.
+pub(crate) struct Server(tokio::task::JoinHandle<()>);
+
+impl Script {
+    fn note(&self, what: String) {
+        self.asked.lock().unwrap().push(what);
+    }
+
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// Listens on a socket until it is stopped or the test ends.
+    pub(crate) fn serve(&self, path: &Path) -> Server {
+        let listener = UnixListener::bind(path).unwrap();
+        let server = tonic::transport::Server::builder()
+            .add_service(GuestAgentPluginServer::new(self.clone()))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        Server(tokio::spawn(async move { server.await.unwrap() }))
+    }
+}
+
+#[tonic::async_trait]
+impl GuestAgentPlugin for Script {
+    async fn start(
+        &self,
+        request: Request<StartRequest>,
+    ) -> Result<Response<StartResponse>, tonic::Status> {
+        let request = request.into_inner();
+        let dir = request.config.unwrap_or_default().state_directory_path;
+        self.note(format!("start {dir} {:?}", request.service_config));
+        tokio::time::sleep(self.delay).await;
+        match self.start {
+            Some(code) => Err(tonic::Status::new(code, "no start")),
+            None => Ok(Response::new(StartResponse {})),
+        }
+    }
+
+    async fn stop(
+        &self,
+        request: Request<StopRequest>,
+    ) -> Result<Response<StopResponse>, tonic::Status> {
+        let request = request.into_inner();
+        let seconds = request.deadline.unwrap_or_default().seconds;
+        self.note(format!("stop {} {seconds}", request.cleanup));
+        Ok(Response::new(StopResponse {}))
+    }
+
+    async fn get_status(
+        &self,
+        request: Request<GetStatusRequest>,
+    ) -> Result<Response<Status>, tonic::Status> {
+        self.note(format!("status {:?}", request.into_inner().data));
+        tokio::time::sleep(self.delay).await;
+        Ok(Response::new(Status { code: 3, results: self.results.clone() }))
+    }
+
+    async fn apply(
+        &self,
+        request: Request<ApplyRequest>,
+    ) -> Result<Response<ApplyResponse>, tonic::Status> {
+        self.note(format!("apply {:?}", request.into_inner().service_config));
+        match self.apply {
+            Some(code) => Err(tonic::Status::new(code, "no apply")),
+            None => Ok(Response::new(ApplyResponse {})),
+        }
+    }
+}
+
+fn bed() -> (tempfile::TempDir, std::path::PathBuf, Endpoint, GrpcPluginRpc) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p.sock");
+    let endpoint = Endpoint::unix(path.to_str().unwrap());
+    (dir, path, endpoint, GrpcPluginRpc::new())
+}
+
+#[tokio::test]
+async fn a_health_check_has_no_data_and_a_question_has() {
+    let (_dir, path, endpoint, rpc) = bed();
+    let script = Script { results: vec!["fine".into()], ..Script::default() };
+    let _server = script.serve(&path);
+    let health = rpc.health(&endpoint, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(health, Health { code: 3, results: vec!["fine".into()] });
+    rpc.ask(&endpoint, String::new()).await.unwrap();
+    assert_eq!(script.asked(), ["status None", "status Some(\"\")"]);
+}
+
+#[tokio::test]
+async fn a_flood_of_results_is_cut() {
+    let (_dir, path, endpoint, rpc) = bed();
+    let _server = Script { results: vec!["é".repeat(3000); 500], ..Script::default() }.serve(&path);
+    let health = rpc.health(&endpoint, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(health.results.len(), 64);
+    assert!(health.results.iter().all(|line| line.len() == 4096));
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_refused() {
+    let (_dir, path, endpoint, rpc) = bed();
+    let _server = Script { results: vec!["x".repeat(5 << 20)], ..Script::default() }.serve(&path);
+    let answer = rpc.health(&endpoint, Duration::from_secs(10)).await;
+    assert!(matches!(answer, Err(RpcError::Refused { .. })), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_slow_answer_times_out() {
+    let (_dir, path, endpoint, rpc) = bed();
+    let _server = Script { delay: Duration::from_secs(60), ..Script::default() }.serve(&path);
+    let timeout = Duration::from_millis(50);
+    let answer = rpc.health(&endpoint, timeout).await;
+    assert_eq!(answer, Err(RpcError::TimedOut(timeout)));
+}
+
+#[tokio::test]
+async fn codes_become_what_the_core_decides_on() {
+    for (code, expected) in [
+        (Code::Unimplemented, RpcError::Unimplemented),
+        (
+            Code::InvalidArgument,
+            RpcError::Refused { code: "INVALID_ARGUMENT".into(), message: "no apply".into() },
+        ),
+        (Code::DeadlineExceeded, RpcError::TimedOut(APPLY_TIMEOUT)),
+    ] {
+        let (_dir, path, endpoint, rpc) = bed();
+        let _server = Script { apply: Some(code), ..Script::default() }.serve(&path);
+        assert_eq!(rpc.apply(&endpoint, None).await, Err(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_is_handed_over_in_its_form() {
+    let (_dir, path, endpoint, rpc) = bed();
+    let script = Script::default();
+    let _server = script.serve(&path);
+    rpc.apply(&endpoint, Some(Config::Text("a".into()))).await.unwrap();
+    let empty = prost_types::Struct::default().encode_to_vec();
+    rpc.apply(&endpoint, Some(Config::Struct(empty.into()))).await.unwrap();
+    rpc.apply(&endpoint, None).await.unwrap();
+    let asked = script.asked();
+    assert_eq!(asked[0], "apply Some(StringConfig(\"a\"))");
+    assert!(asked[1].starts_with("apply Some(StructConfig("), "{asked:?}");
+    assert_eq!(asked[2], "apply None");
+    let broken = rpc.apply(&endpoint, Some(Config::Struct([0xff].into()))).await;
+    assert!(matches!(broken, Err(RpcError::Refused { .. })), "{broken:?}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_unreachable() {
+    let (_dir, _path, endpoint, rpc) = bed();
+    let answer = rpc.health(&endpoint, Duration::from_secs(10)).await;
+    assert!(matches!(answer, Err(RpcError::Unreachable(_))), "{answer:?}");
+    for odd in ["", "unix:relative", "tcp:192.0.2.1:80", "http://x", "tcp:x"] {
+        let answer = rpc.health(&Endpoint::from_stored(odd), Duration::from_secs(10)).await;
+        assert!(matches!(answer, Err(RpcError::Unreachable(_))), "{odd:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_process_at_the_same_endpoint_is_reached() {
+    let (_dir, path, endpoint, rpc) = bed();
+    let first = Script::default();
+    let server = first.serve(&path);
+    rpc.health(&endpoint, Duration::from_secs(10)).await.unwrap();
+    server.0.abort();
+    std::fs::remove_file(&path).unwrap();
+    rpc.forget(&endpoint);
+    let second = Script::default();
+    let _server = second.serve(&path);
+    rpc.health(&endpoint, Duration::from_secs(10)).await.unwrap();
+    assert_eq!((first.asked().len(), second.asked().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn kept_connections_are_bounded() {
+    let rpc = GrpcPluginRpc::new();
+    for number in 0..CHANNELS_MAX + 10 {
+        rpc.channel(&Endpoint::unix(&format!("/none/{number}"))).unwrap();
+    }
+    assert_eq!(rpc.lock().len(), CHANNELS_MAX);
+}

@@ -1,0 +1,161 @@
+//! How a database that lost data without a word is found out.
+//!
+//! The *generation* counts the batches ever written. Every batch records it, together with the sum of
+//! the fingerprints of all records, in the database itself; the file `generation` next to the database
+//! remembers one that was durable. So a database whose parts do not belong together is given away by
+//! the sum, and one that went back in time as a whole by the file, unless it went back by less than
+//! [`MARK_EVERY`] batches after a crash.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use super::frame;
+
+/// How many batches may pass before a durable one writes the file again.
+pub(super) const MARK_EVERY: u64 = 32;
+
+/// Name of the file.
+const FILE: &str = "generation";
+
+/// What the database says of itself as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Generation {
+    /// Counts the batches ever written.
+    pub(super) number: u64,
+    /// The fingerprints of all records, added up.
+    pub(super) sum: u64,
+}
+
+/// What was found when every record was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Survey {
+    /// How many records there are, without the store's own.
+    pub(super) records: u64,
+    /// How many of them do not check out.
+    pub(super) unreadable: u64,
+    /// Their fingerprints, added up.
+    pub(super) sum: u64,
+    /// The generation recorded in the database.
+    pub(super) recorded: Option<Generation>,
+}
+
+/// Whether the store was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Age {
+    New,
+    Old,
+}
+
+// === impl Generation ===
+
+impl Generation {
+    /// The bytes of the record.
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.number.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.sum.to_be_bytes());
+        bytes
+    }
+
+    /// Reads the record.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (number, rest) = bytes.split_first_chunk()?;
+        let sum = rest.try_into().ok()?;
+        Some(Self { number: u64::from_be_bytes(*number), sum: u64::from_be_bytes(sum) })
+    }
+}
+
+// === impl Survey ===
+
+impl Survey {
+    /// Compares what is there with what should be; the error says how data was lost.
+    pub(super) fn judge(&self, marked: Option<u64>) -> Result<Age, String> {
+        let Some(recorded) = self.recorded else {
+            return match (marked, self.records) {
+                (None, 0) => Ok(Age::New),
+                _ => Err("it has lost its generation record".to_owned()),
+            };
+        };
+        if let Some(marked) = marked
+            && recorded.number < marked
+        {
+            return Err(format!("it fell back to generation {} from {marked}", recorded.number));
+        }
+        // Unreadable records explain a wrong sum, and they are dealt with one by one.
+        if self.unreadable == 0 && recorded.sum != self.sum {
+            return Err(format!("its {} records are not the ones last written", self.records));
+        }
+        Ok(Age::Old)
+    }
+}
+
+/// The generation that the file in `dir` remembers. A file that does not check out says nothing; the
+/// database's own record still counts.
+pub(super) fn read_mark(dir: &Path) -> Option<u64> {
+    let bytes = fs::read(dir.join(FILE)).ok()?;
+    let payload = frame::decode(FILE.as_bytes(), &bytes).ok()?;
+    payload.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// Lets the file in `dir` remember a generation that is durable. The new name need not be durable:
+/// an older mark is a lower one, which accuses nobody.
+pub(super) fn write_mark(dir: &Path, number: u64) -> std::io::Result<()> {
+    let next = dir.join("generation.next");
+    let mut file = File::create(&next)?;
+    file.write_all(&frame::encode(FILE.as_bytes(), &number.to_be_bytes()))?;
+    file.sync_data()?;
+    fs::rename(&next, dir.join(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: Survey = Survey {
+        records: 2,
+        unreadable: 0,
+        sum: 7,
+        recorded: Some(Generation { number: 3, sum: 7 }),
+    };
+
+    #[track_caller]
+    fn check(survey: Survey, marked: Option<u64>, expected: Result<Age, &str>) {
+        let judged = survey.judge(marked);
+        match expected {
+            Ok(age) => assert_eq!(judged, Ok(age)),
+            Err(part) => assert!(judged.as_ref().is_err_and(|e| e.contains(part)), "{judged:?}"),
+        }
+    }
+
+    #[test]
+    fn an_empty_database_without_a_mark_is_new() {
+        check(Survey::default(), None, Ok(Age::New));
+        check(Survey::default(), Some(1), Err("lost its generation"));
+        check(Survey { recorded: None, ..WHOLE }, None, Err("lost its generation"));
+    }
+
+    #[test]
+    fn a_database_that_knows_less_than_the_mark_has_lost_data() {
+        check(WHOLE, None, Ok(Age::Old));
+        check(WHOLE, Some(2), Ok(Age::Old));
+        check(WHOLE, Some(3), Ok(Age::Old));
+        check(WHOLE, Some(4), Err("fell back to generation 3 from 4"));
+    }
+
+    #[test]
+    fn records_of_different_times_do_not_add_up() {
+        check(Survey { sum: 8, ..WHOLE }, Some(3), Err("not the ones last written"));
+        check(Survey { sum: 8, unreadable: 1, ..WHOLE }, Some(3), Ok(Age::Old));
+    }
+
+    #[test]
+    fn a_mark_is_read_back_and_a_torn_one_says_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(read_mark(dir.path()), None);
+        write_mark(dir.path(), 258).expect("written");
+        assert_eq!(read_mark(dir.path()), Some(258));
+        fs::write(dir.path().join(FILE), b"\x01torn").expect("written");
+        assert_eq!(read_mark(dir.path()), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! One agent per state directory.
+//!
+//! The lock is the kernel's (`flock`), so it is gone the moment its holder is, however it ended. The
+//! pid in the file is only there to be read by people.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Proof that this process owns a state directory. Released when dropped.
+#[derive(Debug)]
+pub struct StateLock {
+    // Closing the file releases the lock.
+    _file: File,
+}
+
+/// Why a state directory could not be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another agent owns it.
+    #[error("the state directory {} is in use by {}", dir.display(), Holder(*pid))]
+    Held {
+        /// The state directory.
+        dir: PathBuf,
+        /// The owner's process, where the lock file tells.
+        pid: Option<u32>,
+    },
+    /// The lock file could not be made or used.
+    #[error("failed to lock {}", path.display())]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+struct Holder(Option<u32>);
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(pid) => write!(f, "process {pid}"),
+            None => f.write_str("another process"),
+        }
+    }
+}
+
+// === impl StateLock ===
+
+impl StateLock {
+    /// Takes the lock of `dir`, which is made if it is not there (0711: plugins that gave up root pass
+    /// through it to their own files). Never waits.
+    ///
+    /// # Errors
+    ///
+    /// When another process holds it, or the lock file cannot be used.
+    pub fn acquire(dir: &Path) -> Result<Self, LockError> {
+        let path = dir.join("lock");
+        let failed = |cause| LockError::Io { path: path.clone(), cause };
+        DirBuilder::new().recursive(true).mode(0o711).create(dir).map_err(failed)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(LockError::Held { dir: dir.to_owned(), pid: read_pid(&mut file) });
+            }
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        // The pid only helps people, so a full disk must not keep the agent from starting.
+        if let Err(error) = write_pid(&mut file) {
+            tracing::debug!(path = %path.display(), %error, "the lock file does not name its holder");
+        }
+        Ok(Self { _file: file })
+    }
+}
+
+fn write_pid(file: &mut File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn read_pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_owner_is_refused_and_told_who_holds_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let first = StateLock::acquire(dir.path()).expect("free");
+        match StateLock::acquire(dir.path()) {
+            Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("expected a refusal, got {other:?}"),
+        }
+        drop(first);
+        StateLock::acquire(dir.path()).expect("free again");
+    }
+
+    #[test]
+    fn a_longer_pid_of_an_earlier_holder_does_not_shine_through() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("lock"), "99999999999999\n").expect("written");
+        let _held = StateLock::acquire(dir.path()).expect("free");
+        let text = std::fs::read_to_string(dir.path().join("lock")).expect("readable");
+        assert_eq!(text, format!("{}\n", std::process::id()));
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state");
+        std::fs::write(&path, "").expect("written");
+        let error = StateLock::acquire(&path).expect_err("not a directory");
+        assert!(error.to_string().contains("state/lock"), "{error}");
+    }
+}

@@ -1,0 +1,263 @@
+//! Opening a store that may be damaged.
+//!
+//! sled answers a damaged file with a panic, an error, endless waiting, or a database from which
+//! data is missing without a word. So it is opened on a thread of its own, with panics caught and a
+//! deadline, every page is read once, and what is there is compared with what should be
+//! ([`generation`]). Whatever is wrong, the store is moved away whole and an empty one takes its
+//! place.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use guest_agent_actors::ports::StorageError;
+
+use super::engine::Engine;
+use super::generation::{self, Age};
+use super::{OpenError, StoreFate, panics};
+
+/// How many damaged stores are kept.
+const DAMAGED_KEPT: usize = 3;
+
+/// The pages sled keeps in memory, in bytes: the whole of an ordinary agent's store.
+const CACHE_BYTES: u64 = 4 << 20;
+
+/// How long another holder of the database gets to let go of it. There is none but an earlier
+/// opening in this process, whose threads end a moment after it was closed.
+const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a store did not open.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The store is bad and never will be better.
+    Damaged(String),
+    /// The machine does not let us; the store may be good.
+    Environment(std::io::Error),
+}
+
+/// Opens the store in `dir`, or moves it away and opens an empty one there.
+pub(super) fn open_or_set_aside(
+    dir: &Path,
+    deadline: Duration,
+) -> Result<(Engine, StoreFate), OpenError> {
+    panics::log_instead_of_print();
+    let directory = |cause| OpenError::Directory { path: dir.to_owned(), cause };
+    make_private(dir).map_err(directory)?;
+    let reason = match attempt(dir, deadline) {
+        Ok((engine, Age::New)) => return Ok((engine, StoreFate::Fresh)),
+        Ok((engine, Age::Old)) => return Ok((engine, StoreFate::Existing)),
+        Err(Trouble::Environment(cause)) => return Err(directory(cause)),
+        Err(Trouble::Damaged(reason)) => reason,
+    };
+    let moved_to = move_away(dir).map_err(|cause| OpenError::SetAside {
+        path: dir.to_owned(),
+        reason: reason.clone(),
+        cause,
+    })?;
+    tracing::error!(
+        store = %dir.display(),
+        moved_to = %moved_to.display(),
+        reason,
+        "the store is damaged and was set aside"
+    );
+    make_private(dir).map_err(directory)?;
+    match attempt(dir, deadline) {
+        Ok((engine, _)) => Ok((engine, StoreFate::SetAside { moved_to, reason })),
+        Err(Trouble::Environment(cause)) => Err(directory(cause)),
+        Err(Trouble::Damaged(reason)) => Err(OpenError::Unusable { path: dir.to_owned(), reason }),
+    }
+}
+
+/// Opens the store on a thread of its own. A thread that misses the deadline is left behind; if it
+/// gets through after all, it lets go of what it opened without leaving a trace.
+pub(super) fn attempt(dir: &Path, deadline: Duration) -> Result<(Engine, Age), Trouble> {
+    let (answer, answered) = mpsc::sync_channel(1);
+    let path = dir.to_owned();
+    let abandoned = Arc::new(AtomicBool::new(false));
+    let is_abandoned = Arc::clone(&abandoned);
+    std::thread::Builder::new()
+        .name(format!("{}-open", panics::THREAD_NAME))
+        .spawn(move || {
+            let result =
+                std::panic::catch_unwind(AssertUnwindSafe(|| try_open(&path, &is_abandoned)))
+                    .unwrap_or_else(|panic| {
+                        Err(Trouble::Damaged(format!(
+                            "reading it failed: {}",
+                            panics::message(&*panic)
+                        )))
+                    });
+            // Nobody listens any more when the deadline has passed.
+            drop(answer.send(result));
+        })
+        .map_err(Trouble::Environment)?;
+    answered.recv_timeout(deadline).unwrap_or_else(|_| {
+        abandoned.store(true, Ordering::SeqCst);
+        Err(Trouble::Damaged(format!("it did not open within {} s", deadline.as_secs_f32())))
+    })
+}
+
+fn try_open(dir: &Path, abandoned: &AtomicBool) -> Result<(Engine, Age), Trouble> {
+    let marked = generation::read_mark(dir);
+    remove_unfinished_snapshots(dir).map_err(Trouble::Environment)?;
+    let db = open_sled(dir)?;
+    let (mut engine, survey) = Engine::new(db, dir)?;
+    let age = survey
+        .judge(marked)
+        .map_err(|why| Trouble::Damaged(format!("data is missing from it: {why}")))?;
+    if abandoned.load(Ordering::SeqCst) {
+        return Err(Trouble::Damaged("it opened too late".to_owned()));
+    }
+    engine.begin()?;
+    sync_parent(dir).map_err(Trouble::Environment)?;
+    Ok((engine, age))
+}
+
+/// sled writes a snapshot under this name before it gives it its own, and takes what a crash or a full
+/// disk left of it for a whole one that is damaged.
+fn remove_unfinished_snapshots(dir: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn open_sled(dir: &Path) -> Result<sled::Db, Trouble> {
+    let give_up = Instant::now() + HOLDER_PATIENCE;
+    loop {
+        let config = sled::Config::new()
+            .path(dir)
+            .mode(sled::Mode::LowSpace)
+            .cache_capacity(CACHE_BYTES)
+            // Without this sled syncs twice a second for ever, also when nothing was written.
+            .flush_every_ms(None);
+        match config.open() {
+            Ok(db) => return Ok(db),
+            Err(error) if is_held(&error) && Instant::now() < give_up => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => return Err(classify(error)),
+        }
+    }
+}
+
+/// sled reports a lock held by somebody else as an error without a kind of its own.
+fn is_held(error: &sled::Error) -> bool {
+    matches!(error, sled::Error::Io(io) if io.to_string().contains("could not acquire lock"))
+}
+
+fn classify(error: sled::Error) -> Trouble {
+    if is_held(&error) {
+        let busy = std::io::Error::new(ErrorKind::ResourceBusy, error.to_string());
+        return Trouble::Environment(busy);
+    }
+    match error {
+        sled::Error::Io(io) if !speaks_of_the_contents(&io) => Trouble::Environment(io),
+        damaged => Trouble::Damaged(damaged.to_string()),
+    }
+}
+
+/// Whether an I/O error says something about what is in the files rather than about the machine. A
+/// sector that cannot be read is lost contents.
+fn speaks_of_the_contents(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::UnexpectedEof
+            | ErrorKind::InvalidData
+            | ErrorKind::InvalidInput
+            | ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::IsADirectory
+            | ErrorKind::NotADirectory
+            | ErrorKind::Other
+    ) || error.raw_os_error() == Some(nix::libc::EIO)
+}
+
+impl From<StorageError> for Trouble {
+    fn from(error: StorageError) -> Self {
+        match error.cause.downcast::<sled::Error>() {
+            Ok(cause) => classify(*cause),
+            Err(cause) => match cause.downcast::<std::io::Error>() {
+                Ok(cause) if !speaks_of_the_contents(&cause) => Self::Environment(*cause),
+                Ok(cause) => Self::Damaged(cause.to_string()),
+                Err(cause) => Self::Damaged(cause.to_string()),
+            },
+        }
+    }
+}
+
+fn make_private(dir: &Path) -> std::io::Result<()> {
+    if let Some(parent) = dir.parent() {
+        // Others may have to pass through these, to what is meant for them.
+        DirBuilder::new().recursive(true).mode(0o711).create(parent)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o700))
+}
+
+/// Renames the store and deletes the oldest damaged ones beyond the number that is kept.
+fn move_away(dir: &Path) -> std::io::Result<PathBuf> {
+    let mut damaged = damaged_stores(dir)?;
+    damaged.sort_unstable_by_key(|(number, _)| *number);
+    let number = damaged.last().map_or(1, |(number, _)| number.saturating_add(1));
+    let moved_to = numbered(dir, number);
+    fs::rename(dir, &moved_to)?;
+    sync_parent(dir)?;
+    let excess = (damaged.len() + 1).saturating_sub(DAMAGED_KEPT);
+    for (_, path) in damaged.into_iter().take(excess) {
+        if let Err(error) = fs::remove_dir_all(&path) {
+            tracing::warn!(path = %path.display(), %error, "an old damaged store remains");
+        }
+    }
+    Ok(moved_to)
+}
+
+fn damaged_stores(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
+    let Some(parent) = dir.parent() else { return Ok(Vec::new()) };
+    let prefix = format!("{}.damaged-", file_name(dir));
+    let mut stores = Vec::new();
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
+        stores.extend(number.map(|number| (number, entry.path())));
+    }
+    Ok(stores)
+}
+
+fn numbered(dir: &Path, number: u64) -> PathBuf {
+    dir.with_file_name(format!("{}.damaged-{number}", file_name(dir)))
+}
+
+fn file_name(dir: &Path) -> String {
+    dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn sync_parent(dir: &Path) -> std::io::Result<()> {
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_not_the_stores_fault() {
+        let full = std::io::Error::from(ErrorKind::StorageFull);
+        assert!(matches!(classify(sled::Error::Io(full)), Trouble::Environment(_)));
+        let torn = std::io::Error::from(ErrorKind::UnexpectedEof);
+        assert!(matches!(classify(sled::Error::Io(torn)), Trouble::Damaged(_)));
+    }
+}

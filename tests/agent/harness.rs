@@ -1,0 +1,493 @@
+//! A bed: one agent, its control plane and its artifact server in a directory of their own.
+//!
+//! ```text
+//!   test ─► Bed ─┬─► ControlPlane (unix socket)  ◄── link ──┐
+//!                ├─► ArtifactServer (loopback)   ◄── HTTP ──┤
+//!                ├─► agent.sock                  ───────────► guest-agent run ─► plugins
+//!                └─► guest-agent <verb> (`cli`)
+//! ```
+//!
+//! Beds share nothing, so tests run beside each other. Nothing here waits without a deadline, and a
+//! wait that fails says what was waited for and shows the end of the agent's log. A test ends with
+//! [`Bed::finish`], which takes everything down through the front door and complains about whatever
+//! is left: a plugin, a process, a socket, a half-unpacked archive, a panic in the log.
+//!
+//! What is in `harness/`: `archive` makes archives, good and bad; `orders` writes orders; `observe`
+//! gives them and watches what becomes of them; `plugins` finds the programs of the plugin SDK's
+//! examples; `processes` finds what runs. Kinds of events are the contract's numbers: 1 install
+//! ordered, 2 remove ordered, 3 installed, 4 started, 5 removed, 6 stopped, 7 crashed, 8 install
+//! failed, 9 start failed, 10 remove failed, 11 apply ordered, 12 applied, 13 apply failed.
+
+pub(crate) mod archive;
+mod observe;
+pub(crate) mod orders;
+mod plugins;
+pub(crate) mod processes;
+
+use std::fmt::Display;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guest_agent_control_plane::store::{MemoryStore, Store};
+use guest_agent_control_plane::{AgentConnection, ArtifactServer, ControlPlane};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+pub(crate) use archive::{Archive, ArchiveSpec};
+
+/// How the agent of a bed is known to its control plane.
+pub(crate) const RESOURCE: &str = "projects/1/zones/test/instances/test";
+
+/// The instance id of a bed's agent.
+pub(crate) const INSTANCE: &str = "test";
+
+/// Longest that anything may take. Far longer than it does: the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a condition is looked at again.
+const BEAT: Duration = Duration::from_millis(10);
+
+/// How much of the agent's log is shown with a failure, in lines.
+const LAST_WORDS: usize = 60;
+
+/// The settings of a bed that are not the agent's defaults: quick, so that tests are.
+const SETTINGS: [&str; 5] = [
+    "instance.id=test",
+    "control_plane.auth=none",
+    "plugins.probation=1s",
+    "plugins.health_interval=500ms",
+    "plugins.restart_max_backoff=1s",
+];
+
+/// The world of one test.
+pub(crate) struct Bed {
+    dir: PathBuf,
+    /// Deletes the directory at the end.
+    _temporary: tempfile::TempDir,
+    /// The control plane; replaced when it is restarted.
+    pub(crate) control_plane: ControlPlane,
+    /// What the control plane keeps, which outlives it.
+    store: Arc<dyn Store>,
+    /// Where archives are downloaded from.
+    pub(crate) artifacts: ArtifactServer,
+    settings: Vec<String>,
+    flags: Vec<String>,
+    agent: Option<Child>,
+    finished: bool,
+}
+
+/// A bed that is being described.
+pub(crate) struct Builder {
+    settings: Vec<String>,
+    flags: Vec<String>,
+}
+
+/// What a command line said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// The exit code; -1 for a death by signal.
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// Sets a configuration key of the agent, as `--set` takes it.
+    pub(crate) fn set(mut self, setting: impl Into<String>) -> Self {
+        self.settings.push(setting.into());
+        self
+    }
+
+    /// Adds a flag to `guest-agent run`.
+    pub(crate) fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// Makes the bed. The agent does not run yet.
+    pub(crate) async fn build(self) -> Bed {
+        let temporary = short_temporary_directory();
+        let dir = temporary.path().canonicalize().unwrap();
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let control_plane = start_control_plane(&dir, &store).await;
+        let artifacts = ArtifactServer::start(([127, 0, 0, 1], 0).into()).await.unwrap();
+        std::fs::write(dir.join("agent.toml"), agent_config(&dir)).unwrap();
+        let settings = SETTINGS.map(str::to_owned).into_iter().chain(self.settings).collect();
+        Bed {
+            dir,
+            _temporary: temporary,
+            control_plane,
+            store,
+            artifacts,
+            settings,
+            flags: self.flags,
+            agent: None,
+            finished: false,
+        }
+    }
+
+    /// Makes the bed and starts its agent; returns when the agent is connected.
+    pub(crate) async fn start(self) -> Bed {
+        let mut bed = self.build().await;
+        bed.start_agent().await;
+        bed
+    }
+}
+
+// === impl Bed: its life ===
+
+impl Bed {
+    /// A bed with a running, connected agent and the usual settings.
+    pub(crate) async fn new() -> Self {
+        Self::builder().start().await
+    }
+
+    /// A bed to be described.
+    pub(crate) fn builder() -> Builder {
+        Builder { settings: Vec::new(), flags: Vec::new() }
+    }
+
+    /// Sets a configuration key, from the agent's next start on.
+    pub(crate) fn set(&mut self, setting: impl Into<String>) {
+        self.settings.push(setting.into());
+    }
+
+    /// Starts the agent and waits until the control plane and the local socket have it.
+    pub(crate) async fn start_agent(&mut self) {
+        let before = self.control_plane.connection(RESOURCE);
+        self.spawn_agent();
+        self.until("the agent answers on its socket", async || {
+            self.try_status().await.ok().map(|_| ())
+        })
+        .await;
+        let connected = match before {
+            None => self.control_plane.wait_connected(RESOURCE, PATIENCE).await,
+            Some(old) => self.control_plane.wait_reconnected(RESOURCE, &old, PATIENCE).await,
+        };
+        self.check("the agent connects to its control plane", connected);
+    }
+
+    /// Starts the agent and waits for nothing.
+    pub(crate) fn spawn_agent(&mut self) {
+        assert!(self.agent.is_none(), "the agent of this bed runs already");
+        let log = self.dir.join("agent.log");
+        let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
+        let mut command = self.command();
+        command.arg("run").arg("--config").arg(self.dir.join("agent.toml"));
+        for setting in &self.settings {
+            command.arg("--set").arg(setting);
+        }
+        command.args(&self.flags).stderr(log).process_group(0).kill_on_drop(true);
+        self.agent = Some(command.spawn().unwrap());
+    }
+
+    /// Kills the agent as a crash or the OOM killer would. Its plugins live on.
+    pub(crate) async fn kill_agent(&mut self) {
+        let mut agent = self.agent.take().expect("the agent runs");
+        agent.kill().await.unwrap();
+        let gone = self.control_plane.wait_disconnected(RESOURCE, PATIENCE).await;
+        self.check("the control plane notices that the agent is gone", gone);
+    }
+
+    /// Asks the agent to stop and waits until it has. Its plugins live on.
+    pub(crate) async fn stop_agent(&mut self) -> ExitStatus {
+        let mut agent = self.agent.take().expect("the agent runs");
+        signal(agent.id().expect("it was not waited for"), Signal::SIGTERM);
+        match tokio::time::timeout(PATIENCE, agent.wait()).await {
+            Ok(status) => status.unwrap(),
+            Err(_) => self.fail("the agent does not stop on SIGTERM"),
+        }
+    }
+
+    /// The pid of the running agent.
+    pub(crate) fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().and_then(Child::id).expect("the agent runs")
+    }
+
+    /// Stops the control plane; its store stays.
+    pub(crate) async fn stop_control_plane(&mut self) {
+        self.control_plane.shutdown().await;
+    }
+
+    /// Starts the control plane again on the same socket and store.
+    pub(crate) async fn start_control_plane(&mut self) {
+        self.control_plane = start_control_plane(&self.dir, &self.store).await;
+    }
+
+    /// Ends the link with a gRPC code and waits until the agent is back.
+    pub(crate) async fn cut_link(&self, code: guest_agent_control_plane::Code) -> AgentConnection {
+        let before = self.control_plane.connection(RESOURCE);
+        let before = self.check("the agent is connected", before.ok_or("it is not"));
+        self.check("the link is cut", self.control_plane.disconnect(RESOURCE, code));
+        let back = self.control_plane.wait_reconnected(RESOURCE, &before, PATIENCE).await;
+        self.check("the agent reconnects", back)
+    }
+
+    /// Removes every plugin, stops the agent and checks that nothing is left of either.
+    pub(crate) async fn finish(mut self) {
+        if self.agent.is_none() {
+            self.spawn_agent();
+        }
+        self.until("every plugin can be removed", async || {
+            let plugins = self.try_status().await.ok()?.plugins;
+            if plugins.is_empty() {
+                return Some(());
+            }
+            let settled = plugins.iter().filter(|plugin| plugin.state != "STOPPING");
+            let orders: Vec<_> = settled.map(|plugin| orders::remove(&plugin.name)).collect();
+            if !orders.is_empty() {
+                self.configure_locally(orders).await;
+                tokio::time::sleep(BEAT * 10).await;
+            }
+            None
+        })
+        .await;
+        let status = self.stop_agent().await;
+        self.finished = true;
+        if !status.success() {
+            self.fail(format_args!("the agent ended with {status}"));
+        }
+        if let Some(left) = self.leftovers() {
+            self.fail(format_args!("something is left behind: {left}"));
+        }
+        if let Some(line) = self.log().lines().find(|line| line.contains("panicked")) {
+            self.fail(format_args!("the agent panicked: {line}"));
+        }
+        self.control_plane.shutdown().await;
+        self.artifacts.shutdown().await;
+    }
+
+    /// What is there that should not be when no plugin is.
+    fn leftovers(&self) -> Option<String> {
+        let processes = processes::all_below(&self.state_root());
+        if let Some((pid, variables)) = processes.first_key_value() {
+            let name = variables.get("GUEST_AGENT_PLUGIN").cloned().unwrap_or_default();
+            return Some(format!("process {pid} of {name:?}"));
+        }
+        let folders = [
+            self.state_root().join("plugins"),
+            self.state_root().join("state"),
+            self.dir.join("run"),
+            self.dir.join("run/plugins"),
+        ];
+        let entries = folders.iter().flat_map(|folder| listing(folder));
+        let mut left = entries.filter(|path| *path != self.dir.join("run/plugins"));
+        left.next().map(|path| path.display().to_string())
+    }
+}
+
+// === impl Bed: places ===
+
+impl Bed {
+    /// The directory that everything of this bed is in.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// `<state_dir>/<instance id>`.
+    pub(crate) fn state_root(&self) -> PathBuf {
+        self.dir.join("state").join(INSTANCE)
+    }
+
+    /// Where the revisions of a plugin are.
+    pub(crate) fn plugin_dir(&self, plugin: &str) -> PathBuf {
+        self.state_root().join("plugins").join(plugin)
+    }
+
+    /// The plugin's own data.
+    pub(crate) fn plugin_state(&self, plugin: &str) -> PathBuf {
+        self.state_root().join("state").join(plugin)
+    }
+
+    /// What the plugin printed.
+    pub(crate) fn plugin_output(&self, plugin: &str) -> String {
+        let log = self.dir.join("log/plugins").join(format!("{plugin}.log"));
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+
+    /// The agent's own socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join("run/agent.sock")
+    }
+
+    /// The log of all lives of the agent.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("agent.log")).unwrap_or_default()
+    }
+
+    /// The names in the folder of a plugin, sorted; empty when there is none.
+    pub(crate) fn plugin_files(&self, plugin: &str) -> Vec<String> {
+        let files = listing(&self.plugin_dir(plugin));
+        let names = files.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+// === impl Bed: waiting and failing ===
+
+impl Bed {
+    /// Waits until a condition gives something.
+    pub(crate) async fn until<T>(
+        &self,
+        what: &str,
+        condition: impl AsyncFnMut() -> Option<T>,
+    ) -> T {
+        self.within(PATIENCE, what, condition).await
+    }
+
+    /// Waits until a condition gives something, for so long.
+    pub(crate) async fn within<T>(
+        &self,
+        patience: Duration,
+        what: &str,
+        mut condition: impl AsyncFnMut() -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(found) = condition().await {
+                return found;
+            }
+            if Instant::now() > deadline {
+                self.fail(format_args!("not so within {patience:?}: {what}"));
+            }
+            tokio::time::sleep(BEAT).await;
+        }
+    }
+
+    /// The value, or the end of the test.
+    pub(crate) fn check<T, E: Display>(&self, what: &str, result: Result<T, E>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(error) => self.fail(format_args!("not so: {what}: {error}")),
+        }
+    }
+
+    /// Ends the test. The agent's last words are shown when the bed is dropped.
+    pub(crate) fn fail(&self, problem: impl Display) -> ! {
+        panic!("{problem}")
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Some(agent) = &mut self.agent {
+            // Before the plugins: it would start them again.
+            drop(agent.start_kill());
+        }
+        for pid in processes::all_below(&self.state_root()).into_keys() {
+            signal(pid, Signal::SIGKILL);
+        }
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("--- the agent's last words ---");
+            for line in &lines[lines.len().saturating_sub(LAST_WORDS)..] {
+                eprintln!("{line}");
+            }
+        } else {
+            assert!(self.finished, "a test has to end with `Bed::finish`");
+        }
+    }
+}
+
+// === impl Bed: the command line ===
+
+impl Bed {
+    /// Runs the binary as a client of this bed's agent.
+    pub(crate) async fn cli(&self, arguments: &[&str]) -> Said {
+        let mut command = self.command();
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let ran = tokio::time::timeout(PATIENCE, command.output()).await;
+        let output = self.check(&format!("`guest-agent {}` ends", arguments.join(" ")), ran);
+        let output = output.unwrap();
+        Said {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_guest-agent"));
+        command.env_clear().stdin(Stdio::null()).stdout(Stdio::null());
+        for kept in ["PATH", "HOME", "LANG", "TZ"] {
+            if let Some(value) = std::env::var_os(kept) {
+                command.env(kept, value);
+            }
+        }
+        command.env("GUEST_AGENT_SOCKET", self.socket());
+        command
+    }
+}
+
+// === impl Said ===
+
+impl Said {
+    /// What was printed, if the exit code is 0.
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self.stdout
+    }
+}
+
+/// Sends a signal to a process of the bed; one that is gone already does not matter.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _gone_already = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+/// How a process ended, in the agent's words: `exited` with a code, or `signaled` by a number.
+pub(crate) fn ended_by(status: ExitStatus) -> (&'static str, i32) {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ("exited", code),
+        (None, number) => ("signaled", number.unwrap_or_default()),
+    }
+}
+
+/// The paths in a folder; none when there is no such folder.
+pub(crate) fn listing(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// Sockets have paths of 107 bytes at most, so a long TMPDIR is not used.
+fn short_temporary_directory() -> tempfile::TempDir {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("ga-");
+    let usual = std::env::temp_dir();
+    if usual.as_os_str().len() <= 30 {
+        builder.tempdir_in(usual)
+    } else {
+        builder.tempdir_in("/tmp")
+    }
+    .expect("a temporary directory can be made")
+}
+
+async fn start_control_plane(dir: &Path, store: &Arc<dyn Store>) -> ControlPlane {
+    let builder = ControlPlane::builder().listen_unix(dir.join("cp.sock")).store(store.clone());
+    builder.start().await.expect("a control plane can listen in the bed")
+}
+
+fn agent_config(dir: &Path) -> String {
+    let path = |name: &str| toml::Value::from(dir.join(name).to_string_lossy().into_owned());
+    let endpoint = format!("unix:{}", dir.join("cp.sock").display());
+    format!(
+        "[agent]\nstate_dir = {}\nruntime_dir = {}\nlog_dir = {}\nlocal_plugin_dir = {}\n\n\
+         [control_plane]\nendpoint = {}\nresource = \"{RESOURCE}\"\n",
+        path("state"),
+        path("run"),
+        path("log"),
+        path("local"),
+        toml::Value::from(endpoint),
+    )
+}

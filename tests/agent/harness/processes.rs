@@ -1,0 +1,38 @@
+//! Which processes there are, by the mark that the agent leaves in the environment of its plugins.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The processes whose state directory is below `root`, with their environments.
+///
+/// A process of another user cannot be read, but then it is not of this bed either. A zombie has no
+/// environment any more.
+pub(crate) fn all_below(root: &Path) -> BTreeMap<u32, BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for entry in super::listing(Path::new("/proc")) {
+        let Some(pid) = entry.file_name().and_then(|name| name.to_str()?.parse().ok()) else {
+            continue;
+        };
+        let environment = std::fs::read(entry.join("environ")).unwrap_or_default();
+        let variables: BTreeMap<String, String> = environment
+            .split(|byte| *byte == 0)
+            .filter_map(|variable| {
+                let text = String::from_utf8_lossy(variable);
+                let (name, value) = text.split_once('=')?;
+                Some((name.to_owned(), value.to_owned()))
+            })
+            .collect();
+        let state = variables.get("GUEST_AGENT_STATE_DIR");
+        if state.is_some_and(|state| Path::new(state).starts_with(root)) {
+            found.insert(pid, variables);
+        }
+    }
+    found
+}
+
+/// Whether a process of this pid runs: it exists and is no zombie.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
+}

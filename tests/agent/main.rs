@@ -1,0 +1,15 @@
+//! The agent as its users meet it: the real binary, real plugins, real sockets, all on loopback.
+//!
+//! `harness.rs` builds the world a test plays in; every other file tests one side of the agent and
+//! reads without knowing how that world works.
+
+#![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
+
+mod download;
+mod harness;
+mod hostile;
+mod install;
+mod link;
+mod messages;
+mod orders;
+mod start;
