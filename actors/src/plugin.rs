@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
-use futures_util::FutureExt;
-use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tracing::{debug, warn};
 
 use crate::error::Chain;
@@ -36,10 +35,12 @@ mod orders;
 pub mod restart;
 pub mod snapshot;
 pub mod state;
+mod turns;
 
 use machine::{ApplyFailure, Boot, Effect, Event, Found, Notice, Transition};
 use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Target, Wait};
+use turns::Turns;
 
 /// Longest wait for a crashed plugin's last lines.
 const OUTPUT_WAIT: Duration = Duration::from_secs(1);
@@ -112,29 +113,6 @@ struct Shown {
     last_exit_at: Option<SystemTime>,
     health: Option<(Health, SystemTime)>,
     progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
-}
-
-/// Work that is done one after the other, in the order in which turns were taken.
-#[derive(Default)]
-struct Turns(Arc<Mutex<()>>);
-
-// === impl Turns ===
-
-impl Turns {
-    /// Takes the next turn; the future resolves when it has come, and it lasts as long as the guard.
-    ///
-    /// The place in the queue is taken here and now: futures of an actor are first polled in any order,
-    /// and a sweep that came after the launch it precedes would end what was launched.
-    fn take(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
-        let mut turn = Box::pin(tokio::task::unconstrained(self.0.clone().lock_owned()));
-        let at_once = turn.as_mut().now_or_never();
-        async move {
-            match at_once {
-                Some(guard) => guard,
-                None => turn.await,
-            }
-        }
-    }
 }
 
 // === impl PluginActor ===

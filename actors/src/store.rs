@@ -253,3 +253,66 @@ fn answer(waiting: Vec<oneshot::Sender<Result<(), SaveFailed>>>, result: &Result
         drop(sender.send(result.clone()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nowhere;
+
+    #[async_trait::async_trait]
+    impl Storage for Nowhere {
+        async fn load(&self, _: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+            Ok(Vec::new())
+        }
+
+        async fn commit(&self, _: Vec<Write>, _: Durability) -> Result<(), StorageError> {
+            Ok(())
+        }
+
+        async fn set_aside(&self, _: Table, _: Vec<u8>, _: String) -> Result<(), StorageError> {
+            Ok(())
+        }
+    }
+
+    struct Nobody;
+
+    impl Actor for Nobody {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Enqueue> for Nobody {
+        type Result = ();
+
+        fn handle(&mut self, _: Enqueue, _: &mut Self::Context) {}
+    }
+
+    fn put(table: Table, number: u64) -> Write {
+        Write::Put { table, key: number_key(number), value: vec![1] }
+    }
+
+    #[actix_rt::test]
+    async fn what_could_not_be_written_is_bounded_and_snapshots_stay_longest() {
+        let mut store = StoreActor::new(Arc::new(Nowhere), Nobody.start().recipient(), 1);
+        store.keep((0..100).map(|n| put(Table::Plugins, n)).collect());
+        store.keep((0..20_000).map(|n| put(Table::Outbox, n)).collect());
+        assert_eq!(store.backlog.len(), BACKLOG_MAX);
+        let kept = |table| store.backlog.keys().filter(|(of, _)| *of == table).count();
+        assert_eq!(kept(Table::Plugins), 100);
+        let newest = number_key(19_999);
+        assert!(store.backlog.contains_key(&(Table::Outbox, newest)), "the oldest events go");
+    }
+
+    #[actix_rt::test]
+    async fn the_newest_form_of_a_record_is_found_before_it_is_written() {
+        let mut store = StoreActor::new(Arc::new(Nowhere), Nobody.start().recipient(), 1);
+        let key = number_key(7);
+        assert_eq!(store.unwritten(Table::Plugins, &key), None);
+        store.keep(vec![put(Table::Plugins, 7)]);
+        assert_eq!(store.unwritten(Table::Plugins, &key), Some(put(Table::Plugins, 7)));
+        let delete = Write::Delete { table: Table::Plugins, key: key.clone() };
+        store.waiting.writes.push(delete.clone());
+        assert_eq!(store.unwritten(Table::Plugins, &key), Some(delete));
+        assert_eq!(store.unwritten(Table::Inbox, &key), None);
+    }
+}

@@ -38,6 +38,7 @@ struct Entry {
     revision: String,
     process: Process,
     ended: Option<ExitCause>,
+    is_stray: bool,
 }
 
 /// A launcher in a world without processes.
@@ -71,7 +72,8 @@ impl Processes {
         let pid = 1000 + u32::try_from(self.all.len()).expect("tests start few processes");
         let process = Process { pid, start_ticks: u64::from(pid), boot: self.boot.clone() };
         let (name, revision) = (name.to_owned(), revision.to_owned());
-        let entry = Entry { name, revision, process: process.clone(), ended: None };
+        let entry =
+            Entry { name, revision, process: process.clone(), ended: None, is_stray: false };
         self.all.insert(pid, entry);
         process
     }
@@ -135,8 +137,14 @@ impl LauncherHandle {
     }
 
     /// A process of a plugin that no agent has on record.
-    pub fn stray(&self, name: &str, revision: &str) -> Process {
-        self.world.with(|world| world.spawn(name, revision))
+    pub fn stray(&self, name: &str) -> Process {
+        self.world.with(|world| {
+            let process = world.spawn(name, "stray");
+            if let Some(entry) = world.all.get_mut(&process.pid) {
+                entry.is_stray = true;
+            }
+            process
+        })
     }
 
     /// Living processes of a plugin, as pid and revision.
@@ -146,11 +154,11 @@ impl LauncherHandle {
             .with(|world| world.alive(name).map(|e| (e.process.pid, e.revision.clone())).collect())
     }
 
-    /// All living processes, as plugin and revision.
+    /// All living processes but strays, as plugin and revision.
     #[must_use]
     pub fn all_alive(&self) -> Vec<(String, String)> {
         self.world.with(|world| {
-            let alive = world.all.values().filter(|entry| entry.ended.is_none());
+            let alive = world.all.values().filter(|entry| entry.ended.is_none() && !entry.is_stray);
             alive.map(|entry| (entry.name.clone(), entry.revision.clone())).collect()
         })
     }

@@ -94,6 +94,16 @@ async fn a_process_that_was_spawned_but_never_recorded_does_not_live_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_plugin_does_not_run_beside_a_process_that_nobody_remembers() {
+    let agent = Harness::awake().await;
+    let stray = agent.world.launcher.stray("a");
+    order(&agent, "1", &[install("a", "1")]).await;
+    until_runs(&agent, "a", "1").await;
+    let alive = agent.world.launcher.alive("a");
+    assert!(alive.len() == 1 && alive[0].0 != stray.pid, "{alive:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn probation_goes_on_where_it_was() {
     let mut agent = agent_with("a", "1").await;
     order(&agent, "2", &[install("a", "2")]).await;

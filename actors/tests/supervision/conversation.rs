@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, Delivery, Harness};
+use guest_agent_actors::messages::LinkChanged;
 use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::ports::Table;
 use guest_agent_proto::agent_controlplane as pb;
@@ -156,8 +157,11 @@ async fn a_stream_that_is_replaced_under_an_event_does_not_strand_it() {
     agent.world.link.script(&[Delivery::Lose]);
     order(&agent, "1", &[install("a", "1")]).await;
     agent.pass(Duration::from_millis(100)).await;
-    // The new stream is registered before the old one's end is noticed.
-    agent.connect().await;
+    // The outbox hears of the new stream before its event on the old one fails.
+    let stream = agent.world.link.stream() + 1;
+    agent.run(|system| system.control_plane.send(LinkChanged::Connected { stream })).await.unwrap();
+    agent.pass(Duration::from_millis(10)).await;
+    assert_eq!(agent.world.link.connect(), stream);
     until_told(&agent, "a", &[1, 4, 3]).await;
 }
 

@@ -267,6 +267,18 @@ async fn a_bad_item_in_a_batch_is_refused_by_name_and_the_others_proceed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_item_that_is_no_protobuf_spoils_no_other() {
+    let agent = Harness::awake().await;
+    let mut body = encoded(&[install("a", "1"), install("bb", "1"), install("c", "1")]);
+    let at = body.windows(4).position(|bytes| bytes == b"\x0a\x02bb").unwrap();
+    body[at + 2] = 0xff;
+    agent.receive("1", &[("message_type", CONFIGURE)], body).await;
+    until_runs(&agent, "a", "1").await;
+    until_runs(&agent, "c", "1").await;
+    until_told(&agent, "", &[8]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_plugin_delays_no_other() {
     let agent = Harness::awake().await;
     agent.world.installer.downloads("slow", &[Answer::Held]);
