@@ -36,12 +36,15 @@ pub mod restart;
 pub mod snapshot;
 pub mod state;
 
-use machine::{ApplyFailure, Boot, Effect, Event, Found, Transition};
+use machine::{ApplyFailure, Boot, Effect, Event, Found, Notice, Transition};
 use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Target, Wait};
 
 /// How often a download's progress is shown.
 const PROGRESS_BEAT: Duration = Duration::from_millis(250);
+
+/// How long a plugin's last output is looked for.
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// Whom a plugin tells what.
 #[derive(Clone)]
@@ -90,6 +93,8 @@ pub struct PluginActor {
     /// Launches, stops and sweeps of one plugin never overlap, in the order they were begun.
     processes: Arc<Mutex<()>>,
     shown: Shown,
+    /// What a process that ended unasked printed last, while that end is dealt with.
+    last_words: String,
     /// Fires in the manager when this actor is dropped.
     _guard: oneshot::Sender<()>,
 }
@@ -142,6 +147,7 @@ impl PluginActor {
             launches: BTreeMap::new(),
             processes: Arc::default(),
             shown,
+            last_words: String::new(),
             _guard: guard,
         }
     }
@@ -170,8 +176,13 @@ impl PluginActor {
             match effect {
                 Effect::Announce(told) => {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
-                    let details = &told.details;
-                    events.push(event::Draft::new(told.kind, plugin, revision, now, details));
+                    let details: Arc<str> = match (told.kind, self.last_words.as_str()) {
+                        (Notice::Crashed, words) if !words.is_empty() => {
+                            format!("{}\n{words}", told.details).into()
+                        }
+                        _ => told.details,
+                    };
+                    events.push(event::Draft::new(told.kind, plugin, revision, now, &details));
                 }
                 other => work.push(other),
             }
@@ -533,7 +544,21 @@ impl Handler<Happened> for PluginActor {
     type Result = ();
 
     fn handle(&mut self, Happened(event): Happened, ctx: &mut Self::Context) {
-        self.step(event, ctx);
+        if !matches!(event, Event::Exited { .. } | Event::HealthReported { .. }) {
+            self.step(event, ctx);
+            return;
+        }
+        // What it printed last often says more than how it ended.
+        let (launcher, name) = (self.ports.launcher.clone(), self.state.name.clone());
+        let words = async move {
+            let words = launcher.last_output(&name);
+            tokio::time::timeout(LAST_WORDS_WAIT, words).await.unwrap_or_default()
+        };
+        ctx.wait(words.into_actor(self).map(move |words, this, ctx| {
+            this.last_words = words;
+            this.step(event, ctx);
+            this.last_words.clear();
+        }));
     }
 }
 

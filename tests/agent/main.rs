@@ -5,5 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
+mod again;
+mod cli;
+mod crash;
 mod harness;
 mod install;
+mod restart;
+mod stop;
+mod unprivileged;
+mod upgrade;
