@@ -36,9 +36,6 @@ const CHUNKS_IN_FLIGHT: usize = 8;
 /// ordered one at all.
 const MAX_POST_MORTEM: u64 = 64 << 20;
 
-/// Progress is told at most this often.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Everything one attempt needs.
 pub(super) struct Attempt<'a, H> {
     pub(super) fetcher: &'a Fetcher,
@@ -193,7 +190,6 @@ async fn feed(
             Some(_) => {}
         }
     }
-    transfer.tell();
     let Progress { received, total, .. } = transfer.now;
     if let Some(total) = total
         && total != received
@@ -307,7 +303,6 @@ impl Fate {
 /// Counts what arrives and tells about it.
 struct Transfer<'a> {
     now: Progress,
-    told: Instant,
     progress: &'a ProgressSender,
 }
 
@@ -315,18 +310,16 @@ struct Transfer<'a> {
 
 impl<'a> Transfer<'a> {
     fn new(progress: &'a ProgressSender, attempt: u32, total: Option<u64>) -> Self {
-        let transfer =
-            Self { now: Progress { received: 0, total, attempt }, told: Instant::now(), progress };
+        let transfer = Self { now: Progress { received: 0, total, attempt }, progress };
         transfer.tell();
         transfer
     }
 
+    /// Tells at once: a transfer that hangs from here on is seen where it hangs. Whoever shows it
+    /// looks when it wants to, so this costs no more than the store it is.
     fn add(&mut self, bytes: u64) {
         self.now.received = self.now.received.saturating_add(bytes);
-        if self.told.elapsed() >= PROGRESS_INTERVAL {
-            self.told = Instant::now();
-            self.tell();
-        }
+        self.tell();
     }
 
     fn tell(&self) {

@@ -8,9 +8,15 @@
 mod again;
 mod cli;
 mod crash;
+mod download;
 mod harness;
+mod hostile;
 mod install;
+mod link;
+mod messages;
+mod orders;
 mod restart;
+mod start;
 mod stop;
 mod unprivileged;
 mod upgrade;

@@ -64,8 +64,12 @@ impl ArchiveSpec {
 
     /// The echo plugin's real program, some megabytes of it.
     pub(crate) fn echo_program() -> Self {
-        let program = std::fs::read(plugins::program("echo_plugin")).expect("it was built");
-        Self::tar("echo_plugin", Tarball::default().file("echo_plugin", 0o755, &program))
+        Self::program("echo_plugin")
+    }
+
+    /// The trouble plugin's real program.
+    pub(crate) fn trouble_program() -> Self {
+        Self::program("trouble_plugin")
     }
 
     /// A shell script, without its first line, as the program `run`.
@@ -109,10 +113,23 @@ impl ArchiveSpec {
         self
     }
 
+    /// Adds more members.
+    pub(crate) fn with(mut self, more: Tarball) -> Self {
+        if let Content::Tar(tar) = &mut self.content {
+            tar.bytes.extend_from_slice(&more.bytes);
+        }
+        self
+    }
+
     /// Compresses it.
     pub(crate) fn compressed(mut self, compression: Compression) -> Self {
         self.compression = compression;
         self
+    }
+
+    fn program(example: &str) -> Self {
+        let program = std::fs::read(plugins::program(example)).expect("it was built");
+        Self::tar("bin/plugin", Tarball::default().file("bin/plugin", 0o755, &program))
     }
 
     fn script_for(example: &str) -> Self {
