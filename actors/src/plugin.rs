@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
-use tokio::sync::{Mutex, oneshot, watch};
+use futures_util::FutureExt;
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
 use tracing::{debug, warn};
 
 use crate::error::Chain;
@@ -339,9 +340,9 @@ impl PluginActor {
             }
         }));
         let Ports { installer, launcher, .. } = self.ports.clone();
-        let processes = self.processes.clone();
+        let turn = self.turn();
         let launch = async move {
-            let _turn = processes.lock().await;
+            let _turn = turn.await;
             installer
                 .activate(&spec.name, &spec.revision)
                 .await
@@ -356,6 +357,20 @@ impl PluginActor {
         self.launches.insert(attempt, [heard, launched]);
     }
 
+    /// The turn of whoever deals with processes next. The place in line is taken at once: an actor
+    /// does not always poll its futures in the order in which it was given them, and a launch that
+    /// overtook the sweep before it would be swept away.
+    fn turn(&self) -> impl Future<Output = OwnedMutexGuard<()>> + 'static {
+        let mut waiting = Box::pin(self.processes.clone().lock_owned());
+        let at_once = (&mut waiting).now_or_never();
+        async move {
+            match at_once {
+                Some(turn) => turn,
+                None => waiting.await,
+            }
+        }
+    }
+
     fn stop(
         &mut self,
         attempt: Attempt,
@@ -365,11 +380,11 @@ impl PluginActor {
         ctx: &mut Context<Self>,
     ) {
         let launcher = self.ports.launcher.clone();
-        let processes = self.processes.clone();
+        let turn = self.turn();
         let Target { process, endpoint } = target;
         let name = self.state.name.clone();
         let stop = async move {
-            let _turn = processes.lock().await;
+            let _turn = turn.await;
             launcher.stop(StopOrder { name, process, endpoint, cleanup, manner }).await
         };
         self.answer(stop, ctx, move |result| Event::Stopped {
@@ -381,10 +396,10 @@ impl PluginActor {
     /// What a crashed process left running must not outlive it.
     fn sweep(&self, ctx: &mut Context<Self>) {
         let launcher = self.ports.launcher.clone();
-        let processes = self.processes.clone();
+        let turn = self.turn();
         let name = self.state.name.clone();
         let sweep = async move {
-            let _turn = processes.lock().await;
+            let _turn = turn.await;
             let order = StopOrder {
                 name,
                 process: None,

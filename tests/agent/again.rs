@@ -14,6 +14,15 @@ impl Bed {
         .await
     }
 
+    /// The names in the folder of a plugin, sorted, without the agent's records of what is there.
+    pub(crate) fn revisions(&self, plugin: &str) -> Vec<String> {
+        let all = self.plugin_files(plugin);
+        let is_record = |file: &String| {
+            file.strip_prefix(".installed-").is_some_and(|it| all.iter().any(|name| name == it))
+        };
+        all.iter().filter(|file| !is_record(file)).cloned().collect()
+    }
+
     /// Tells a plugin something that it need not survive.
     pub(crate) async fn tell(&self, plugin: &str, what: &str) {
         let request = AskRequest { name: plugin.to_owned(), data: Some(what.to_owned()) };

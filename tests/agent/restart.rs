@@ -124,7 +124,7 @@ async fn an_agent_killed_during_a_download_downloads_anew() {
     bed.start_agent().await;
     bed.running("echo", "1").await;
     bed.expect_events("echo", &[1, 4, 3]).await;
-    assert_eq!(bed.plugin_files("echo"), ["1", "current"]);
+    assert_eq!(bed.revisions("echo"), ["1", "current"]);
     bed.finish().await;
 }
 

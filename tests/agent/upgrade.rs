@@ -20,11 +20,11 @@ async fn the_old_revision_is_let_go_when_the_new_one_proved_itself() {
     let new = bed.running("echo", "2").await;
     assert_ne!(new.pid, old.pid);
     assert_eq!(new.restarts, 0);
-    assert_eq!(bed.plugin_files("echo"), ["1", "2", "current"], "nothing to return to");
+    assert_eq!(bed.revisions("echo"), ["1", "2", "current"], "nothing to return to");
     bed.expect_events("echo", &[1, 4, 3, 1, 6, 4, 3, 2, 5]).await;
     bed.event(5, "echo", "1").await;
     bed.until("the old files are deleted", async || {
-        (bed.plugin_files("echo") == ["2", "current"]).then_some(())
+        (bed.revisions("echo") == ["2", "current"]).then_some(())
     })
     .await;
     assert_eq!(bed.running("echo", "2").await.pid, new.pid);
@@ -56,7 +56,7 @@ async fn check_return(bed: &Bed, flags: &[&str], new_events: &[i32], why: &str) 
     let events = bed.all_events_of("p").await;
     assert_eq!(events.last().unwrap().revision(), "1");
     bed.until("the files of the bad revision are deleted", async || {
-        (bed.plugin_files("p") == ["1", "current"]).then_some(())
+        (bed.revisions("p") == ["1", "current"]).then_some(())
     })
     .await;
     after
@@ -88,9 +88,14 @@ async fn a_revision_that_crashes_on_probation_is_taken_back_without_a_download()
     bed.expect_events("p", &[1, 4, 3, 1, 6, 4, 3, 7, 8, 4]).await;
     let back = bed.running("p", "1").await;
     assert_ne!(back.pid, bad.pid);
-    assert_eq!(back.pending.unwrap().state, "CRASHED");
+    assert_eq!(back.pending.clone().unwrap().state, "CRASHED");
     let now = [&echo, &trouble].map(|it| bed.artifacts.counters(&it.name).requests);
     assert_eq!(asked, now, "the return asked for archives");
+    let asked_again = bed.ask("p", "echo I stay").await.results;
+    assert_eq!(
+        (asked_again, bed.running("p", "1").await.pid),
+        (vec!["I stay".to_owned()], back.pid)
+    );
     bed.finish().await;
 }
 
