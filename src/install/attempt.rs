@@ -11,7 +11,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};

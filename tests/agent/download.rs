@@ -40,7 +40,7 @@ async fn a_wrong_checksum_is_refused_at_once_and_leaves_nothing() {
     let why = failed(&bed).await;
     assert!(why.contains(&wrong), "{why}");
     assert!(why.contains(&echo.sha256), "{why}");
-    assert_eq!(bed.artifacts.counters("echo.tar").requests, 1, "it would be wrong again");
+    assert_eq!(bed.artifacts.counters(&echo.name).requests, 1, "it would be wrong again");
 
     // The right order repairs it.
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
@@ -56,7 +56,7 @@ async fn a_transfer_that_breaks_off_is_tried_again() {
     let order = orders::install("echo", "1", &echo).manifest(|m| m.download_attempt_count = 3);
     bed.configure(vec![order.order()]).await;
     bed.expect_events("echo", &[1, 4, 3]).await;
-    assert_eq!(bed.artifacts.counters("echo.tar").requests, 3);
+    assert_eq!(bed.artifacts.counters(&echo.name).requests, 3);
     bed.finish().await;
 }
 
@@ -68,7 +68,7 @@ async fn a_transfer_that_always_breaks_off_fails_after_the_ordered_attempts() {
     bed.configure(vec![order.order()]).await;
     let why = failed(&bed).await;
     assert!(why.contains("2 attempts") && why.contains("100000 bytes"), "{why}");
-    assert_eq!(bed.artifacts.counters("echo.tar").requests, 2);
+    assert_eq!(bed.artifacts.counters(&echo.name).requests, 2);
     bed.finish().await;
 }
 
@@ -96,7 +96,7 @@ async fn a_server_in_trouble_is_asked_again() {
     let (bed, echo) = with_faults(ArtifactFaults { status, ..Default::default() }).await;
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
     bed.expect_events("echo", &[1, 4, 3]).await;
-    let counters = bed.artifacts.counters("echo.tar");
+    let counters = bed.artifacts.counters(&echo.name);
     assert_eq!((counters.requests, counters.faults), (3, 2));
     bed.finish().await;
 }
@@ -142,7 +142,7 @@ async fn times_out(bed: &Bed, echo: &Archive) {
     let why = failed(bed).await;
     assert!(why.contains("download_timeout"), "{why}");
     assert!(since.elapsed() >= Duration::from_millis(800), "each attempt has its own timeout");
-    assert_eq!(bed.artifacts.counters("echo.tar").requests, 2);
+    assert_eq!(bed.artifacts.counters(&echo.name).requests, 2);
 }
 
 #[tokio::test]

@@ -25,7 +25,6 @@ mod plugins;
 pub(crate) mod processes;
 
 use std::fmt::Display;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -151,11 +150,6 @@ impl Bed {
     /// A bed to be described.
     pub(crate) fn builder() -> Builder {
         Builder { settings: Vec::new(), flags: Vec::new() }
-    }
-
-    /// Sets a configuration key, from the agent's next start on.
-    pub(crate) fn set(&mut self, setting: impl Into<String>) {
-        self.settings.push(setting.into());
     }
 
     /// Starts the agent and waits until the control plane and the local socket have it.
@@ -443,14 +437,6 @@ impl Said {
 pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Ok(pid) = i32::try_from(pid) {
         let _gone_already = kill(Pid::from_raw(pid), signal);
-    }
-}
-
-/// How a process ended, in the agent's words: `exited` with a code, or `signaled` by a number.
-pub(crate) fn ended_by(status: ExitStatus) -> (&'static str, i32) {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ("exited", code),
-        (None, number) => ("signaled", number.unwrap_or_default()),
     }
 }
 

@@ -22,7 +22,7 @@ impl Canary {
     #[track_caller]
     fn assert_untouched(&self) {
         let canary = self.folder.join("canary");
-        assert_eq!(listing(&self.folder), [canary.clone()], "something was written outside");
+        assert_eq!(listing(&self.folder).len(), 1, "something was written outside");
         assert_eq!(std::fs::read_to_string(&canary).unwrap(), "sings");
         let metadata = std::fs::metadata(&canary).unwrap();
         assert_eq!(metadata.nlink(), 1, "something was linked");
@@ -137,7 +137,7 @@ async fn no_archive_expands_past_its_limits() {
     let good = Tarball::with_program;
     let many = (0..30).fold(good(), |tar, n| tar.file(&format!("{n}"), 0o644, b""));
     // Folders that only the path implies count as well.
-    let deep = good().file(&"d/".repeat(30).trim_end_matches('/').to_owned(), 0o644, b"x");
+    let deep = good().file("d/".repeat(30).trim_end_matches('/'), 0o644, b"x");
     let long_component = "n".repeat(300);
     let long_path = "seven77/".repeat(600);
     let bomb = good().file("bomb", 0o644, &vec![0; 3 * MIB]);

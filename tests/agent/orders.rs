@@ -124,7 +124,7 @@ async fn a_bad_entry_fails_alone_and_is_told_which_field_is_wrong() {
         ("gcs_signed_url", |p| p.gcs_signed_url = "ftp://host/x".to_owned()),
         ("gcs_signed_url", |p| p.gcs_signed_url = "file:///etc/passwd".to_owned()),
         ("gcs_signed_url", |p| p.gcs_signed_url = "http://".to_owned()),
-        ("gcs_signed_url", |p| p.gcs_signed_url.push_str("\n")),
+        ("gcs_signed_url", |p| p.gcs_signed_url.push('\n')),
         ("checksum", |p| p.checksum.clear()),
         ("checksum", |p| p.checksum = "z".repeat(64)),
         ("checksum", |p| p.checksum.truncate(63)),

@@ -18,8 +18,6 @@ pub(crate) struct Archive {
     pub(crate) sha256: String,
     /// The program inside.
     pub(crate) entry_point: String,
-    /// How many bytes it has.
-    pub(crate) size: u64,
 }
 
 /// What an archive is made of.
@@ -60,11 +58,6 @@ impl ArchiveSpec {
     /// The trouble plugin, as a script that becomes it.
     pub(crate) fn trouble() -> Self {
         Self::script_for("trouble_plugin")
-    }
-
-    /// The echo plugin's real program, some megabytes of it.
-    pub(crate) fn echo_program() -> Self {
-        Self::program("echo_plugin")
     }
 
     /// The trouble plugin's real program.
@@ -171,9 +164,8 @@ pub(crate) async fn publish(server: &ArtifactServer, name: &str, spec: ArchiveSp
     let bytes = spec.into_bytes().await;
     let digest = Sha256::digest(&bytes);
     let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let size = bytes.len() as u64;
     let url = server.publish(name, bytes).expect("the name is an artifact name");
-    Archive { name: name.to_owned(), url, sha256, entry_point, size }
+    Archive { name: name.to_owned(), url, sha256, entry_point }
 }
 
 /// Compresses bytes.
