@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::harness::{Bed, orders};
+use crate::harness::{Bed, orders, plugins};
 
 /// The fields of a plugin's status that scripts rely on.
 const STATUS_FIELDS: [&str; 16] = [
@@ -51,8 +51,7 @@ fn plugin_folder(bed: &Bed, name: &str, program: &str) -> PathBuf {
 
     let folder = bed.dir().join(name);
     std::fs::create_dir_all(&folder).unwrap();
-    let examples = Path::new(env!("CARGO_BIN_EXE_guest-agent")).parent().unwrap().join("examples");
-    let script = format!("#!/bin/sh\nexec '{}' \"$@\"\n", examples.join(program).display());
+    let script = format!("#!/bin/sh\nexec '{}' \"$@\"\n", plugins::program(program).display());
     std::fs::write(folder.join("run"), script).unwrap();
     std::fs::set_permissions(folder.join("run"), std::fs::Permissions::from_mode(0o755)).unwrap();
     folder

@@ -8,7 +8,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid, chown};
 use tokio::process::Command;
 
-use crate::harness::{ArchiveSpec, Bed, listing, orders, signal};
+use crate::harness::archive::Tarball;
+use crate::harness::{ArchiveSpec, Bed, listing, orders, plugins, signal};
 
 /// The user that owns nothing.
 const NOBODY: u32 = 65534;
@@ -39,7 +40,9 @@ async fn an_ordinary_user_can_run_the_agent_and_its_plugins() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let archive = bed.archive("echo.tar", ArchiveSpec::echo_program()).await;
+    let echo = std::fs::read(plugins::program("echo_plugin")).unwrap();
+    let archive = ArchiveSpec::tar("echo", Tarball::default().file("echo", 0o755, &echo));
+    let archive = bed.archive("echo.tar", archive).await;
     bed.configure(vec![orders::install("echo", "1", &archive).order()]).await;
     bed.until("the agent answers", async || bed.try_status().await.ok().map(|_| ())).await;
     let before = bed.running("echo", "1").await;
