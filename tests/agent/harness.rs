@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guest_agent_control_plane::store::{MemoryStore, Store};
-use guest_agent_control_plane::{AgentConnection, ArtifactServer, ControlPlane};
+use guest_agent_control_plane::{AgentConnection, ArtifactServer, ControlPlane, Timings};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -460,8 +460,11 @@ fn short_temporary_directory() -> tempfile::TempDir {
 }
 
 async fn start_control_plane(dir: &Path, store: &Arc<dyn Store>) -> ControlPlane {
+    // A message is sent again when its acknowledgement is late, and late it is when all tests sync the
+    // disk at once. Then the agent would rightly obey twice.
+    let timings = Timings { acknowledgement: PATIENCE / 3, ..Timings::default() };
     let builder = ControlPlane::builder().listen_unix(dir.join("cp.sock")).store(store.clone());
-    builder.start().await.expect("a control plane can listen in the bed")
+    builder.timings(timings).start().await.expect("a control plane can listen in the bed")
 }
 
 fn agent_config(dir: &Path) -> String {

@@ -200,3 +200,34 @@ async fn a_program_that_leads_out_is_never_run() {
     canary.assert_untouched();
     bed.finish().await;
 }
+
+#[tokio::test]
+async fn a_hostile_revision_does_not_disturb_the_one_that_runs() {
+    let bed = Bed::new().await;
+    let canary = Canary::new(&bed);
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    let before = bed.running("echo", "1").await;
+    let tar = Tarball::with_program().symlink("current", &canary.path("canary")).file(
+        "../1/run",
+        0o755,
+        b"#!/bin/sh\nexit 1\n",
+    );
+    let hostile = bed.archive("hostile.tar", ArchiveSpec::tar("run", tar)).await;
+    bed.configure(vec![orders::install("echo", "2", &hostile).order()]).await;
+    bed.expect_events("echo", &[1, 4, 3, 1, 8]).await;
+    let after = bed.running("echo", "1").await;
+    assert_eq!(after.pid, before.pid);
+    let pending = after.pending.unwrap();
+    assert_eq!((pending.revision.as_str(), pending.state.as_str()), ("2", "INSTALL_FAILED"));
+    let listed = bed.listed("echo").await.unwrap();
+    assert_eq!(listed.pending_revision_id, "2");
+    assert_eq!(listed.pending_plugin_status.unwrap().status, 7, "INSTALL_FAILED");
+    let folder = bed.plugin_dir("echo");
+    assert_eq!(std::fs::read_link(folder.join("current")).unwrap(), Path::new("1"));
+    let program = std::fs::read_to_string(folder.join("1/run")).unwrap();
+    assert!(program.contains("exec"), "the running revision was overwritten: {program}");
+    assert!(!folder.join("2").exists());
+    canary.assert_untouched();
+    bed.finish().await;
+}

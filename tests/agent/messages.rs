@@ -217,7 +217,7 @@ async fn questions_are_answered_while_orders_are_hard_work() {
         let states = bed.check("the agent lists its plugins", states).daemon_plugin_states;
         assert_eq!(states.len(), 6, "listed from the moment work begins");
     }
-    assert!(since.elapsed().as_secs() < 5, "ten answers took {:?}", since.elapsed());
+    assert!(since.elapsed().as_secs() < 10, "ten answers took {:?}", since.elapsed());
     for n in 0..6 {
         bed.expect_events(&format!("slow{n}"), &[1, 4, 3]).await;
     }
