@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use actix::prelude::*;
 use futures_util::FutureExt;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot, watch};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::error::Chain;
 use crate::event;
@@ -177,6 +177,8 @@ impl PluginActor {
             match effect {
                 Effect::Announce(told) => {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
+                    let (kind, said) = (told.kind, &told.details);
+                    info!(plugin, revision, details = %said, "{kind:?}");
                     let details: Arc<str> = match (told.kind, self.last_words.as_str()) {
                         (Notice::Crashed, words) if !words.is_empty() => {
                             format!("{}\n{words}", told.details).into()
