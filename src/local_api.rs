@@ -276,9 +276,18 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::StreamEventsRequest>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
+        let request = request.into_inner();
+        let name = &request.name;
+        let listed = self.list().await?.iter().any(|listed| listed.view.name.as_str() == name);
+        if !name.is_empty() && !listed {
+            let known = events::are_there_of(&*self.storage, name).await;
+            if !known.map_err(|error| Status::internal(Chain(&error).to_string()))? {
+                return Err(unknown(name));
+            }
+        }
         let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
         let (storage, outbox) = (self.storage.clone(), self.outbox.clone());
-        tokio::spawn(events::stream(storage, outbox, request.into_inner(), sender));
+        tokio::spawn(events::stream(storage, outbox, request, sender));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 

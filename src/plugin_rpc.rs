@@ -326,7 +326,15 @@ fn classify(status: &tonic::Status, timeout: Duration, late: bool) -> RpcError {
     let source = std::error::Error::source(status);
     let broken = source.is_some();
     let mut message = match source {
-        Some(cause) => format!("{}: {}", status.message(), Chain(cause)),
+        Some(cause) => {
+            let cause = Chain(cause).to_string();
+            // The message is most often the first of the causes.
+            if cause.starts_with(status.message()) {
+                cause
+            } else {
+                format!("{}: {cause}", status.message())
+            }
+        }
         None => status.message().to_owned(),
     };
     truncate(&mut message);

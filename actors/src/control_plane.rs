@@ -29,6 +29,10 @@ use crate::wire::{self, AgentFacts, DecodedOrder, Request};
 /// A message that came again within this time on a later stream is a redelivery.
 const REDELIVERY_WINDOW: Duration = Duration::from_secs(600);
 
+/// A server that has no acknowledgement sends a message again after 2 s; a little less is assumed,
+/// because its clock began before ours.
+const RESEND_AFTER: Duration = Duration::from_millis(1500);
+
 /// Messages remembered for that.
 const REMEMBERED_MAX: usize = 4096;
 
@@ -61,29 +65,57 @@ pub struct ControlPlaneActor {
 /// Messages that were taken lately.
 #[derive(Default)]
 struct Remembered {
-    streams: BTreeMap<(String, Sha256Digest), (u64, Instant)>,
+    taken: BTreeMap<(String, Sha256Digest), TakenMessage>,
     order: VecDeque<(String, Sha256Digest)>,
+}
+
+/// When a message was taken, and from where.
+struct TakenMessage {
+    stream: u64,
+    at: Instant,
+    /// Repetitions on the same stream that are expected, because the acknowledgement came late.
+    repetitions: u32,
 }
 
 // === impl Remembered ===
 
 impl Remembered {
-    /// Whether the same message was taken from an earlier stream. An id alone proves nothing: there
-    /// are servers that send every message under the same one.
-    fn knows(&self, id: &str, body: Sha256Digest, stream: u64, now: Instant) -> bool {
-        self.streams
-            .get(&(id.to_owned(), body))
-            .is_some_and(|(taken, at)| *taken < stream && now - *at < REDELIVERY_WINDOW)
+    /// Whether a message is one that was taken before and came again.
+    ///
+    /// An id alone proves nothing: there are servers that send every message under the same one. The
+    /// same content under the same id is a redelivery when it comes on a later stream, or as often on
+    /// the same stream as the server had reason to send it again while it waited.
+    fn knows(&mut self, id: &str, body: Sha256Digest, stream: u64, now: Instant) -> bool {
+        let Some(taken) = self.taken.get_mut(&(id.to_owned(), body)) else { return false };
+        if now - taken.at >= REDELIVERY_WINDOW {
+            return false;
+        }
+        if taken.stream == stream && taken.repetitions > 0 {
+            taken.repetitions -= 1;
+            return true;
+        }
+        taken.stream < stream
     }
 
-    fn remember(&mut self, id: &str, body: Sha256Digest, stream: u64, now: Instant) {
+    /// Remembers a message that was received at `at` and acknowledged `waited` later.
+    fn remember(
+        &mut self,
+        id: &str,
+        body: Sha256Digest,
+        stream: u64,
+        at: Instant,
+        waited: Duration,
+    ) {
         let key = (id.to_owned(), body);
-        if self.streams.insert(key.clone(), (stream, now)).is_none() {
+        let repetitions = waited.as_millis() / RESEND_AFTER.as_millis();
+        let repetitions = u32::try_from(repetitions).unwrap_or(u32::MAX);
+        let taken = TakenMessage { stream, at, repetitions };
+        if self.taken.insert(key.clone(), taken).is_none() {
             self.order.push_back(key);
         }
         while self.order.len() > REMEMBERED_MAX {
             if let Some(oldest) = self.order.pop_front() {
-                self.streams.remove(&oldest);
+                self.taken.remove(&oldest);
             }
         }
     }
@@ -214,7 +246,8 @@ impl ControlPlaneActor {
         let inbox = configure.as_ref().map(|configure| configure.inbox);
         Box::pin(saved.into_actor(self).map(move |(saved, receipt), this, ctx| match saved {
             Ok(()) => {
-                this.remembered.remember(&receipt.message_id, digest, receipt.stream, now);
+                let (id, stream) = (&receipt.message_id, receipt.stream);
+                this.remembered.remember(id, digest, stream, now, Instant::now() - now);
                 if let Some(configure) = configure {
                     this.configure.do_send(configure);
                 }
@@ -393,7 +426,7 @@ mod tests {
         let (a, b) = (Sha256Digest::of(b"a"), Sha256Digest::of(b"b"));
         let now = Instant::now();
         let mut remembered = Remembered::default();
-        remembered.remember("1", a, 7, now);
+        remembered.remember("1", a, 7, now, Duration::ZERO);
         assert!(remembered.knows("1", a, 8, now));
         assert!(!remembered.knows("1", a, 7, now), "the same stream may repeat an order");
         assert!(!remembered.knows("1", b, 8, now), "ids are not unique");
@@ -402,12 +435,24 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_waited_long_for_its_acknowledgement_may_come_again_on_its_stream() {
+        let body = Sha256Digest::of(b"a");
+        let now = Instant::now();
+        let mut remembered = Remembered::default();
+        remembered.remember("1", body, 7, now, Duration::from_millis(3500));
+        assert!(remembered.knows("1", body, 7, now), "sent again after 2 s without an answer");
+        assert!(remembered.knows("1", body, 7, now));
+        assert!(!remembered.knows("1", body, 7, now), "from then on it is said anew");
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded() {
         let mut remembered = Remembered::default();
         let now = Instant::now();
         for n in 0..3 * REMEMBERED_MAX {
-            remembered.remember(&n.to_string(), Sha256Digest::of(b"x"), 1, now);
+            let (id, body) = (n.to_string(), Sha256Digest::of(b"x"));
+            remembered.remember(&id, body, 1, now, Duration::ZERO);
         }
-        assert_eq!(remembered.streams.len(), REMEMBERED_MAX);
+        assert_eq!(remembered.taken.len(), REMEMBERED_MAX);
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::error::Chain;
 use crate::event;
@@ -198,6 +198,7 @@ impl PluginActor {
             match effect {
                 Effect::Announce(told) => {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
+                    info!(plugin, revision, details = %told.details, "{:?}", told.kind);
                     let mut details = told.details.to_string();
                     if told.kind == Notice::Crashed && !self.output.is_empty() {
                         details.push_str("; its last output:\n");

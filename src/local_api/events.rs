@@ -16,6 +16,12 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
 
+/// Whether something is recorded of a plugin, which may be gone.
+pub(super) async fn are_there_of(storage: &dyn Storage, name: &str) -> Result<bool, StorageError> {
+    let all = load(storage).await?;
+    Ok(all.iter().any(|(recorded, _)| *recorded.event.plugin == *name))
+}
+
 type Out = Sender<Result<local::Event, Status>>;
 
 /// Sends what was asked for until the reader leaves or, when not following, everything was sent.
@@ -76,7 +82,8 @@ pub(super) async fn stream(
 /// agent's start, which sets them aside.
 async fn load(storage: &dyn Storage) -> Result<Vec<(Recorded, bool)>, StorageError> {
     let mut all = Vec::new();
-    for (table, settled) in [(Table::History, true), (Table::Outbox, false)] {
+    // In this order, because events move from the outbox to the history meanwhile.
+    for (table, settled) in [(Table::Outbox, false), (Table::History, true)] {
         let records = storage.load(table).await?;
         all.extend(
             records

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::messages::Listed;
-use guest_agent_actors::view::Activity;
+use guest_agent_actors::view::{Activity, Reported};
 use guest_agent_actors::wire;
 use guest_agent_proto::local;
 
@@ -14,7 +14,13 @@ use crate::control_link::LinkState;
 pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus {
     let view = &listed.view;
     let newest = listed.points.last();
-    let install_path = plugins_dir.join(view.name.as_str()).join(view.revision.as_str());
+    let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
+    let install_path = if nothing_yet {
+        String::new()
+    } else {
+        let path = plugins_dir.join(view.name.as_str()).join(view.revision.as_str());
+        path.to_string_lossy().into_owned()
+    };
     local::PluginStatus {
         name: view.name.to_string(),
         revision: view.revision.to_string(),
@@ -41,7 +47,7 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
         cpu_percent: newest.map(|point| f64::from(point.cpu_percent)),
         memory_bytes: newest.map(|point| point.memory_bytes),
         address: view.endpoint.as_ref().map(ToString::to_string).unwrap_or_default(),
-        install_path: install_path.to_string_lossy().into_owned(),
+        install_path,
         reason: view.reason.to_string(),
         progress: view.progress.map(|progress| local::Progress {
             received_bytes: progress.received,
@@ -59,7 +65,7 @@ pub(super) fn link(state: &LinkState) -> String {
         LinkState::Connected { endpoint, .. } => format!("connected to {endpoint}"),
         LinkState::Connecting => "connecting".to_owned(),
         LinkState::Waiting { reason, .. } => format!("not connected: {reason}"),
-        LinkState::Disabled => "no control plane is configured".to_owned(),
+        LinkState::Disabled => "none is configured".to_owned(),
     }
 }
 

@@ -21,7 +21,7 @@
 pub(crate) mod archive;
 mod observe;
 pub(crate) mod orders;
-mod plugins;
+pub(crate) mod plugins;
 pub(crate) mod processes;
 
 use std::fmt::Display;

@@ -5,6 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
+mod again;
+mod cli;
+mod crash;
 mod download;
 mod harness;
 mod hostile;
@@ -12,4 +15,8 @@ mod install;
 mod link;
 mod messages;
 mod orders;
+mod restart;
 mod start;
+mod stop;
+mod unprivileged;
+mod upgrade;
