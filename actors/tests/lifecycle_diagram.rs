@@ -253,6 +253,7 @@ fn is_another(before: &State, after: &State) -> bool {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the page is written when it is asked for")]
 fn the_page_shows_the_machine_as_it_is() {
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/plugin-lifecycle.md");
     let written = std::fs::read_to_string(&page).expect("the page can be read");

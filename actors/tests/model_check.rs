@@ -650,6 +650,7 @@ fn comes_to_rest(life: &Life) -> bool {
 
 /// Visits every state of a world and expects at least `states` of them.
 #[track_caller]
+#[expect(clippy::disallowed_methods, reason = "it is said how long the check took")]
 fn check(world: SmallWorld, states: usize) {
     let started = std::time::Instant::now();
     let checker = world.checker().threads(1).spawn_bfs().join();
