@@ -1,6 +1,7 @@
 //! The status as people see it: a table that fits the terminal, or one plugin in detail.
 
 use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
+use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
 use super::super::format::{age, bytes, one_line, shortened, timestamp};
@@ -44,7 +45,11 @@ pub(super) fn overview(
 /// One plugin, one fact per line.
 pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let now = (console.now)();
-    let ago = |time| timestamp(time).map(|time| format!("{time} ({} ago)", age(time, now)));
+    let ago = |time| {
+        let time = timestamp(time)?;
+        let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
+        Some(format!("{second} ({} ago)", age(time, now)))
+    };
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let pending = plugin.pending.as_ref().map(|pending| {
         let error = if pending.error.is_empty() { "" } else { ": " };
