@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use futures_util::FutureExt;
-use futures_util::future::join_all;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::error::Chain;
 use crate::event;
@@ -23,15 +22,14 @@ use crate::messages::{
     Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken, Unmeasure,
     Unwatch, Watch,
 };
-use crate::plugin::machine::Boot;
-use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
-use crate::ports::{Cleanup, Ports, StopManner, StopOrder, Table, Write};
-use crate::records::{self, InboxContent, InboxEntry, key_number, number_key};
+use crate::ports::{Ports, Table, Write};
+use crate::records::{self, InboxContent, InboxEntry, number_key};
 use crate::view::PluginView;
 use crate::wire;
 
+mod comeback;
 pub mod plan;
 
 use plan::{Assignment, assign};
@@ -99,12 +97,6 @@ enum Lists {
 /// At most this many messages with orders wait for the start; more stay in the inbox until the next.
 /// Lists are bounded by their senders.
 const HELD_MAX: usize = 1024;
-
-/// Pause before a snapshot that could not be read is read again.
-const REREAD: Duration = Duration::from_secs(5);
-
-/// How long the start waits for the end of processes whose plugin's record is unreadable.
-const STRAY_WAIT: Duration = Duration::from_secs(10);
 
 // === impl ManagerActor ===
 
@@ -232,170 +224,6 @@ impl ManagerActor {
         }));
     }
 
-    fn begin(&mut self, boot: Boot, ctx: &mut Context<Self>) {
-        let storage = self.ports.storage.clone();
-        let load = async move {
-            let plugins = storage.load(Table::Plugins).await;
-            let inbox = storage.load(Table::Inbox).await;
-            (plugins, inbox)
-        };
-        ctx.wait(load.into_actor(self).map(move |(plugins, inbox), this, ctx| {
-            let mut strays = Vec::new();
-            for (key, bytes) in plugins.unwrap_or_else(|error| unreadable("plugins", &error)) {
-                strays.extend(this.bring_back(key, &bytes, boot, ctx));
-            }
-            let inbox = inbox.unwrap_or_else(|error| unreadable("inbox", &error));
-            this.end_strays(strays, inbox, ctx);
-        }));
-    }
-
-    /// A plugin whose record is unreadable may still have a process, which nobody would watch and
-    /// beside which a new one must not be started.
-    fn end_strays(
-        &self,
-        strays: Vec<PluginName>,
-        inbox: Vec<(Vec<u8>, Vec<u8>)>,
-        ctx: &mut Context<Self>,
-    ) {
-        let launcher = &self.ports.launcher;
-        let stops = join_all(strays.into_iter().map(|name| {
-            let (launcher, order) = (launcher.clone(), everything_of(name));
-            async move { launcher.stop(order).await }
-        }));
-        let ended = async move { tokio::time::timeout(STRAY_WAIT, stops).await };
-        ctx.wait(ended.into_actor(self).map(move |ended, this, ctx| {
-            for error in ended.into_iter().flatten().filter_map(Result::err) {
-                error!(error = %Chain(&error), "left processes of a lost plugin behind");
-            }
-            for (key, bytes) in inbox {
-                this.replay(key, &bytes, ctx);
-            }
-            this.ready(ctx);
-        }));
-    }
-
-    /// Brings one plugin back. Gives the name of a plugin that cannot be, where that is known.
-    fn bring_back(
-        &mut self,
-        key: Vec<u8>,
-        bytes: &[u8],
-        boot: Boot,
-        ctx: &mut Context<Self>,
-    ) -> Option<PluginName> {
-        let reason = match Snapshot::decode(bytes) {
-            Ok(snapshot) if snapshot.state.name.as_str().as_bytes() == key => {
-                let name = snapshot.state.name.clone();
-                info!(plugin = %name, "brings back");
-                let generation = snapshot.state.generation;
-                let beginning = Beginning::Recovered { snapshot: Box::new(snapshot), boot };
-                self.start(name, generation, beginning, ctx);
-                return None;
-            }
-            Ok(_) => "it is under another name's key".to_owned(),
-            Err(error) => Chain(&error).to_string(),
-        };
-        let name: Option<PluginName> =
-            std::str::from_utf8(&key).ok().and_then(|name| name.parse().ok());
-        if let Some(name) = &name {
-            let details = format!(
-                "the record of this plugin is unreadable and was set aside ({reason}); its \
-                 processes are ended; install it again"
-            );
-            let now = self.ports.clock.now();
-            let lost =
-                event::Draft::new(machine::Notice::InstallFailed, name.as_str(), "", now, &details);
-            self.save(Save { writes: Vec::new(), events: vec![lost] }, ctx);
-        }
-        self.set_aside(Table::Plugins, key, &reason, ctx);
-        name
-    }
-
-    /// Orders that were durable but not taken by every plugin are given again. A plugin that took
-    /// its order knows it by the number.
-    fn replay(&mut self, key: Vec<u8>, bytes: &[u8], ctx: &mut Context<Self>) {
-        let entry = match (key_number(&key), InboxEntry::decode(bytes)) {
-            (Some(inbox), Ok(entry)) => number_orders(inbox, &entry),
-            (None, _) => Err("its key is not a number".to_owned()),
-            (_, Err(error)) => Err(Chain(&error).to_string()),
-        };
-        match entry {
-            Ok(configure) => {
-                self.replayed.insert(configure.inbox);
-                self.configure(configure, ctx);
-            }
-            Err(reason) => self.set_aside(Table::Inbox, key, &reason, ctx),
-        }
-    }
-
-    fn set_aside(&self, table: Table, key: Vec<u8>, reason: &str, ctx: &mut Context<Self>) {
-        error!(?table, key = %String::from_utf8_lossy(&key), reason, "sets a bad record aside");
-        let (storage, reason) = (self.ports.storage.clone(), reason.to_owned());
-        let aside = async move { storage.set_aside(table, key, reason).await };
-        ctx.spawn(aside.into_actor(self).map(|result, _, _| {
-            if let Err(error) = result {
-                error!(error = %Chain(&error), "could not set a bad record aside");
-            }
-        }));
-    }
-
-    fn ready(&mut self, ctx: &mut Context<Self>) {
-        let held = std::mem::replace(&mut self.lists, Lists::Answered);
-        if let Lists::Held { lists, orders } = held {
-            for orders in orders {
-                self.configure_once(orders, ctx);
-            }
-            for list in lists {
-                drop(list.send(self.list()));
-            }
-        }
-        self.moved();
-    }
-
-    /// Brings a plugin back whose actor is gone, and gives it the orders that it had not made durable.
-    fn rebuild(&mut self, name: PluginName, ctx: &mut Context<Self>) {
-        let load = self.staff.snapshots.send(LoadSnapshot(name.clone()));
-        ctx.spawn(load.into_actor(self).map(move |record, this, ctx| {
-            if matches!(this.lists, Lists::Held { .. }) {
-                return;
-            }
-            let snapshot = match record {
-                Ok(Ok(record)) => record.map(|bytes| Snapshot::decode(&bytes)),
-                // The store is in trouble, not the plugin: it must not vanish for that.
-                Ok(Err(error)) => {
-                    warn!(plugin = %name, %error, "cannot build it anew yet");
-                    ctx.run_later(REREAD, move |this, ctx| this.rebuild(name, ctx));
-                    return;
-                }
-                Err(_) => None,
-            };
-            match snapshot {
-                Some(Ok(snapshot)) => {
-                    let delivered = snapshot.state.generation;
-                    let snapshot = Box::new(snapshot);
-                    let beginning = Beginning::Recovered { snapshot, boot: Boot::Same };
-                    this.start(name.clone(), delivered, beginning, ctx);
-                }
-                // It died before anything of it was durable, or when nothing was left.
-                Some(Err(_)) | None => {
-                    this.roster.remove(&name);
-                }
-            }
-            let lost: Vec<NumberedOrder> = this
-                .open
-                .values()
-                .flat_map(BTreeMap::values)
-                .filter(|order| order.name == name)
-                .cloned()
-                .collect();
-            let known = this.roster.keys().cloned().collect();
-            for assignment in assign(&known, lost) {
-                // A refusal was told when the order came.
-                this.carry_out(assignment, ctx);
-            }
-            this.moved();
-        }));
-    }
-
     /// Forgets plugins of which nothing is left. While an inbox record from before their removal is
     /// open, their own records stay: after a crash that record is read again, and without knowing the
     /// numbers of its orders a removed plugin would come back to life.
@@ -453,19 +281,8 @@ pub fn number_orders(inbox: u64, entry: &InboxEntry) -> Result<Configure, String
     Ok(Configure { inbox, orders })
 }
 
-/// The order to end whatever runs under a name.
-fn everything_of(name: PluginName) -> StopOrder {
-    let (cleanup, manner) = (Cleanup::Keep, StopManner::AtOnce);
-    StopOrder { name, process: None, endpoint: None, cleanup, manner }
-}
-
 fn forget(inbox: u64) -> Write {
     Write::Delete { table: Table::Inbox, key: number_key(inbox) }
-}
-
-fn unreadable<T>(what: &str, error: &crate::ports::StorageError) -> Vec<T> {
-    error!(what, error = %Chain(error), "cannot be read; goes on without");
-    Vec::new()
 }
 
 impl Actor for ManagerActor {

@@ -16,7 +16,6 @@ use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 use tracing::{debug, info, warn};
 
-use crate::error::Chain;
 use crate::event;
 use crate::exit::ExitCause;
 use crate::id::{Attempt, Process};
@@ -24,29 +23,26 @@ use crate::messages::{
     Changed, Deliver, Happened, HealthHeard, Inspect, Leave, Measure, Retired, Save, Taken,
     Unmeasure, Unwatch, Watch,
 };
-use crate::ports::{Cleanup, Health, Ports, Progress, RpcError, StopManner, StopOrder};
+use crate::ports::{Health, Ports, Progress};
 use crate::records;
-use crate::spec::PluginSpec;
 use crate::view::{Activity, PluginView, Reported, reported};
 
 mod draft;
 pub mod machine;
 mod orders;
+mod perform;
 pub mod restart;
 pub mod snapshot;
 pub mod state;
 mod turns;
 
-use machine::{ApplyFailure, Boot, Effect, Event, Found, Notice, Transition};
+use machine::{Boot, Effect, Event, Found, Notice, Transition};
 use snapshot::Snapshot;
-use state::{Deadline, Phase, Policy, State, Target, Wait};
+use state::{Deadline, Phase, Policy, State, Wait};
 use turns::Turns;
 
 /// Longest wait for a crashed plugin's last lines.
 const OUTPUT_WAIT: Duration = Duration::from_secs(1);
-
-/// How often a download's progress is shown.
-const PROGRESS_BEAT: Duration = Duration::from_millis(250);
 
 /// Whom a plugin tells what.
 #[derive(Clone)]
@@ -251,198 +247,6 @@ impl PluginActor {
         self.publish();
     }
 
-    /// Carries one effect out. Its answer, if it has one, comes back through `step`.
-    fn perform(&mut self, effect: Effect, ctx: &mut Context<Self>) {
-        match effect {
-            Effect::Install { attempt, spec } => self.install(attempt, spec, ctx),
-            Effect::CancelInstall { attempt } => {
-                self.end_progress(ctx);
-                if let Some(handle) = self.installs.remove(&attempt) {
-                    ctx.cancel_future(handle);
-                }
-            }
-            Effect::Launch { attempt, spec } => self.launch(attempt, spec, ctx),
-            Effect::CancelLaunch { attempt } => {
-                for handle in self.launches.remove(&attempt).into_iter().flatten() {
-                    ctx.cancel_future(handle);
-                }
-            }
-            Effect::Apply { attempt, endpoint, config } => {
-                let rpc = self.ports.rpc.clone();
-                let call = async move { rpc.apply(&endpoint, config).await };
-                self.answer(call, ctx, move |result| Event::Applied {
-                    attempt,
-                    result: result.map_err(|error| match error {
-                        RpcError::Unimplemented => ApplyFailure::Unimplemented,
-                        other => ApplyFailure::Failed(reason(&other)),
-                    }),
-                });
-            }
-            Effect::Stop { attempt, target, cleanup, manner } => {
-                self.stop(attempt, target, cleanup, manner, ctx);
-            }
-            Effect::Sweep => self.sweep(ctx),
-            Effect::Watch { process, endpoint } => {
-                self.neighbours.watch.do_send(Watch {
-                    name: self.state.name.clone(),
-                    process: process.clone(),
-                    endpoint,
-                    happened: ctx.address().recipient(),
-                    heard: ctx.address().recipient(),
-                });
-                self.neighbours.measure.do_send(Measure {
-                    name: self.state.name.clone(),
-                    process,
-                    policy: self.state.spec.metrics,
-                });
-            }
-            Effect::Unwatch => {
-                self.neighbours.unwatch.do_send(Unwatch(self.state.name.clone()));
-                self.neighbours.unmeasure.do_send(Unmeasure(self.state.name.clone()));
-            }
-            Effect::Discard { revision } => {
-                let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
-                let turn = self.files.take();
-                let discard = async move {
-                    let _turn = turn.await;
-                    (installer.discard(&name, &revision).await, name)
-                };
-                ctx.spawn(discard.into_actor(self).map(|(result, name), _, _| {
-                    if let Err(error) = result {
-                        // What remains is left to the next installation or sweep.
-                        warn!(plugin = %name, error = %Chain(&error), "left files behind");
-                    }
-                }));
-            }
-            Effect::Remove { attempt } => {
-                let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
-                let turn = self.files.take();
-                let remove = async move {
-                    let _turn = turn.await;
-                    installer.remove(&name).await
-                };
-                self.answer(remove, ctx, move |result| Event::Removed {
-                    attempt,
-                    result: result.map_err(|error| reason(&error)),
-                });
-            }
-            Effect::Retire => {
-                let (name, generation) = (self.state.name.clone(), self.state.generation);
-                self.neighbours.retired.do_send(Retired { name, generation });
-            }
-            // Told together with the save.
-            Effect::Announce(_) => {}
-        }
-    }
-
-    fn install(&mut self, attempt: Attempt, spec: Arc<PluginSpec>, ctx: &mut Context<Self>) {
-        self.end_progress(ctx);
-        let (progress, shown) = watch::channel(Progress::default());
-        let beat = ctx.run_interval(PROGRESS_BEAT, |this, _| {
-            if let Some((progress, _)) = &mut this.shown.progress
-                && progress.has_changed().unwrap_or(false)
-            {
-                progress.mark_unchanged();
-                this.publish();
-            }
-        });
-        self.shown.progress = Some((shown, beat));
-        let installer = self.ports.installer.clone();
-        let turn = self.files.take();
-        let install = async move {
-            let _turn = turn.await;
-            installer.install(spec, progress).await
-        };
-        let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
-            this.installs.remove(&attempt);
-            this.end_progress(ctx);
-            let result = result.map_err(|error| reason(&error));
-            this.step(Event::Installed { attempt, result }, ctx);
-        }));
-        self.installs.insert(attempt, handle);
-    }
-
-    fn launch(&mut self, attempt: Attempt, spec: Arc<PluginSpec>, ctx: &mut Context<Self>) {
-        let (spawned, process) = oneshot::channel();
-        let heard = ctx.spawn(process.into_actor(self).map(move |process, this, ctx| {
-            // A launch that fails before it has a process drops the channel.
-            if let Ok(process) = process {
-                this.step(Event::Spawned { attempt, process }, ctx);
-            }
-        }));
-        let Ports { installer, launcher, .. } = self.ports.clone();
-        let turn = self.processes.take();
-        let launch = async move {
-            let _turn = turn.await;
-            installer.activate(&spec.name, &spec.revision).await.map_err(|error| reason(&error))?;
-            launcher.launch(spec, spawned).await.map_err(|error| reason(&error))
-        };
-        let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {
-            this.launches.remove(&attempt);
-            let result = result.map(|l| (l.process, l.endpoint));
-            this.step(Event::Launched { attempt, result }, ctx);
-        }));
-        self.launches.insert(attempt, [heard, launched]);
-    }
-
-    fn stop(
-        &mut self,
-        attempt: Attempt,
-        target: Target,
-        cleanup: Cleanup,
-        manner: StopManner,
-        ctx: &mut Context<Self>,
-    ) {
-        if let Some(older) = self.stop.take() {
-            ctx.cancel_future(older);
-        }
-        let launcher = self.ports.launcher.clone();
-        let turn = self.processes.take();
-        let Target { process, endpoint } = target;
-        let name = self.state.name.clone();
-        let stop = async move {
-            let _turn = turn.await;
-            launcher.stop(StopOrder { name, process, endpoint, cleanup, manner }).await
-        };
-        self.stop = Some(ctx.spawn(stop.into_actor(self).map(move |result, this, ctx| {
-            this.stop = None;
-            let result = result.map_err(|error| reason(&error));
-            this.step(Event::Stopped { attempt, result }, ctx);
-        })));
-    }
-
-    /// What a crashed process left running must not outlive it.
-    fn sweep(&self, ctx: &mut Context<Self>) {
-        let launcher = self.ports.launcher.clone();
-        let turn = self.processes.take();
-        let name = self.state.name.clone();
-        let sweep = async move {
-            let _turn = turn.await;
-            let order = StopOrder {
-                name,
-                process: None,
-                endpoint: None,
-                cleanup: Cleanup::Keep,
-                manner: StopManner::AtOnce,
-            };
-            launcher.stop(order).await
-        };
-        ctx.spawn(sweep.into_actor(self).map(|result, this, _| {
-            if let Err(error) = result {
-                warn!(plugin = %this.state.name, error = %Chain(&error), "left processes behind");
-            }
-        }));
-    }
-
-    fn answer<T: 'static>(
-        &self,
-        work: impl Future<Output = T> + 'static,
-        ctx: &mut Context<Self>,
-        event: impl FnOnce(T) -> Event + 'static,
-    ) {
-        ctx.spawn(work.into_actor(self).map(|result, this, ctx| this.step(event(result), ctx)));
-    }
-
     /// Arms the deadlines of the state. Those that did not change go on undisturbed.
     fn arm(&mut self, ctx: &mut Context<Self>) {
         let wanted = self.state.deadlines(&self.policy);
@@ -486,12 +290,6 @@ impl PluginActor {
         if state != self.shown.state {
             self.shown.state = state;
             self.shown.updated_at = now;
-        }
-    }
-
-    fn end_progress(&mut self, ctx: &mut Context<Self>) {
-        if let Some((_, beat)) = self.shown.progress.take() {
-            ctx.cancel_future(beat);
         }
     }
 
@@ -549,11 +347,6 @@ impl PluginActor {
             _ => None,
         }
     }
-}
-
-/// An error with its causes. It becomes part of the state, so it is cut to what an event may carry.
-fn reason(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
-    event::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
 }
 
 impl Actor for PluginActor {
