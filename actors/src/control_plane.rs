@@ -5,7 +5,6 @@
 //! are answered at once and never wait behind orders. What cannot be understood is logged and
 //! acknowledged: the stream lives on.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -14,7 +13,7 @@ use tracing::{debug, info, warn};
 
 use crate::error::Chain;
 use crate::event;
-use crate::id::{Generation, Sha256Digest};
+use crate::id::Generation;
 use crate::manager::number_orders;
 use crate::messages::{
     Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
@@ -26,15 +25,9 @@ use crate::ports::{
 use crate::records::{InboxContent, InboxEntry, Origin, number_key};
 use crate::wire::{self, AgentFacts, DecodedOrder, Request};
 
-/// A message that came again within this time on a later stream is a redelivery.
-const REDELIVERY_WINDOW: Duration = Duration::from_secs(600);
+pub mod remembered;
 
-/// A server that has no acknowledgement sends a message again after 2 s; a little less is assumed,
-/// because its clock began before ours.
-const RESEND_AFTER: Duration = Duration::from_millis(1500);
-
-/// Messages remembered for that.
-const REMEMBERED_MAX: usize = 4096;
+use remembered::{MessageKey, Remembered};
 
 /// How often a reply is sent before the server is left to ask again.
 const REPLY_ATTEMPTS: u32 = 3;
@@ -62,65 +55,6 @@ pub struct ControlPlaneActor {
     answering: usize,
 }
 
-/// Messages that were taken lately.
-#[derive(Default)]
-struct Remembered {
-    taken: BTreeMap<(String, Sha256Digest), TakenMessage>,
-    order: VecDeque<(String, Sha256Digest)>,
-}
-
-/// When a message was taken, and from where.
-struct TakenMessage {
-    stream: u64,
-    at: Instant,
-    /// Repetitions on the same stream that are expected, because the acknowledgement came late.
-    repetitions: u32,
-}
-
-// === impl Remembered ===
-
-impl Remembered {
-    /// Whether a message is one that was taken before and came again.
-    ///
-    /// An id alone proves nothing: there are servers that send every message under the same one. The
-    /// same content under the same id is a redelivery when it comes on a later stream, or as often on
-    /// the same stream as the server had reason to send it again while it waited.
-    fn knows(&mut self, id: &str, body: Sha256Digest, stream: u64, now: Instant) -> bool {
-        let Some(taken) = self.taken.get_mut(&(id.to_owned(), body)) else { return false };
-        if now - taken.at >= REDELIVERY_WINDOW {
-            return false;
-        }
-        if taken.stream == stream && taken.repetitions > 0 {
-            taken.repetitions -= 1;
-            return true;
-        }
-        taken.stream < stream
-    }
-
-    /// Remembers a message that was received at `at` and acknowledged `waited` later.
-    fn remember(
-        &mut self,
-        id: &str,
-        body: Sha256Digest,
-        stream: u64,
-        at: Instant,
-        waited: Duration,
-    ) {
-        let key = (id.to_owned(), body);
-        let repetitions = waited.as_millis() / RESEND_AFTER.as_millis();
-        let repetitions = u32::try_from(repetitions).unwrap_or(u32::MAX);
-        let taken = TakenMessage { stream, at, repetitions };
-        if self.taken.insert(key.clone(), taken).is_none() {
-            self.order.push_back(key);
-        }
-        while self.order.len() > REMEMBERED_MAX {
-            if let Some(oldest) = self.order.pop_front() {
-                self.taken.remove(&oldest);
-            }
-        }
-    }
-}
-
 /// The other actors this one talks to.
 pub struct Partners {
     /// Makes orders durable.
@@ -138,11 +72,16 @@ pub struct Partners {
 // === impl ControlPlaneActor ===
 
 impl ControlPlaneActor {
-    /// A conversation whose next order gets the number `next`.
+    /// A conversation whose next order gets the number `next`, and that knows what was taken before.
     #[must_use]
-    pub fn new(ports: Ports, agent: AgentFacts, partners: Partners, next: Generation) -> Self {
+    pub fn new(
+        ports: Ports,
+        agent: AgentFacts,
+        partners: Partners,
+        next: Generation,
+        remembered: Remembered,
+    ) -> Self {
         let Partners { store, configure, list, delivered, link_changed } = partners;
-        let remembered = Remembered::default();
         Self {
             ports,
             agent,
@@ -220,8 +159,9 @@ impl ControlPlaneActor {
         bytes: Vec<u8>,
     ) -> ResponseActFuture<Self, ()> {
         let receipt = message.receipt.clone();
-        let (digest, now) = (Sha256Digest::of(&bytes), Instant::now());
-        if self.remembered.knows(&receipt.message_id, digest, receipt.stream, now) {
+        let key = MessageKey::of(&receipt.message_id, &bytes);
+        let (at, since) = (self.ports.clock.now(), Instant::now());
+        if self.remembered.knows(key, receipt.stream, at) {
             info!(message = receipt.message_id, "was taken before; acknowledges it again");
             return self.acknowledge(message);
         }
@@ -233,8 +173,10 @@ impl ControlPlaneActor {
             }
         };
         info!(orders = decoded.len(), "takes orders");
-        let (save, configure) =
+        let (mut save, configure) =
             self.take(InboxContent::Configure(bytes), Origin::ControlPlane, &decoded);
+        save.writes.extend(self.remembered.forget_old(at));
+        save.writes.push(key.put(at));
         let (store, link) = (self.store.clone(), self.ports.link.clone());
         let saved = async move {
             let saved = flatten(store.send(save).await);
@@ -246,8 +188,7 @@ impl ControlPlaneActor {
         let inbox = configure.as_ref().map(|configure| configure.inbox);
         Box::pin(saved.into_actor(self).map(move |(saved, receipt), this, ctx| match saved {
             Ok(()) => {
-                let (id, stream) = (&receipt.message_id, receipt.stream);
-                this.remembered.remember(id, digest, stream, now, Instant::now() - now);
+                this.remembered.remember(key, receipt.stream, at, since.elapsed());
                 if let Some(configure) = configure {
                     this.configure.do_send(configure);
                 }
@@ -255,17 +196,19 @@ impl ControlPlaneActor {
             // Not acknowledged: the control plane sends it again.
             Err(error) => {
                 warn!(%error, "cannot take orders");
-                this.withdraw(inbox, ctx);
+                this.withdraw(inbox, Some(key), ctx);
             }
         }))
     }
 
     /// The store keeps what it could not write and writes it later. Orders whose sender was told that
     /// they failed must not come to life that way.
-    fn withdraw(&self, inbox: Option<u64>, ctx: &mut Context<Self>) {
-        let Some(inbox) = inbox else { return };
-        let forget = Write::Delete { table: Table::Inbox, key: number_key(inbox) };
-        let saving = self.store.send(Save { writes: vec![forget], events: Vec::new() });
+    fn withdraw(&self, inbox: Option<u64>, message: Option<MessageKey>, ctx: &mut Context<Self>) {
+        let orders =
+            inbox.map(|inbox| Write::Delete { table: Table::Inbox, key: number_key(inbox) });
+        // Nor may the message be taken for one that was taken, when it is sent again.
+        let writes = orders.into_iter().chain(message.map(MessageKey::delete)).collect();
+        let saving = self.store.send(Save { writes, events: Vec::new() });
         // When this fails too, it is kept beside what it takes back.
         ctx.spawn(saving.into_actor(self).map(|_, _, _| ()));
     }
@@ -387,7 +330,7 @@ impl Handler<Submit> for ControlPlaneActor {
         let inbox = configure.as_ref().map(|configure| configure.inbox);
         Box::pin(saved.into_actor(self).map(move |saved, this, ctx| {
             if let Err(error) = saved {
-                this.withdraw(inbox, ctx);
+                this.withdraw(inbox, None, ctx);
                 return Err(error);
             }
             if let Some(configure) = configure {
@@ -414,45 +357,5 @@ fn verdicts(content: &InboxContent, decoded: &[DecodedOrder], first: Generation)
                 }
             })
             .collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_same_message_on_a_later_stream_is_a_redelivery() {
-        let (a, b) = (Sha256Digest::of(b"a"), Sha256Digest::of(b"b"));
-        let now = Instant::now();
-        let mut remembered = Remembered::default();
-        remembered.remember("1", a, 7, now, Duration::ZERO);
-        assert!(remembered.knows("1", a, 8, now));
-        assert!(!remembered.knows("1", a, 7, now), "the same stream may repeat an order");
-        assert!(!remembered.knows("1", b, 8, now), "ids are not unique");
-        assert!(!remembered.knows("2", a, 8, now));
-        assert!(!remembered.knows("1", a, 8, now + REDELIVERY_WINDOW));
-    }
-
-    #[test]
-    fn a_message_that_waited_long_for_its_acknowledgement_may_come_again_on_its_stream() {
-        let body = Sha256Digest::of(b"a");
-        let now = Instant::now();
-        let mut remembered = Remembered::default();
-        remembered.remember("1", body, 7, now, Duration::from_millis(3500));
-        assert!(remembered.knows("1", body, 7, now), "sent again after 2 s without an answer");
-        assert!(remembered.knows("1", body, 7, now));
-        assert!(!remembered.knows("1", body, 7, now), "from then on it is said anew");
-    }
-
-    #[test]
-    fn what_is_remembered_is_bounded() {
-        let mut remembered = Remembered::default();
-        let now = Instant::now();
-        for n in 0..3 * REMEMBERED_MAX {
-            let (id, body) = (n.to_string(), Sha256Digest::of(b"x"));
-            remembered.remember(&id, body, 1, now, Duration::ZERO);
-        }
-        assert_eq!(remembered.taken.len(), REMEMBERED_MAX);
     }
 }

@@ -10,11 +10,13 @@
 //! Nothing here waits for a plugin: [`start`] answers when the actors take messages.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use actix::prelude::*;
 use tokio::sync::watch;
 use tracing::error;
 
+use crate::control_plane::remembered::{self, MessageKey, Remembered};
 use crate::control_plane::{ControlPlaneActor, NEXT_GENERATION, Partners};
 use crate::error::Chain;
 use crate::event::Recorded;
@@ -66,6 +68,7 @@ struct Left {
     history: Vec<u64>,
     next_event: u64,
     next_generation: Generation,
+    taken: Vec<(MessageKey, SystemTime)>,
 }
 
 /// Starts all actors on the current arbiter.
@@ -107,8 +110,14 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         delivered: manager.clone().recipient(),
         link_changed: outbox.recipient(),
     };
-    let control_plane =
-        ControlPlaneActor::new(ports.clone(), agent, partners, left.next_generation).start();
+    let control_plane = ControlPlaneActor::new(
+        ports.clone(),
+        agent,
+        partners,
+        left.next_generation,
+        Remembered::from_facts(left.taken),
+    )
+    .start();
 
     let begin = manager.clone().recipient();
     VmEventActor::new(ports.machine, ports.storage, store.clone().recipient(), begin).start();
@@ -143,7 +152,10 @@ impl Left {
             .into_iter()
             .map(|newest| newest.saturating_add(1))
             .fold(fact(NEXT_GENERATION), u64::max);
-        Self { waiting, history, next_event, next_generation: Generation(next_generation) }
+        let next_generation = Generation(next_generation);
+        let taken = load(storage, Table::Facts, remembered::read_fact).await;
+        let taken = taken.into_iter().flatten().collect();
+        Self { waiting, history, next_event, next_generation, taken }
     }
 }
 

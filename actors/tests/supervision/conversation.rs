@@ -83,6 +83,25 @@ async fn a_message_that_comes_again_on_a_later_stream_is_acknowledged_and_ignore
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_that_an_earlier_agent_took_is_acknowledged_and_ignored() {
+    let mut agent = agent_with("a", "1").await;
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    // It died before its acknowledgement arrived, so the control plane sends the message again.
+    agent.crash_and_wake().await;
+    let before = agent.world.link.acknowledged().len();
+    order(&agent, "first", &[install("a", "1")]).await;
+    assert_eq!(agent.world.link.acknowledged().len(), before + 1);
+    agent.pass(SOON).await;
+    assert_eq!(numbers(&agent.world, "a"), [1, 4, 3]);
+    // Long after, the same words are a new order.
+    agent.pass(Duration::from_secs(601)).await;
+    agent.disconnect().await;
+    agent.connect().await;
+    order(&agent, "first", &[install("a", "1")]).await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 3]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_question_does_not_wait_behind_an_order() {
     let agent = Harness::awake().await;
     agent.world.installer.downloads("a", &[Answer::Held]);
