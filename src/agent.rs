@@ -102,7 +102,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
-    let launcher = Arc::new(launcher(config, &places, &*machine, &rpc)?);
+    let launcher = Arc::new(launcher(config, &places, &machine, &rpc)?);
     let listener = Arc::new(Listener::default());
     let (link, link_task) = open_link(&config.control_plane, &listener)?;
     let ports = Ports {

@@ -39,7 +39,10 @@ pub(super) async fn stream(
             return;
         }
     };
-    while follow {
+    if !follow {
+        return;
+    }
+    loop {
         tokio::select! {
             () = tokio::time::sleep(BEAT) => {}
             () = out.closed() => return,
