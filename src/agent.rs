@@ -52,7 +52,7 @@ use crate::storage::{self, SledStorage, StateLock, StoreFate};
 /// How often logs of plugins are looked at for their size.
 const LOG_BEAT: Duration = Duration::from_secs(30);
 
-/// Longest that stopping all plugins may take, beyond what each plugin may.
+/// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
 /// Why the service could not start.
@@ -294,8 +294,9 @@ async fn trim_logs(launcher: Arc<ProcessLauncher>) {
 async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
     const TIMEOUT: Duration = Duration::from_secs(30);
     let Ok(plugins) = system.manager.send(ListPlugins).await else { return };
-    if system.manager.send(Dismiss).await.is_err() {
-        return;
+    // One that is still busy after that long is stopped all the same.
+    if tokio::time::timeout(STOP_SLACK, system.manager.send(Dismiss)).await.is_err() {
+        warn!("not all plugins could be let go; one of them may be reported as crashed");
     }
     let stops = plugins.iter().map(async |Listed { view, .. }| {
         let stop = launcher.stop(StopOrder {

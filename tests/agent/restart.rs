@@ -142,6 +142,7 @@ async fn an_agent_killed_during_a_start_leaves_one_process() {
     bed.start_agent().await;
     let status = bed.running("late", "1").await;
     assert_eq!(bed.processes("late"), [status.pid.unwrap()]);
+    bed.event(3, "late", "1").await;
     let events = bed.events_of("late").await;
     assert_eq!((events[0], events[events.len() - 2..].to_vec()), (1, vec![4, 3]), "{events:?}");
     assert!(!events.contains(&7) && !events.contains(&8), "{events:?}");
@@ -196,6 +197,7 @@ async fn an_acknowledged_order_survives_the_death_of_the_agent() {
         bed.start_agent().await;
         let status = bed.running(&name, "1").await;
         assert_eq!(bed.processes(&name), [status.pid.unwrap()]);
+        bed.event(3, &name, "1").await;
         let events = bed.events_of(&name).await;
         let once = [1, 3].iter().all(|kind| events.iter().filter(|it| *it == kind).count() == 1);
         assert!(once && events[0] == 1, "{events:?}");
