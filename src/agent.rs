@@ -99,6 +99,10 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     make_directory(&config.agent.runtime_dir, 0o755)?;
     make_directory(&places.plugins, 0o755)?;
 
+    // Before anything is started: another agent may answer here.
+    let socket = config.agent.socket();
+    let listening = local_api::bind_private(&socket).await?;
+
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
     let launcher = Arc::new(launcher(config, &places, &machine, &rpc)?);
@@ -119,8 +123,6 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let system = system::start(ports, settings(config, destination)).await;
     listener.hear(system.control_plane.clone());
 
-    let socket = config.agent.socket();
-    let listening = local_api::bind_private(&socket).await?;
     let api = LocalApi {
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
