@@ -30,13 +30,25 @@ fn subscriber<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::try_new(&log.level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_new(filter(&log.level)).unwrap_or_else(|_| EnvFilter::new("info"));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     match log.format {
         LogFormat::Text => Box::new(registry.with(lines.with_ansi(colour))),
         LogFormat::Json => Box::new(registry.with(lines.json().flatten_event(true))),
     }
+}
+
+/// What is traced at a level. Below `info` only this project's own crates say more: the frames of an
+/// HTTP/2 library would bury what the agent does.
+fn filter(level: &str) -> String {
+    const OURS: [&str; 4] =
+        ["guest_agent", "guest_agent_actors", "guest_agent_control_plane", "guest_agent_plugin"];
+    if !matches!(level, "debug" | "trace") {
+        return level.to_owned();
+    }
+    let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
+    format!("info,{}", ours.join(","))
 }
 
 /// Traces a panic without a backtrace: symbolising one takes tens of megabytes that a small agent
@@ -68,6 +80,16 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn below_info_libraries_say_no_more_than_before() {
+        let log = LogConfig { level: "debug".to_owned(), ..LogConfig::default() };
+        let text = logged_by(&log, || {
+            tracing::debug!(target: "h2::codec", "a frame");
+            tracing::debug!(target: "guest_agent::launch", "a launch");
+        });
+        assert!(text.contains("a launch") && !text.contains("a frame"), "{text}");
     }
 
     fn logged(log: &LogConfig) -> String {
