@@ -153,7 +153,7 @@ pub struct PluginsConfig {
     /// Longest wait before a restart.
     #[serde(with = "duration::text")]
     pub restart_max_backoff: Duration,
-    /// Bytes of output kept per plugin.
+    /// Bytes of output after which a plugin's log is cut.
     pub log_max_bytes: u64,
 }
 

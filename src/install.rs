@@ -63,8 +63,8 @@ pub struct PipelineConfig {
     pub log_dir: PathBuf,
     /// Bounds of one archive.
     pub limits: Limits,
-    /// How many installations run at the same time; the others wait. Three are enough to keep a
-    /// link and a disk busy. At least one.
+    /// How many installations run at the same time; the others wait. A few are enough to keep a link
+    /// and a disk busy. At least one.
     pub max_parallel: usize,
 }
 

@@ -22,6 +22,7 @@
 //! independent. Limits on resources and the files of a revision are not this module's business.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -71,7 +72,7 @@ pub struct LauncherConfig {
     pub host_socket: PathBuf,
     /// How plugins listen.
     pub transport: Transport,
-    /// A log longer than this many bytes is cut in half by `trim_logs`.
+    /// A log longer than this many bytes is cut by `trim_logs` to half of that, at most to 16 MiB.
     pub log_max_bytes: u64,
     /// The current boot.
     pub boot: BootId,
@@ -166,7 +167,7 @@ impl ProcessLauncher {
         self.table().tickets.owner(ticket)
     }
 
-    /// Cuts every log that has outgrown its bound down to its newest half. To be called every now
+    /// Cuts every log that has outgrown its bound down to its newest part. To be called every now
     /// and then; between two calls a log may grow as fast as its plugin writes. A log that cannot be
     /// cut is named in the agent's own log, and the others are cut all the same.
     pub async fn trim_logs(&self) {
@@ -224,47 +225,38 @@ impl ProcessLauncher {
 
     /// Begins to watch a process that this launcher did not spawn, if it is proven. It may be dead
     /// already and only wait to be reaped; then its cause can still be learned.
-    fn adopt(&self, name: &PluginName, process: &Process) -> Option<Arc<Watched>> {
-        if let Some(watched) = self.newest(name).filter(|w| w.process == *process) {
+    async fn adopt(&self, name: &PluginName, process: &Process) -> Option<Arc<Watched>> {
+        let newest = || self.newest(name).filter(|watched| watched.process == *process);
+        if let Some(watched) = newest() {
             return Some(watched);
         }
         let pidfd = Pidfd::open_proven(process, &self.shared.config.boot)?;
-        let environ = procfs::environ(process.pid).unwrap_or_default();
+        let environ = tree::environ(process.pid).await;
+        // Somebody else may have been faster.
+        if let Some(watched) = newest() {
+            return Some(watched);
+        }
+        // If it is dead by now, its pid may have been another's when the environment was read.
+        let alive = !pidfd.is_dead();
+        let environ = if alive { environ } else { Vec::new() };
         let endpoint = self.endpoint_of(name, &environ);
         let family = self.family(name, Some(process));
         let process = process.clone();
         let subject = Subject { process, pidfd, endpoint, log_start: 0, family };
         let watched = Watched::stranger(subject);
         let mut table = self.table();
-        if let Some(ticket) = procfs::variable(&environ, start::TICKET_VARIABLE)
-            && tree::carries(&environ, name, &self.state_dir(name))
-        {
-            table.tickets.restore(name, ticket);
-        }
-        // A living child of ours is not forgotten for the sake of another process.
+        // A living child of ours is not forgotten for the sake of another process, nor is its ticket.
         let slot = table.slots.entry(name.clone()).or_default();
         if slot.newest.as_ref().is_none_or(|newest| !newest.is_alive()) {
             slot.newest = Some(Arc::clone(&watched));
+            if let Some(ticket) = procfs::variable(&environ, start::TICKET_VARIABLE)
+                && tree::carries(&environ, name, &self.state_dir(name))
+            {
+                table.tickets.restore(name, ticket);
+            }
         }
         drop(table);
         Some(watched)
-    }
-
-    /// Whether a process is a plugin itself that was spawned but never recorded; members come the
-    /// oldest first, and the others end with the next stop or launch.
-    ///
-    /// Its markers alone do not say so. Its helpers have them too, and may have outlived it; they
-    /// are told by what they were started with. And the markers are no secret, but a process of
-    /// another user cannot be one that the agent spawned.
-    fn is_unrecorded_leader(&self, name: &PluginName, member: &Member) -> bool {
-        let ours = rustix::process::getuid().as_raw();
-        member.marked
-            && member.leads_session
-            && procfs::users(member.process.pid) == Some((ours, ours))
-            && procfs::arguments(member.process.pid).is_some_and(|arguments| {
-                let expected = self.error_log_argument(name);
-                arguments.split(|&byte| byte == 0).any(|a| a == expected.as_encoded_bytes())
-            })
     }
 
     /// The socket that a process of an earlier life of the agent was told to listen on.
@@ -291,7 +283,7 @@ impl Launcher for ProcessLauncher {
     }
 
     async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause {
-        match self.adopt(name, process) {
+        match self.adopt(name, process).await {
             Some(watched) => watched.cause().await,
             None => ExitCause::Unknown,
         }
@@ -299,7 +291,7 @@ impl Launcher for ProcessLauncher {
 
     async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process> {
         if let Some(process) = recorded
-            && let Some(watched) = self.adopt(name, process)
+            && let Some(watched) = self.adopt(name, process).await
             && watched.is_alive()
         {
             return Some(watched.process.clone());
@@ -308,8 +300,12 @@ impl Launcher for ProcessLauncher {
             return Some(watched.process.clone());
         }
         let members = self.family(name, None).look().await;
-        let unrecorded = members.iter().find(|member| self.is_unrecorded_leader(name, member))?;
-        let watched = self.adopt(name, &unrecorded.process).filter(|watched| watched.is_alive())?;
+        let argument = self.error_log_argument(name);
+        let unrecorded = tree::look_aside(move || {
+            members.into_iter().find(|member| is_unrecorded_leader(member, &argument))
+        });
+        let unrecorded = unrecorded.await.flatten()?.process;
+        let watched = self.adopt(name, &unrecorded).await.filter(|watched| watched.is_alive())?;
         Some(watched.process.clone())
     }
 
@@ -318,6 +314,22 @@ impl Launcher for ProcessLauncher {
         let path = self.log_path(name);
         tokio::task::spawn_blocking(move || output::tail(&path, start)).await.unwrap_or_default()
     }
+}
+
+/// Whether a process is a plugin itself that was spawned but never recorded; members come the
+/// oldest first, and the others end with the next stop or launch. Blocks.
+///
+/// Its markers alone do not say so. Its helpers have them too, and may have outlived it; they
+/// are told by what they were started with, the plugin by this argument. And the markers are no
+/// secret, but a process of another user cannot be one that the agent spawned.
+fn is_unrecorded_leader(member: &Member, argument: &OsStr) -> bool {
+    let ours = rustix::process::getuid().as_raw();
+    member.marked
+        && member.leads_session
+        && procfs::users(member.process.pid) == Some((ours, ours))
+        && procfs::arguments(member.process.pid).is_some_and(|arguments| {
+            arguments.split(|&byte| byte == 0).any(|a| a == argument.as_encoded_bytes())
+        })
 }
 
 /// Makes a directory and those above it; an existing one keeps its mode.

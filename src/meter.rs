@@ -9,13 +9,14 @@
 //! have caught up, so that it never falls.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::id::{PluginName, Process};
 use guest_agent_actors::ports::{Meter, Usage};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
+use tokio::sync::Mutex;
 
 use crate::launch::procfs;
 
@@ -45,8 +46,10 @@ impl SystemMeter {
 #[async_trait]
 impl Meter for SystemMeter {
     async fn sample(&self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
-        let state = Arc::clone(&self.state);
-        let sweep = move || state.lock().unwrap_or_else(PoisonError::into_inner).sweep(plugins);
+        // Waited for here and not on the blocking thread: behind a sweep that hangs, every sample
+        // that its caller gave up would keep one more of the threads that all others need.
+        let mut sweeper = Arc::clone(&self.state).lock_owned().await;
+        let sweep = move || sweeper.sweep(plugins);
         // A sweep that panicked has measured nothing.
         tokio::task::spawn_blocking(sweep).await.unwrap_or_default()
     }
@@ -234,6 +237,24 @@ mod tests {
             shell.process()
         };
         assert!(meter.sample(vec![(name(), process)]).await.is_empty());
+    }
+
+    #[test]
+    fn a_sample_behind_a_sweep_that_hangs_takes_no_thread() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().max_blocking_threads(1).build().expect("a runtime");
+        runtime.block_on(async {
+            let meter = SystemMeter::new();
+            let hanging = Arc::clone(&meter.state).lock_owned().await;
+            let mut sample = meter.sample(Vec::new());
+            let once = std::future::poll_fn(|cx| std::task::Poll::Ready(sample.as_mut().poll(cx)));
+            assert!(once.await.is_pending());
+            let other = tokio::task::spawn_blocking(|| ());
+            let done = tokio::time::timeout(Duration::from_secs(30), other).await;
+            done.expect("the only thread is free").expect("no panic");
+            drop(hanging);
+            assert!(sample.await.is_empty());
+        });
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub enum ConfigError {
     /// A `--set` that is not `section.key=value`.
     #[error("--set {text:?} is not of the form section.key=value")]
     Set {
-        /// What stands before the equals sign.
+        /// All of it: it has no equals sign.
         text: String,
     },
     /// Keys or values that cannot be used; never empty.

@@ -283,5 +283,12 @@ fn read_file(path: &Path) -> Result<Option<Layer>, ConfigError> {
 
 fn problem_of(error: figment::Error) -> Problem {
     let origin = error.metadata.as_ref().map_or(DEFAULTS, |found| &found.name).to_owned();
-    Problem { key: error.path.join("."), origin, reason: error.kind.to_string() }
+    let key = error.path.join(".");
+    let reason = if key.starts_with("admission.") {
+        // The error quotes what was found, and arguments of the admission plugin may be tokens.
+        "a list of texts is expected, such as [\"/usr/bin/program\", \"--flag\"]".to_owned()
+    } else {
+        error.kind.to_string()
+    };
+    Problem { key, origin, reason }
 }

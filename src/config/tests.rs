@@ -262,6 +262,18 @@ fn a_setting_without_a_value_is_refused() {
 }
 
 #[test]
+fn a_command_of_the_wrong_form_is_refused_without_being_quoted() {
+    for command in
+        ["\"/bin/check --token=hunter2\"", "[\"check --token=hunter2\"]", "[[\"hunter2\"]]"]
+    {
+        let text = format!("[admission]\ncommand = {command}\n");
+        let problem = Fixture::new().file("guest-agent.toml", &text).problem();
+        assert!(problem.key.starts_with("admission.command"), "{problem}");
+        assert!(!problem.to_string().contains("hunter2"), "{problem}");
+    }
+}
+
+#[test]
 fn what_is_shown_has_every_key_and_no_secret() {
     let fixture = Fixture::new().set("admission.command=[\"/bin/check\", \"--token=hunter2\"]");
     let entries = entries(&fixture.load().expect("a good configuration"));

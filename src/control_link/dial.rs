@@ -152,7 +152,12 @@ async fn tls_config(files: &TlsFiles) -> Result<ClientTlsConfig, StreamEnd> {
 async fn read_pem(path: &Path) -> Result<Vec<u8>, StreamEnd> {
     let read = async {
         let mut bytes = Vec::new();
-        let file = tokio::fs::File::open(path).await?;
+        let file = tokio::fs::OpenOptions::new()
+            .read(true)
+            // A pipe without a writer would hold on to a thread for ever, one more with each attempt.
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(path)
+            .await?;
         file.take(MAX_PEM).read_to_end(&mut bytes).await?;
         io::Result::Ok(bytes)
     };

@@ -8,13 +8,13 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// A server may ask for hours; the order's deadline does not wait that long.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
-/// The pause after failed attempt number `attempt`, which counts from 1: somewhere between nothing
-/// and a bound that doubles each time, so that many agents do not come back in step; and not less
-/// than the server asked for. `random` is in `0.0..1.0`.
+/// The pause after failed attempt number `attempt`, which counts from 1: what the server asked for,
+/// and on top of it somewhere between nothing and a bound that doubles each time. Many agents that
+/// were asked for the same do not come back in step. `random` is in `0.0..1.0`.
 pub(super) fn pause(attempt: u32, asked: Option<Duration>, random: f64) -> Duration {
     let doubled = 1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
     let bound = FIRST.saturating_mul(doubled).min(LONGEST);
-    bound.mul_f64(random.clamp(0.0, 1.0)).max(asked.unwrap_or_default().min(LONGEST_ASKED))
+    asked.unwrap_or_default().min(LONGEST_ASKED) + bound.mul_f64(random.clamp(0.0, 1.0))
 }
 
 /// Reads a `Retry-After` header: seconds, or a date.
@@ -46,6 +46,12 @@ mod tests {
     fn a_server_is_obeyed_for_a_minute_at_most() {
         let asked = |seconds| pause(1, Some(Duration::from_secs(seconds)), 0.5).as_secs();
         assert_eq!([3, 60, 86_400].map(asked), [3, 60, 60]);
+    }
+
+    #[test]
+    fn agents_that_were_asked_for_the_same_do_not_come_back_in_step() {
+        let asked = |random| pause(3, Some(Duration::from_secs(30)), random).as_millis();
+        assert_eq!([0.0, 0.5, 1.0].map(asked), [30_000, 30_400, 30_800]);
     }
 
     #[test]

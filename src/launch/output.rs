@@ -15,6 +15,9 @@ use nix::libc;
 const TAIL_BYTES: u64 = 4096;
 const TAIL_LINES: usize = 20;
 
+/// Most that is kept of a log that is cut: it passes through memory.
+const KEPT_MAX: u64 = 16 * 1024 * 1024;
+
 /// Opens a log for appending, readable by its owner and group.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
@@ -31,8 +34,8 @@ pub(crate) fn tail(path: &Path, start: u64) -> String {
     read_end(path, start).map(|bytes| presentable(&bytes)).unwrap_or_default()
 }
 
-/// Cuts a log that is longer than `max` bytes down to its newest half, and answers how many bytes
-/// went from its beginning; `0` when it was short enough.
+/// Cuts a log that is longer than `max` bytes down to its newest bytes, half of `max` and at most
+/// 16 MiB, and answers how many bytes went from its beginning; `0` when it was short enough.
 ///
 /// The file stays the same, because the plugin has it open: what is kept is copied to memory, the
 /// file is emptied and the copy written back. Writers append, so they go on at the new end. What a
@@ -47,11 +50,12 @@ pub(crate) fn trim(path: &Path, max: u64) -> io::Result<u64> {
     if !metadata.is_file() || metadata.len() <= max {
         return Ok(0);
     }
-    let from = metadata.len() - max / 2;
+    let keep = (max / 2).min(KEPT_MAX);
+    let from = metadata.len() - keep;
     file.seek(SeekFrom::Start(from))?;
     let mut kept = Vec::new();
     // A plugin that writes faster than this reads must not keep us here.
-    (&mut file).take(max).read_to_end(&mut kept)?;
+    (&mut file).take(keep.saturating_mul(2)).read_to_end(&mut kept)?;
     let line = kept.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     // A last line that is longer than everything kept is kept as it is.
     let line = if line == kept.len() { 0 } else { line };
@@ -132,5 +136,16 @@ mod tests {
         writer.write_all(b"more\n").expect("written");
         let now = std::fs::read_to_string(&path).expect("read");
         assert_eq!(now, "0123456789\n0123456789\nmore\n");
+    }
+
+    #[test]
+    fn a_huge_log_does_not_pass_through_memory_whole() {
+        let (_dir, path) = log(b"");
+        // A hole, so that the test costs no disk.
+        let length = 64 * KEPT_MAX;
+        open(&path).expect("opened").set_len(length).expect("extended");
+        let gone = trim(&path, length / 2).expect("trimmed");
+        assert_eq!(gone, length - KEPT_MAX);
+        assert_eq!(std::fs::metadata(&path).expect("there").len(), KEPT_MAX);
     }
 }

@@ -53,7 +53,7 @@ impl ProcessLauncher {
     /// Carries out `Launcher::stop`.
     pub(super) async fn stop_plugin(&self, order: StopOrder) -> Result<Stopped, StopError> {
         let name = &order.name;
-        let target = self.target(name, order.process.as_ref());
+        let target = self.target(name, order.process.as_ref()).await;
         let alive = target.as_ref().filter(|watched| watched.is_alive());
 
         if let (Some(watched), StopManner::Politely { timeout }) = (alive, order.manner)
@@ -129,8 +129,13 @@ impl ProcessLauncher {
     }
 
     /// The process a stop is about: the one ordered if it is proven, else the newest one known.
-    fn target(&self, name: &PluginName, ordered: Option<&Process>) -> Option<Arc<Watched>> {
-        ordered.and_then(|process| self.adopt(name, process)).or_else(|| self.newest(name))
+    async fn target(&self, name: &PluginName, ordered: Option<&Process>) -> Option<Arc<Watched>> {
+        if let Some(process) = ordered
+            && let Some(watched) = self.adopt(name, process).await
+        {
+            return Some(watched);
+        }
+        self.newest(name)
     }
 
     /// Calls Stop and waits for the process to exit, both within `timeout`.

@@ -565,6 +565,29 @@ async fn an_unrecorded_process_is_found_by_its_markers_and_its_exit_noticed() {
 }
 
 #[tokio::test]
+async fn another_process_does_not_take_the_ticket_of_the_living_plugin() {
+    let bed = Bed::new();
+    let spec = bed.plugin("p", "echo $GUEST_AGENT_TICKET > ../../../ticket; exec sleep 1000");
+    bed.launch_answered(&spec, &Script::default()).await;
+    let ticket = bed.wait_for_file("ticket").await;
+    orphan(&bed, "p", "echo $$ > $DIR/pids; GUEST_AGENT_TICKET=other exec sleep 1000");
+    let pid = bed.pids("pids", 1).await[0];
+    eventually(|| {
+        let environ = procfs::environ(pid)?;
+        procfs::variable(&environ, "GUEST_AGENT_TICKET").map(drop)
+    })
+    .await;
+    let start_ticks = procfs::stat(pid).unwrap().start_ticks;
+    let boot = bed.launcher.shared.config.boot.clone();
+    let other = Process { pid, start_ticks, boot };
+    assert_eq!(bed.launcher.find(&spec.name, Some(&other)).await, Some(other));
+    assert_eq!(bed.launcher.ticket_owner(ticket.trim()), Some(spec.name.clone()));
+    assert_eq!(bed.launcher.ticket_owner("other"), None);
+    bed.launcher.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
+    assert!(!lives(pid));
+}
+
+#[tokio::test]
 async fn the_end_of_a_process_of_an_earlier_life_is_told_where_the_kernel_knows_it() {
     let bed = Bed::new();
     let spec = bed.plugin("p", "exec sleep 1000");

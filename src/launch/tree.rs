@@ -73,18 +73,9 @@ impl Family {
     /// All living members, the oldest first; if looking takes too long, those that are known.
     pub(crate) async fn look(self) -> Vec<Member> {
         let family = self.clone();
-        let look = async {
-            let permit = LOOKS.acquire().await.ok()?;
-            let work = tokio::task::spawn_blocking(move || {
-                let members = family.members();
-                drop(permit);
-                members
-            });
-            work.await.ok()
-        };
-        match tokio::time::timeout(LOOK_TIMEOUT, look).await {
-            Ok(Some(members)) => members,
-            Ok(None) | Err(_) => {
+        match look_aside(move || family.members()).await {
+            Some(members) => members,
+            None => {
                 tracing::warn!(plugin = %self.name, "looking for the plugin's processes failed");
                 self.known_members()
             }
@@ -178,6 +169,38 @@ impl Family {
     fn marks(&self, pid: u32) -> bool {
         procfs::environ(pid).is_some_and(|environ| carries(&environ, &self.name, &self.state_dir))
     }
+}
+
+/// Looks at processes on a blocking thread, within the bounds that this module keeps: what is read of
+/// a process that hangs in the kernel may never come back. `None` when it took too long.
+pub(crate) async fn look_aside<T: Send + 'static>(
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let looking = async {
+        let permit = LOOKS.acquire().await.ok()?;
+        let work = tokio::task::spawn_blocking(move || {
+            let seen = look();
+            drop(permit);
+            seen
+        });
+        work.await.ok()
+    };
+    tokio::time::timeout(LOOK_TIMEOUT, looking).await.ok().flatten()
+}
+
+/// The environment of one process, as `procfs` reads it. Empty when it may not be read, when the
+/// process is gone, or when it waits for a device and goes on waiting.
+pub(crate) async fn environ(pid: u32) -> Vec<u8> {
+    let read = look_aside(move || {
+        for _ in 0..STUCK_LOOKS {
+            if !procfs::stat(pid)?.stuck {
+                return procfs::environ(pid);
+            }
+            std::thread::sleep(STUCK_PAUSE);
+        }
+        None
+    });
+    read.await.flatten().unwrap_or_default()
 }
 
 /// Whether an environment carries the markers of this plugin of this agent.
