@@ -158,7 +158,9 @@ impl OutboxActor {
             .take(free)
             .collect();
         for (plugin, seq) in next {
-            let Some((recorded, record)) = self.backlog.begin_sending(&plugin, seq) else { continue };
+            let Some((recorded, record)) = self.backlog.begin_sending(&plugin, seq) else {
+                continue;
+            };
             self.in_flight.insert(plugin);
             match record {
                 Some(record) => self.save_and_send(recorded, record, ctx),

@@ -183,7 +183,8 @@ impl Backlog {
             let loss = victim.loss();
             let marker = self.marker(&plugin).map(|marker| (plugin.clone(), marker));
             // Without one of its own, a marker that has to go is counted in another plugin's.
-            let marker = marker.or_else(|| (lane == Lane::Gap).then(|| self.any_marker()).flatten());
+            let marker =
+                marker.or_else(|| (lane == Lane::Gap).then(|| self.any_marker()).flatten());
             let (of, seq_of_marker) = match marker {
                 Some((of, marker_seq)) => {
                     let sum = |gap: Gap| {
@@ -211,7 +212,8 @@ impl Backlog {
     /// What is to be dropped next.
     fn victim(&self, in_flight: &BTreeSet<Arc<str>>) -> Option<(Lane, Arc<str>, u64)> {
         let all_gaps = |lane: Lane| self.loudest.iter().filter(move |(of, _, _)| *of == lane);
-        let may_go = |(lane, Reverse(count), plugin): &&(Lane, Reverse<usize>, Arc<str>)| match lane {
+        let may_go = |(lane, Reverse(count), plugin): &&(Lane, Reverse<usize>, Arc<str>)| match lane
+        {
             Lane::Chatter | Lane::Outcome => true,
             // The last marker has nowhere to be counted.
             Lane::Gap => *count > 1 || all_gaps(Lane::Gap).nth(1).is_some(),

@@ -15,8 +15,9 @@ async fn away(events: usize) -> Harness {
     agent
 }
 
-/// Crashes a plugin and waits until it runs again: two events.
+/// Crashes a plugin and waits until it runs again: two events, once the crash before is forgotten.
 async fn crash_plugin(agent: &Harness, name: &str) {
+    agent.pass(HOUR).await;
     let launched = agent.world.launcher.launched(name).len();
     agent.world.launcher.exit(name, ExitCause::Exited(1));
     agent

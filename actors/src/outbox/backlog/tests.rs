@@ -67,9 +67,9 @@ fn a_gap_tells_how_many_and_of_when_in_the_place_of_the_first() {
     assert_ne!(&*told.id, "id-1", "under that id the event itself may have been heard");
     assert_eq!((told.seq, told.event.kind), (1, Notice::Crashed));
     assert!(
-        told.event.details.starts_with(
-            "3 events from 1970-01-01T00:00:01Z to 1970-01-01T00:00:03Z were dropped"
-        ),
+        told.event
+            .details
+            .starts_with("3 events from 1970-01-01T00:00:01Z to 1970-01-01T00:00:03Z were dropped"),
         "{}",
         told.event.details
     );
@@ -177,7 +177,10 @@ fn dropping_among_a_hundred_thousand_events_is_cheap() {
 
 #[derive(Clone, Debug)]
 enum Act {
-    Push { plugin: u8, kind: i32 },
+    Push {
+        plugin: u8,
+        kind: i32,
+    },
     Overflow,
     Send(u8),
     /// Acknowledged after it was sent.
