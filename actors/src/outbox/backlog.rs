@@ -114,9 +114,13 @@ impl Backlog {
     pub(super) fn push(&mut self, waiting: Waiting) {
         let plugin = waiting.recorded.event.plugin.clone();
         let (seq, lane, size) = (waiting.recorded.seq, waiting.lane(), waiting.size());
-        // A number that is there already would be counted twice.
-        self.take(&plugin, seq);
-        self.queues.entry(plugin.clone()).or_default().events.insert(seq, waiting);
+        let queue = self.queues.entry(plugin.clone()).or_default();
+        if let Some(same) = queue.events.insert(seq, waiting) {
+            // It must not be counted twice.
+            self.len -= 1;
+            self.bytes = self.bytes.saturating_sub(same.size());
+            self.change_lane(&plugin, same.lane(), |numbers| numbers.remove(&seq));
+        }
         self.len += 1;
         self.bytes += size;
         self.change_lane(&plugin, lane, |numbers| numbers.insert(seq));
