@@ -3,9 +3,10 @@
 //!
 //! An event is recorded before it comes here and is sent under the same id every time, so a server
 //! that hears it twice can tell. It leaves only when the server acknowledged it. When more events
-//! wait than are kept, the oldest go, and the gap is recorded as what it is.
+//! wait than are kept, chatter goes first and outcomes of orders last, and the gap is itself an event:
+//! `backlog` decides what goes, `gap` what is told of it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +14,19 @@ use actix::prelude::*;
 use tokio::sync::broadcast;
 use tracing::{debug, warn};
 
-use crate::event::{Draft, Recorded};
-use crate::messages::{Enqueue, LinkChanged, SaveLazily};
+use crate::event::Recorded;
+use crate::messages::{Enqueue, LinkChanged, Save, SaveLazily};
 use crate::ports::{ControlLink, DeliveryError, Table, Write};
 use crate::records::number_key;
 use crate::wire;
+
+pub use backlog::Waiting;
+pub use gap::{Gap, Worth, worth};
+
+use backlog::Backlog;
+
+mod backlog;
+mod gap;
 
 /// How many events are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +45,9 @@ const IN_FLIGHT_MAX: usize = 32;
 /// Followers that are further behind than this read the store instead.
 const FOLLOW_MAX: usize = 1024;
 
+/// Longest a marker waits for its record to be durable before it is sent all the same.
+const SAVE_WAIT: Duration = Duration::from_secs(10);
+
 /// Whether there is a control plane to send to at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -50,24 +62,14 @@ pub struct OutboxActor {
     link: Arc<dyn ControlLink>,
     destination: Destination,
     bounds: Bounds,
-    store: Option<Recipient<SaveLazily>>,
+    store: Option<UseStore>,
     connection: Connection,
-    /// Per plugin, oldest first.
-    queues: BTreeMap<Arc<str>, VecDeque<Waiting>>,
+    backlog: Backlog,
     /// Plugins with an event under way.
     in_flight: BTreeSet<Arc<str>>,
-    waiting: usize,
-    waiting_bytes: usize,
     history: VecDeque<u64>,
     followers: broadcast::Sender<Recorded>,
     depth: tokio::sync::watch::Sender<usize>,
-}
-
-/// An event in a queue.
-struct Waiting {
-    recorded: Recorded,
-    /// Events of the plugin that were dropped right before it.
-    gap: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,31 +90,18 @@ pub struct OutboxView {
 /// From the wiring, once: the store that hears what is settled.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct UseStore(pub Recipient<SaveLazily>);
+pub struct UseStore {
+    /// For what can be lost.
+    pub lazily: Recipient<SaveLazily>,
+    /// For what must be durable before it is told.
+    pub durably: Recipient<Save>,
+}
 
 // === impl Bounds ===
 
 impl Default for Bounds {
     fn default() -> Self {
         Self { events: 100_000, bytes: 64 * 1024 * 1024, history: 1000 }
-    }
-}
-
-// === impl Waiting ===
-
-impl Waiting {
-    /// The event as it is told: with the gap before it, if there is one.
-    fn told(&self) -> Recorded {
-        if self.gap == 0 {
-            return self.recorded.clone();
-        }
-        let Draft { kind, plugin, revision, at, details } = &self.recorded.event;
-        let details = format!(
-            "{} earlier events of this plugin were dropped because too many waited; {details}",
-            self.gap
-        );
-        let event = Draft::new(*kind, plugin, revision, *at, &details);
-        Recorded { event, ..self.recorded.clone() }
     }
 }
 
@@ -126,7 +115,7 @@ impl OutboxActor {
         link: Arc<dyn ControlLink>,
         destination: Destination,
         bounds: Bounds,
-        waiting: Vec<Recorded>,
+        waiting: Vec<Waiting>,
         history: Vec<u64>,
     ) -> (Self, OutboxView) {
         let (followers, _) = broadcast::channel(FOLLOW_MAX);
@@ -138,26 +127,21 @@ impl OutboxActor {
             bounds,
             store: None,
             connection: Connection::Down,
-            queues: BTreeMap::new(),
+            backlog: Backlog::default(),
             in_flight: BTreeSet::new(),
-            waiting: 0,
-            waiting_bytes: 0,
             history: history.into(),
             followers,
             depth,
         };
-        for recorded in waiting {
-            outbox.push(recorded);
+        for event in waiting {
+            outbox.backlog.push(event);
         }
+        outbox.show_depth();
         (outbox, view)
     }
 
-    fn push(&mut self, recorded: Recorded) {
-        self.waiting += 1;
-        self.waiting_bytes += size(&recorded);
-        let plugin = recorded.event.plugin.clone();
-        self.queues.entry(plugin).or_default().push_back(Waiting { recorded, gap: 0 });
-        self.depth.send_replace(self.waiting);
+    fn show_depth(&self) {
+        self.depth.send_replace(self.backlog.len());
     }
 
     /// Sends the first event of every plugin that has none under way.
@@ -166,17 +150,37 @@ impl OutboxActor {
             return;
         }
         let free = IN_FLIGHT_MAX.saturating_sub(self.in_flight.len());
-        let next: Vec<Recorded> = self
-            .queues
-            .iter()
+        let next: Vec<(Arc<str>, u64)> = self
+            .backlog
+            .firsts()
             .filter(|(plugin, _)| !self.in_flight.contains(*plugin))
-            .filter_map(|(_, queue)| queue.front().map(Waiting::told))
+            .map(|(plugin, seq)| (plugin.clone(), seq))
             .take(free)
             .collect();
-        for recorded in next {
-            self.in_flight.insert(recorded.event.plugin.clone());
-            self.send(recorded, 1, ctx);
+        for (plugin, seq) in next {
+            let Some((recorded, record)) = self.backlog.begin_sending(&plugin, seq) else {
+                continue;
+            };
+            self.in_flight.insert(plugin);
+            match record {
+                Some(record) => self.save_and_send(recorded, record, ctx),
+                None => self.send(recorded, 1, ctx),
+            }
         }
+    }
+
+    /// Sends a marker when its record is durable. After a crash an older record would let it count
+    /// on under the same id, and the events it counted could come back to be told themselves.
+    fn save_and_send(&mut self, marker: Recorded, record: Write, ctx: &mut Context<Self>) {
+        let Some(store) = &self.store else { return self.send(marker, 1, ctx) };
+        let save = Save { writes: vec![record], events: Vec::new() };
+        let saved = tokio::time::timeout(SAVE_WAIT, store.durably.send(save));
+        ctx.spawn(saved.into_actor(self).map(move |result, this, ctx| {
+            if !matches!(result, Ok(Ok(Ok(())))) {
+                warn!(event = %marker.id, "a gap is told of before it is durable");
+            }
+            this.send(marker, 1, ctx);
+        }));
     }
 
     fn send(&mut self, recorded: Recorded, attempt: u32, ctx: &mut Context<Self>) {
@@ -222,12 +226,7 @@ impl OutboxActor {
         };
         debug!(event = %recorded.id, attempt, ?pause, "sends an event again");
         ctx.run_later(pause, move |this, ctx| {
-            let is_first = this
-                .queues
-                .get(&recorded.event.plugin)
-                .and_then(VecDeque::front)
-                .is_some_and(|first| first.recorded.seq == recorded.seq);
-            if is_first && this.connection == Connection::Up {
+            if this.backlog.is_first(&recorded) && this.connection == Connection::Up {
                 this.send(recorded, attempt.saturating_add(1), ctx);
             } else {
                 this.in_flight.remove(&recorded.event.plugin);
@@ -238,18 +237,8 @@ impl OutboxActor {
 
     /// An event is done with: it leaves the queue and becomes history.
     fn settle(&mut self, recorded: &Recorded) {
-        if let Some(queue) = self.queues.get_mut(&recorded.event.plugin) {
-            if queue.front().is_some_and(|first| first.recorded.seq == recorded.seq)
-                && let Some(settled) = queue.pop_front()
-            {
-                self.waiting -= 1;
-                self.waiting_bytes = self.waiting_bytes.saturating_sub(size(&settled.recorded));
-            }
-            if queue.is_empty() {
-                self.queues.remove(&recorded.event.plugin);
-            }
-        }
-        self.depth.send_replace(self.waiting);
+        self.backlog.take(&recorded.event.plugin, recorded.seq);
+        self.show_depth();
         let key = number_key(recorded.seq);
         let mut writes = vec![
             Write::Delete { table: Table::Outbox, key: key.clone() },
@@ -264,47 +253,21 @@ impl OutboxActor {
         self.save(writes);
     }
 
-    /// Keeps the outbox within its bounds. The oldest event of the plugin with the most goes, and the
-    /// one after it tells of the gap.
     fn drop_overflow(&mut self) {
-        let mut writes = Vec::new();
-        let Bounds { events, bytes, .. } = self.bounds;
-        while self.waiting > events || self.waiting_bytes > bytes {
-            let Some((plugin, queue)) = self.queues.iter_mut().max_by_key(|(_, q)| q.len()) else {
-                break;
-            };
-            // The one under way is spared: it may be acknowledged any moment.
-            let index = usize::from(self.in_flight.contains(plugin)).min(queue.len() - 1);
-            let Some(dropped) = queue.remove(index) else { break };
-            let Waiting { recorded: dropped, gap } = dropped;
-            warn!(plugin = %plugin, seq = dropped.seq, "too many events wait; the oldest is dropped");
-            if let Some(next) = queue.get_mut(index) {
-                next.gap += gap + 1;
-                let (key, value) = (number_key(next.recorded.seq), next.told().encode());
-                writes.push(Write::Put { table: Table::Outbox, key, value });
-            }
-            self.waiting -= 1;
-            self.waiting_bytes = self.waiting_bytes.saturating_sub(size(&dropped));
-            writes.push(Write::Delete { table: Table::Outbox, key: number_key(dropped.seq) });
-        }
-        self.queues.retain(|_, queue| !queue.is_empty());
+        let before = self.backlog.len();
+        let writes = self.backlog.drop_overflow(&self.bounds, &self.in_flight);
         if !writes.is_empty() {
-            self.depth.send_replace(self.waiting);
+            let dropped = before - self.backlog.len();
+            warn!(dropped, waiting = self.backlog.len(), "too many events wait; some are dropped");
             self.save(writes);
         }
     }
 
     fn save(&self, writes: Vec<Write>) {
         if let Some(store) = &self.store {
-            store.do_send(SaveLazily(writes));
+            store.lazily.do_send(SaveLazily(writes));
         }
     }
-}
-
-/// What an event is counted as.
-fn size(recorded: &Recorded) -> usize {
-    let event = &recorded.event;
-    128 + event.details.len() + event.plugin.len() + event.revision.len()
 }
 
 impl Actor for OutboxActor {
@@ -318,15 +281,13 @@ impl Actor for OutboxActor {
 impl Handler<UseStore> for OutboxActor {
     type Result = ();
 
-    fn handle(&mut self, UseStore(store): UseStore, _: &mut Self::Context) {
+    fn handle(&mut self, store: UseStore, _: &mut Self::Context) {
         self.store = Some(store);
         if self.destination == Destination::Nobody {
             // An earlier life may have had a control plane to tell.
-            for waiting in std::mem::take(&mut self.queues).into_values().flatten() {
+            for waiting in self.backlog.take_all() {
                 self.settle(&waiting.told());
             }
-            (self.waiting, self.waiting_bytes) = (0, 0);
-            self.depth.send_replace(0);
         }
     }
 }
@@ -338,12 +299,13 @@ impl Handler<Enqueue> for OutboxActor {
         for recorded in events {
             // An error only says that nobody follows.
             drop(self.followers.send(recorded.clone()));
-            self.push(recorded.clone());
-            if self.destination == Destination::Nobody {
-                self.settle(&recorded);
+            match self.destination {
+                Destination::ControlPlane => self.backlog.push(Waiting::new(recorded)),
+                Destination::Nobody => self.settle(&recorded),
             }
         }
         self.drop_overflow();
+        self.show_depth();
         self.send_what_can_be_sent(ctx);
     }
 }

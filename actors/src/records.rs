@@ -7,6 +7,7 @@ use prost::Message;
 
 use crate::event::{Draft, Recorded};
 use crate::id::{Generation, PluginName};
+use crate::outbox::{Gap, Waiting};
 use crate::ports::{Table, Write};
 use crate::wire;
 
@@ -125,6 +126,10 @@ impl Recorded {
     /// The record's bytes. The number is the record's key.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        self.record().encode_to_vec()
+    }
+
+    pub(crate) fn record(&self) -> rec::EventRecord {
         rec::EventRecord {
             version: VERSION,
             id: self.id.to_string(),
@@ -133,8 +138,9 @@ impl Recorded {
             revision: self.event.revision.to_string(),
             r#type: wire::event_number(self.event.kind),
             details: self.event.details.to_string(),
+            // Only what waits stands for others.
+            gap: None,
         }
-        .encode_to_vec()
     }
 
     /// Reads a record's bytes.
@@ -143,7 +149,10 @@ impl Recorded {
     /// Says what is wrong with the record.
     pub fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, RecordError> {
         let seq = key_number(key).ok_or(RecordError::Missing("number"))?;
-        let record = rec::EventRecord::decode(bytes)?;
+        Self::of_record(seq, rec::EventRecord::decode(bytes)?)
+    }
+
+    pub(crate) fn of_record(seq: u64, record: rec::EventRecord) -> Result<Self, RecordError> {
         if record.version != VERSION {
             return Err(RecordError::Version(record.version));
         }
@@ -157,6 +166,33 @@ impl Recorded {
             &record.details,
         );
         Ok(Self { seq, id: record.id.into(), event })
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// The record's bytes. The number is the record's key.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let gap = self.gap.map(|gap| gap.record(self.sent));
+        rec::EventRecord { gap, ..self.told().record() }.encode_to_vec()
+    }
+
+    /// Reads a record's bytes.
+    ///
+    /// # Errors
+    /// Says what is wrong with the record.
+    pub fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, RecordError> {
+        let seq = key_number(key).ok_or(RecordError::Missing("number"))?;
+        let mut record = rec::EventRecord::decode(bytes)?;
+        let gap = record.gap.take();
+        let mut recorded = Recorded::of_record(seq, record)?;
+        let Some(gap) = gap else { return Ok(Self::new(recorded)) };
+        // What a gap says is made anew whenever it is told.
+        recorded.event.details = "".into();
+        let (sent, gap) = (gap.sent, Gap::of_record(&gap, recorded.event.at));
+        Ok(Self { recorded, gap: Some(gap), sent })
     }
 }
 

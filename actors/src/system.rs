@@ -24,7 +24,7 @@ use crate::id::Generation;
 use crate::manager::{ManagerActor, Staff, number_orders};
 use crate::metrics::MetricsActor;
 use crate::monitor::{HealthPolicy, MonitorActor};
-use crate::outbox::{Bounds, Destination, OutboxActor, OutboxView, UseStore};
+use crate::outbox::{Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting};
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
@@ -64,7 +64,7 @@ pub struct System {
 
 /// What an earlier life left that the actors begin with.
 struct Left {
-    waiting: Vec<Recorded>,
+    waiting: Vec<Waiting>,
     history: Vec<u64>,
     next_event: u64,
     next_generation: Generation,
@@ -84,7 +84,10 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let outbox = outbox.start();
     let store = StoreActor::new(ports.storage.clone(), outbox.clone().recipient(), left.next_event);
     let store = store.start();
-    outbox.do_send(UseStore(store.clone().recipient()));
+    outbox.do_send(UseStore {
+        lazily: store.clone().recipient(),
+        durably: store.clone().recipient(),
+    });
 
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
     let (roster_moved, roster) = watch::channel(0);
@@ -131,7 +134,10 @@ impl Left {
         let events = |key: &[u8], bytes: &[u8]| {
             Recorded::decode(key, bytes).map_err(|error| Chain(&error).to_string())
         };
-        let waiting = load(storage, Table::Outbox, events).await;
+        let unsettled = |key: &[u8], bytes: &[u8]| {
+            Waiting::decode(key, bytes).map_err(|error| Chain(&error).to_string())
+        };
+        let waiting = load(storage, Table::Outbox, unsettled).await;
         let history: Vec<u64> =
             load(storage, Table::History, events).await.iter().map(|event| event.seq).collect();
         let facts = load(storage, Table::Facts, |key, bytes| match key {
@@ -145,7 +151,7 @@ impl Left {
         let fact = |wanted: &[u8]| {
             facts.iter().flatten().find(|(key, _)| key == wanted).map_or(1, |(_, number)| *number)
         };
-        let told = waiting.iter().map(|event| event.seq).chain(history.iter().copied());
+        let told = waiting.iter().map(|event| event.recorded.seq).chain(history.iter().copied());
         let next_event = told.map(|seq| seq.saturating_add(1)).fold(fact(NEXT_EVENT), u64::max);
         let orders = [newest_of_plugins(storage).await, newest_of_inbox(storage).await];
         let next_generation = orders

@@ -9,5 +9,6 @@ mod supervision {
     mod conversation;
     mod health;
     mod installs;
+    mod overflow;
     mod store;
 }

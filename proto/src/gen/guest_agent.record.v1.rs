@@ -345,4 +345,23 @@ pub struct EventRecord {
     pub r#type: i32,
     #[prost(string, tag = "7")]
     pub details: ::prost::alloc::string::String,
+    /// Set when the event stands for others that were dropped because too many waited.
+    #[prost(message, optional, tag = "8")]
+    pub gap: ::core::option::Option<Gap>,
+}
+/// Events that were dropped, as one event tells of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Gap {
+    #[prost(uint64, tag = "1")]
+    pub events: u64,
+    /// How many of them were of other plugins.
+    #[prost(uint64, tag = "2")]
+    pub elsewhere: u64,
+    #[prost(message, optional, tag = "3")]
+    pub from: ::core::option::Option<::prost_types::Timestamp>,
+    #[prost(message, optional, tag = "4")]
+    pub to: ::core::option::Option<::prost_types::Timestamp>,
+    /// Whether it may have been heard, so that it must not change any more.
+    #[prost(bool, tag = "5")]
+    pub sent: bool,
 }

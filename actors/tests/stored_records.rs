@@ -1,0 +1,332 @@
+//! What version 1 of the agent wrote, a later one reads: every record in `fixtures/records-v1` still
+//! means what the text beside it says.
+//!
+//! A fixture is written once and never changed. New ones are added to [`samples`], and written by
+//!
+//! ```text
+//! WRITE_NEW_FIXTURES=1 cargo test -p guest-agent-actors --test stored_records
+//! ```
+//!
+//! which leaves the ones that are there alone. A text that does not fit any more means that records
+//! on real machines are misread: the reader is to be mended, not the fixture. Only where the meaning
+//! stayed and its rendering changed (a field was renamed, say), the text is deleted and written anew.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::disallowed_methods, reason = "fixtures are files")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use guest_agent_actors::event::{Draft, Recorded};
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{Attempt, BootId, Endpoint, Generation, Process, Sha256Digest};
+use guest_agent_actors::outbox::{Gap, Waiting};
+use guest_agent_actors::plugin::restart::Restarts;
+use guest_agent_actors::plugin::snapshot::Snapshot;
+use guest_agent_actors::plugin::state::{
+    Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
+};
+use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
+use guest_agent_actors::spec::{
+    Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Tries,
+};
+use guest_agent_actors::wire;
+
+/// The number under which the events of the fixtures are kept.
+const EVENT_KEY: u64 = 4711;
+
+#[test]
+fn records_of_version_1_still_mean_what_they_meant() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/records-v1");
+    if std::env::var("WRITE_NEW_FIXTURES").is_ok() {
+        write_new(&folder);
+    }
+    let mut wrong = String::new();
+    let stored = fixtures(&folder, "bin");
+    let texts = fixtures(&folder, "txt");
+    for (name, path) in &stored {
+        let meant = render(name, &fs::read(path).unwrap());
+        match texts.get(name).map(|path| fs::read_to_string(path).unwrap()) {
+            Some(expected) if expected == meant => {}
+            Some(expected) => {
+                writeln!(wrong, "{name} meant:\n{expected}and now means:\n{meant}").unwrap();
+            }
+            None => writeln!(wrong, "{name} has no text that says what it means").unwrap(),
+        }
+    }
+    for name in texts.keys().filter(|name| !stored.contains_key(*name)) {
+        writeln!(wrong, "{name} has a text and no record").unwrap();
+    }
+    for (name, _) in samples() {
+        if !stored.contains_key(&name) {
+            writeln!(wrong, "{name} has no record").unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}\nthe beginning of this file says how fixtures are added");
+}
+
+#[test]
+fn every_sample_is_a_record_that_can_be_read() {
+    for (name, bytes) in samples() {
+        let text = render(&name, &bytes);
+        assert!(!text.starts_with("unreadable"), "{name}: {text}");
+    }
+}
+
+/// Writes what is not there yet.
+fn write_new(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    for (name, bytes) in samples() {
+        create(&folder.join(format!("{name}.bin")), &bytes);
+    }
+    for (name, path) in fixtures(folder, "bin") {
+        let text = render(&name, &fs::read(path).unwrap());
+        create(&folder.join(format!("{name}.txt")), text.as_bytes());
+    }
+}
+
+/// Writes a file, unless there is one.
+fn create(path: &Path, bytes: &[u8]) {
+    match fs::File::create_new(path) {
+        Ok(mut file) => file.write_all(bytes).unwrap(),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => panic!("{}: {error}", path.display()),
+    }
+}
+
+/// The files with an extension, by name.
+fn fixtures(folder: &Path, extension: &str) -> BTreeMap<String, PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let wanted = entries.filter(|path| path.extension().is_some_and(|have| have == extension));
+    wanted.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), path)).collect()
+}
+
+/// What a record means, in words. Secrets of the fixtures are part of it.
+fn render(name: &str, bytes: &[u8]) -> String {
+    let read = match name.split('-').next().unwrap() {
+        "plugin" => {
+            Snapshot::decode(bytes).map(|read| snapshot(&read)).map_err(|e| format!("{e:?}"))
+        }
+        "inbox" => {
+            InboxEntry::decode(bytes).map(|e| format!("{e:#?}\n")).map_err(|e| format!("{e:?}"))
+        }
+        "event" => Waiting::decode(&number_key(EVENT_KEY), bytes)
+            .map(|read| format!("{read:#?}\ntold as {:#?}\n", read.told()))
+            .map_err(|e| format!("{e:?}")),
+        other => Err(format!("no kind of record is called {other:?}")),
+    };
+    read.unwrap_or_else(|reason| format!("unreadable: {reason}\n"))
+}
+
+fn snapshot(read: &Snapshot) -> String {
+    let mut text = format!("{read:#?}\n");
+    let state = &read.state;
+    let next = match &state.next {
+        Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+            Some(spec)
+        }
+        Next::Nothing | Next::Failed { .. } => None,
+    };
+    let trial = state.trial.as_ref().map(|trial| &trial.last_good);
+    for spec in [Some(&state.spec), next, trial].into_iter().flatten() {
+        // `Debug` hides these.
+        let config = spec.config.as_ref().map(Config::digest);
+        let (revision, url) = (&spec.revision, spec.artifact.url.expose());
+        writeln!(text, "revision {revision}: url {url}, config {config:?}").unwrap();
+    }
+    if let Phase::Running { change: Change::Applying { config: Some(config), .. }, .. } =
+        &state.phase
+    {
+        writeln!(text, "applying {:?}", config.digest()).unwrap();
+    }
+    text
+}
+
+// === Samples ===
+
+/// All records there are fixtures of, as this agent writes them.
+fn samples() -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut add = |name: String, bytes: Vec<u8>| {
+        assert!(all.insert(name.clone(), bytes).is_none(), "{name} is there twice");
+    };
+    for (phase_name, phase) in phases() {
+        for (next_name, next) in nexts() {
+            // What is in flight for a next revision can meet any phase; the rest where it matters.
+            let of_interest = matches!(next, Next::Nothing | Next::Preparing { .. })
+                || matches!(phase_name, "running" | "stopping-swap" | "removing" | "backing-off");
+            if of_interest {
+                let state = State { next, ..state(phase.clone()) };
+                add(format!("plugin-{phase_name}-{next_name}"), plain(state).encode());
+            }
+        }
+    }
+    for (name, state) in others() {
+        add(format!("plugin-{name}"), plain(state).encode());
+    }
+    let timed = Snapshot {
+        last_exit_at: Some(at(1_700_000_000, 5)),
+        started_at: Some(at(1_700_000_001, 999_999_999)),
+        ..plain(state(running(Change::None)))
+    };
+    add("plugin-with-times".to_owned(), timed.encode());
+    for (name, content, origin) in [
+        ("control-plane", InboxContent::Configure(vec![10, 0, 255]), Origin::ControlPlane),
+        ("local", InboxContent::Configure(vec![10, 0]), Origin::Local),
+        ("restart", InboxContent::Restart("a".parse().unwrap()), Origin::Local),
+    ] {
+        let entry = InboxEntry { first: Generation(u64::MAX - 1), content, origin };
+        add(format!("inbox-{name}"), entry.encode());
+    }
+    for number in 1..=13 {
+        let kind = wire::event_kind(number).unwrap();
+        let recorded = event(number, "in words, ünïcode too");
+        add(format!("event-{number:02}-{kind:?}"), recorded.encode());
+    }
+    add("event-without-details".to_owned(), event(4, "").encode());
+    for (name, sent) in [("gap", false), ("gap-sent", true)] {
+        let gap =
+            Gap { events: 38, elsewhere: 2, from: at(1_700_000_000, 1), to: at(1_700_000_060, 2) };
+        let waiting = Waiting { recorded: event(7, ""), gap: Some(gap), sent };
+        add(format!("event-{name}"), waiting.encode());
+    }
+    all
+}
+
+fn at(seconds: u64, nanos: u32) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos)
+}
+
+fn event(number: i32, details: &str) -> Recorded {
+    let kind = wire::event_kind(number).unwrap();
+    let event = Draft::new(kind, "a", "1", at(1_700_000_000, 123_456_789), details);
+    Recorded { seq: EVENT_KEY, id: "7b0f52c5-5f5b-4f5e-9a3d-0a5a5a5a5a5a".into(), event }
+}
+
+fn spec(revision: &str, config: Option<Config>) -> Arc<PluginSpec> {
+    Arc::new(PluginSpec {
+        name: "a".parse().unwrap(),
+        revision: revision.parse().unwrap(),
+        artifact: Artifact {
+            url: ArtifactUrl::new(&format!("https://store.example/a-{revision}.tgz?signature=s")),
+            sha256: Sha256Digest::of(revision.as_bytes()),
+        },
+        entry_point: EntryPoint::parse("bin/plugin").unwrap(),
+        arguments: vec!["--verbose".to_owned(), String::new()],
+        limits: Limits { memory_bytes: Some(1 << 40), cpu_percent: Some(0) },
+        download: Tries { attempts: 5, timeout: Duration::from_millis(60_500) },
+        start: Tries { attempts: 3, timeout: Duration::from_secs(30) },
+        stop_timeout: Duration::from_secs(31),
+        metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
+        backoff_factor: 2,
+        config,
+    })
+}
+
+fn text(text: &str) -> Option<Config> {
+    Some(Config::Text(text.into()))
+}
+
+fn process() -> Process {
+    Process { pid: 4242, start_ticks: 1 << 40, boot: BootId("boot".into()) }
+}
+
+fn plain(state: State) -> Snapshot {
+    Snapshot { state, last_exit_at: None, started_at: None }
+}
+
+fn state(phase: Phase) -> State {
+    State {
+        name: "a".parse().unwrap(),
+        generation: Generation(17),
+        spec: spec("1", text("configuration")),
+        phase,
+        next: Next::Nothing,
+        trial: None,
+        standing: Standing::Unproven,
+        owed: Owed::default(),
+        attempt: Attempt(23),
+        restarts: Restarts { total: 9, in_a_row: 2 },
+        last_exit: None,
+    }
+}
+
+fn running(change: Change) -> Phase {
+    Phase::Running { process: process(), endpoint: Endpoint::unix("/run/a.sock"), change }
+}
+
+fn stopping(then: Then) -> Phase {
+    let endpoint = Some(Endpoint::unix("/run/a.sock"));
+    let target = Target { process: Some(process()), endpoint };
+    Phase::Stopping { attempt: Attempt(23), target, then }
+}
+
+fn phases() -> Vec<(&'static str, Phase)> {
+    let (attempt, reason) = (Attempt(23), Arc::<str>::from("a reason"));
+    let applying = |config, answers| running(Change::Applying { attempt, config, answers });
+    let process = Some(process());
+    let of_unknown = Target { process: None, endpoint: None };
+    vec![
+        ("installing", Phase::Installing { attempt }),
+        ("install-failed", Phase::InstallFailed { reason: reason.clone() }),
+        ("starting", Phase::Starting { attempt, tries: 1, process: None }),
+        ("starting-process", Phase::Starting { attempt, tries: 3, process }),
+        ("pausing", Phase::Pausing { tries: 2, reason: reason.clone() }),
+        ("running", running(Change::None)),
+        ("applying-for-apply", applying(text("new"), Answers::Apply)),
+        ("applying-for-install", applying(Some(Config::Struct([10, 0].into())), Answers::Install)),
+        ("applying-nothing", applying(None, Answers::Apply)),
+        ("backing-off", Phase::BackingOff { reason: reason.clone() }),
+        ("stopping-start", stopping(Then::Start)),
+        ("stopping-swap", stopping(Then::Swap)),
+        ("stopping-return", stopping(Then::Return { reason: reason.clone() })),
+        ("stopping-back-off", stopping(Then::BackOff { reason: reason.clone() })),
+        ("stopping-rest", stopping(Then::Rest { reason: reason.clone() })),
+        ("stopping-remove", stopping(Then::Remove)),
+        ("stopping-unknown", Phase::Stopping { attempt, target: of_unknown, then: Then::Remove }),
+        ("stopped-start", Phase::Stopped { then: Resume::Start }),
+        ("stopped-swap", Phase::Stopped { then: Resume::Swap }),
+        ("crashed", Phase::Crashed { reason }),
+        ("removing", Phase::Removing { attempt, failures: 4 }),
+        ("gone", Phase::Gone),
+    ]
+}
+
+fn nexts() -> Vec<(&'static str, Next)> {
+    let next = spec("2", Some(Config::Struct([1, 2, 3].into())));
+    let failed =
+        |at| Next::Failed { revision: "2".parse().unwrap(), at, reason: "another reason".into() };
+    vec![
+        ("next-nothing", Next::Nothing),
+        ("next-preparing", Next::Preparing { spec: next.clone(), attempt: Attempt(23) }),
+        ("next-ready", Next::Ready { spec: next.clone() }),
+        ("next-after-removal", Next::AfterRemoval { spec: next }),
+        ("next-failed-install", failed(FailedAt::Install)),
+        ("next-failed-run", failed(FailedAt::Run)),
+    ]
+}
+
+/// What does not depend on the phase.
+fn others() -> Vec<(&'static str, State)> {
+    let runs = || state(running(Change::None));
+    let exited = |cause| State { last_exit: Some(cause), ..runs() };
+    let trial = Some(Trial { last_good: spec("0", None), slices_left: 4 });
+    let mut bare = PluginSpec::clone(&spec("1", None));
+    (bare.limits, bare.arguments) = (Limits::default(), Vec::new());
+    vec![
+        ("on-trial", State { trial, ..runs() }),
+        ("proven", State { standing: Standing::Proven, ..runs() }),
+        ("owes-install", State { owed: Owed { install: Due::Yes, apply: Due::No }, ..runs() }),
+        ("owes-apply", State { owed: Owed { install: Due::No, apply: Due::Yes }, ..runs() }),
+        ("exited", exited(ExitCause::Exited(-1))),
+        ("signaled", exited(ExitCause::Signaled(9))),
+        ("out-of-memory", exited(ExitCause::OutOfMemory)),
+        ("exit-unknown", exited(ExitCause::Unknown)),
+        ("bare-spec", State { spec: Arc::new(bare), ..runs() }),
+    ]
+}
