@@ -56,6 +56,9 @@ pub struct OutboxActor {
     queues: BTreeMap<Arc<str>, VecDeque<Waiting>>,
     /// Plugins with an event under way.
     in_flight: BTreeSet<Arc<str>>,
+    /// How many of those wait because the server refused their event. They hold nobody else up: a server
+    /// may refuse the events of some plugins for ever.
+    refused: usize,
     waiting: usize,
     waiting_bytes: usize,
     history: VecDeque<u64>,
@@ -140,6 +143,7 @@ impl OutboxActor {
             connection: Connection::Down,
             queues: BTreeMap::new(),
             in_flight: BTreeSet::new(),
+            refused: 0,
             waiting: 0,
             waiting_bytes: 0,
             history: history.into(),
@@ -165,7 +169,8 @@ impl OutboxActor {
         if self.connection == Connection::Down {
             return;
         }
-        let free = IN_FLIGHT_MAX.saturating_sub(self.in_flight.len());
+        let under_way = self.in_flight.len().saturating_sub(self.refused);
+        let free = IN_FLIGHT_MAX.saturating_sub(under_way);
         let next: Vec<Recorded> = self
             .queues
             .iter()
@@ -194,6 +199,7 @@ impl OutboxActor {
         result: Result<(), DeliveryError>,
         ctx: &mut Context<Self>,
     ) {
+        let is_refused = matches!(result, Err(DeliveryError::Refused(_)));
         let pause = match result {
             Ok(()) => {
                 self.in_flight.remove(&recorded.event.plugin);
@@ -221,7 +227,14 @@ impl OutboxActor {
             }
         };
         debug!(event = %recorded.id, attempt, ?pause, "sends an event again");
+        if is_refused {
+            self.refused += 1;
+            self.send_what_can_be_sent(ctx);
+        }
         ctx.run_later(pause, move |this, ctx| {
+            if is_refused {
+                this.refused = this.refused.saturating_sub(1);
+            }
             let is_first = this
                 .queues
                 .get(&recorded.event.plugin)
