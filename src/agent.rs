@@ -78,6 +78,11 @@ enum StartError {
     },
     #[error("the control plane's endpoint is set, but control_plane.{key} {problem}")]
     ControlPlane { key: &'static str, problem: &'static str },
+    #[error(
+        "admission.command is set, but this version cannot ask before it deploys; leave it empty \
+         to deploy without asking"
+    )]
+    Admission,
 }
 
 /// Where this agent keeps what.
@@ -105,6 +110,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     // Listening for signals comes first: from here on a signal means an orderly stop.
     let signals = Signals::new()?;
     let config = &args.config;
+    check_supported(config)?;
     make_directory(&config.agent.state_dir, 0o755)?;
     let lock = StateLock::acquire(&config.agent.state_dir)?;
     let machine = Arc::new(LocalMachine::read(&config.instance.id)?);
@@ -196,6 +202,17 @@ async fn end_of(task: Option<&mut JoinHandle<()>>) {
         Some(task) => drop(task.await),
         None => std::future::pending().await,
     }
+}
+
+/// Settings of things that are not built. Whoever set a gate must not find it open.
+fn check_supported(config: &Config) -> Result<(), StartError> {
+    if !config.admission.command.is_empty() {
+        return Err(StartError::Admission);
+    }
+    if config.api.http_listen.is_some() {
+        warn!("api.http_listen is set, but this version serves nothing over HTTP");
+    }
+    Ok(())
 }
 
 async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Cause> {
@@ -462,5 +479,18 @@ impl Signals {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_admission_plugin_that_would_not_be_asked_is_an_error() {
+        let mut config = Config::default();
+        assert!(check_supported(&config).is_ok());
+        config.admission.command = vec!["/usr/bin/admit".to_owned()];
+        assert!(matches!(check_supported(&config), Err(StartError::Admission)));
     }
 }
