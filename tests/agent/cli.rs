@@ -305,6 +305,7 @@ async fn dev_takes_everything_with_it_when_it_is_interrupted() {
         let mut dev = Command::new(env!("CARGO_BIN_EXE_guest-agent"));
         dev.arg("dev").args(flags).arg("--dir").arg(dir.path());
         dev.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        dev.env("GUEST_AGENT__AGENT__RUNTIME_DIR", "/of/another/agent");
         let mut dev = dev.spawn().unwrap();
         let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines();
         let line = tokio::time::timeout(crate::harness::PATIENCE, lines.next_line()).await;
