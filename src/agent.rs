@@ -34,6 +34,7 @@ use guest_agent_actors::vm_events;
 use guest_agent_actors::wire::AgentFacts;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::cli::RunArgs;
@@ -55,6 +56,17 @@ const LOG_BEAT: Duration = Duration::from_secs(30);
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
+/// Why the service ended without having been told to. Started again, it goes on where it was.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the {0} actor panicked; its panic is in the log")]
+    Actor(&'static str),
+    #[error("the local socket is not served any more")]
+    LocalSocket,
+    #[error("the link to the control plane ended by itself")]
+    Link,
+}
+
 /// Why the service could not start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
@@ -66,6 +78,11 @@ enum StartError {
     },
     #[error("the control plane's endpoint is set, but control_plane.{key} {problem}")]
     ControlPlane { key: &'static str, problem: &'static str },
+    #[error(
+        "admission.command is set, but this version cannot ask before it deploys; leave it empty \
+         to deploy without asking"
+    )]
+    Admission,
 }
 
 /// Where this agent keeps what.
@@ -80,7 +97,8 @@ struct Places {
 ///
 /// # Errors
 /// When it cannot start: the state directory is another agent's, a directory cannot be made, the
-/// store or the socket cannot be used.
+/// store or the socket cannot be used. When a part of it that nothing can do without panicked:
+/// whoever runs the service starts it again.
 pub fn run(args: RunArgs) -> Result<(), Cause> {
     // A second provider would be an error of ours alone; it is the same one.
     drop(rustls::crypto::ring::default_provider().install_default());
@@ -92,6 +110,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     // Listening for signals comes first: from here on a signal means an orderly stop.
     let signals = Signals::new()?;
     let config = &args.config;
+    check_supported(config)?;
     make_directory(&config.agent.state_dir, 0o755)?;
     let lock = StateLock::acquire(&config.agent.state_dir)?;
     let machine = Arc::new(LocalMachine::read(&config.instance.id)?);
@@ -137,31 +156,62 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         started_at,
     };
     let (stop_api, api_stopped) = oneshot::channel::<()>();
-    let api = actix_rt::spawn(api.serve(listening, async {
+    let mut api = actix_rt::spawn(api.serve(listening, async {
         // A dropped sender means the same as a sent one: stop.
         drop(api_stopped.await);
     }));
-    let link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
+    let mut link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
     info!(socket = %socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
-    signals.wait_for_stop().await;
-    info!("stopping; {}", if args.stop_plugins { "so do the plugins" } else { "plugins run on" });
+    let fault = tokio::select! {
+        () = signals.wait_for_stop() => None,
+        actor = system.ended() => Some(Ended::Actor(actor)),
+        _ = &mut api => Some(Ended::LocalSocket),
+        () = end_of(link_ended.as_mut()) => Some(Ended::Link),
+    };
+    // An agent that lost a part of itself comes back at once, and finds its plugins as they are.
+    let stops_plugins = args.stop_plugins && fault.is_none();
+    match &fault {
+        Some(fault) => error!(%fault, "stopping, to be started again; plugins run on"),
+        None if stops_plugins => info!("stopping; so do the plugins"),
+        None => info!("stopping; plugins run on"),
+    }
     trimming.abort();
     link.close();
-    if let Some(ended) = link_ended {
+    if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);
     }
     drop(stop_api);
     // Followers keep their streams open; they are cut.
     api.abort();
-    if args.stop_plugins {
+    if stops_plugins {
         stop_plugins(&system, &*launcher).await;
     }
     if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
         warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
     }
     drop(std::fs::remove_file(&socket));
+    fault.map_or(Ok(()), |fault| Err(fault.into()))
+}
+
+/// Resolves when the task has ended; never, when there is none.
+async fn end_of(task: Option<&mut JoinHandle<()>>) {
+    match task {
+        // A panic is an end like any other.
+        Some(task) => drop(task.await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Settings of things that are not built. Whoever set a gate must not find it open.
+fn check_supported(config: &Config) -> Result<(), StartError> {
+    if !config.admission.command.is_empty() {
+        return Err(StartError::Admission);
+    }
+    if config.api.http_listen.is_some() {
+        warn!("api.http_listen is set, but this version serves nothing over HTTP");
+    }
     Ok(())
 }
 
@@ -295,7 +345,11 @@ async fn trim_logs(launcher: Arc<ProcessLauncher>) {
 /// for crashed and started again; what is durable of them stays, and the next life starts them.
 async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
     const TIMEOUT: Duration = Duration::from_secs(30);
-    let Ok(plugins) = system.manager.send(ListPlugins).await else { return };
+    let listed = tokio::time::timeout(STOP_SLACK, system.manager.send(ListPlugins)).await;
+    let Ok(Ok(plugins)) = listed else {
+        warn!("the manager does not say what runs; the plugins run on");
+        return;
+    };
     // One that is still busy after that long is stopped all the same.
     if tokio::time::timeout(STOP_SLACK, system.manager.send(Dismiss)).await.is_err() {
         warn!("not all plugins could be let go; one of them may be reported as crashed");
@@ -328,7 +382,8 @@ async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
     });
     let events = join_all(stops).await.into_iter().flatten().collect();
     let save = Save { writes: vec![vm_events::forget_boot()], events };
-    if !matches!(system.store.send(save).await, Ok(Ok(()))) {
+    let saved = tokio::time::timeout(STOP_SLACK, system.store.send(save)).await;
+    if !matches!(saved, Ok(Ok(Ok(())))) {
         warn!("the end of the plugins could not be recorded; the next life reports crashes");
     }
 }
@@ -424,5 +479,18 @@ impl Signals {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_admission_plugin_that_would_not_be_asked_is_an_error() {
+        let mut config = Config::default();
+        assert!(check_supported(&config).is_ok());
+        config.admission.command = vec!["/usr/bin/admit".to_owned()];
+        assert!(matches!(check_supported(&config), Err(StartError::Admission)));
     }
 }

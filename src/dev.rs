@@ -5,10 +5,9 @@
 //! `dev` keeps it running and shows what the agent shows; `dev --once` walks through a plugin's whole
 //! life (`walk`) and ends.
 
-use std::process::Command;
-
 use guest_agent_actors::ports::Cause;
-use tokio::signal::ctrl_c;
+use tokio::process::Command;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::DevArgs;
 
@@ -17,6 +16,14 @@ mod world;
 
 use world::World;
 
+/// The walk did not get to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; the agent and its plugins were stopped")]
+struct Interrupted;
+
+/// Whatever ends this process from outside: Ctrl-C, a service manager, a terminal that is closed.
+struct Signals([Signal; 3]);
+
 /// Runs until interrupted, or through one whole life of a plugin.
 ///
 /// # Errors
@@ -24,21 +31,37 @@ use world::World;
 pub fn run(args: DevArgs) -> Result<(), Cause> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut world = World::build(args.dir).await?;
-        let done = if args.once {
-            walk::walk(&mut world).await
-        } else {
-            stay(&mut world, args.plugins).await
+        // Listening for signals comes first. The agent is a process of its own: a signal that ended only
+        // this one would leave it behind, with its plugins and all their files.
+        let mut signals = Signals::new()?;
+        let mut world = tokio::select! {
+            world = World::build(args.dir) => world?,
+            () = signals.come() => return Err(Interrupted.into()),
         };
-        if let Err(error) = &done {
+        let work = async {
+            if args.once {
+                walk::walk(&mut world).await
+            } else {
+                stay(&mut world, args.plugins).await
+            }
+        };
+        let ended = tokio::select! {
+            done = work => Some(done),
+            () = signals.come() => None,
+        };
+        if let Some(Err(error)) = &ended {
             world.explain(error.as_ref());
         }
         world.end().await;
-        done
+        match ended {
+            Some(done) => done,
+            None if args.once => Err(Interrupted.into()),
+            None => Ok(()),
+        }
     })
 }
 
-/// Installs the sample plugins and shows what becomes of them until Ctrl-C.
+/// Installs the sample plugins and shows what becomes of them, for as long as it is let.
 async fn stay(world: &mut World, plugins: usize) -> Result<(), Cause> {
     world.start_agent()?;
     world.connected().await?;
@@ -46,15 +69,40 @@ async fn stay(world: &mut World, plugins: usize) -> Result<(), Cause> {
     world.configure(orders).await?;
     let program = world.program().display().to_string();
     let socket = world.socket().display().to_string();
-    println!("everything is in {}", world.dir().display());
-    println!("in another terminal: {program} --socket {socket} status");
-    println!("                     {program} --socket {socket} events --follow");
-    println!("Ctrl-C ends it.\n");
-    let mut view =
-        Command::new(program).args(["--socket", &socket, "status", "--watch"]).spawn()?;
-    ctrl_c().await?;
-    // It shares the terminal, so Ctrl-C ended it too; without a terminal it is ended here.
-    drop(view.kill());
-    view.wait()?;
-    Ok(())
+    // Given to the view, which clears the screen.
+    let note = format!(
+        "everything is in {}\n\
+         in another terminal: {program} --socket {socket} status\n\
+         \u{20}                    {program} --socket {socket} events --follow\n\
+         Ctrl-C ends it.\n",
+        world.dir().display()
+    );
+    let mut view = Command::new(&program)
+        .args(["--socket", &socket, "status", "--watch", "--note", &note])
+        .kill_on_drop(true)
+        .spawn()?;
+    view.wait().await?;
+    // It shares the terminal, so Ctrl-C may end it first; and an agent that is gone ends it, too.
+    std::future::pending().await
+}
+
+// === impl Signals ===
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn come(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
 }

@@ -265,7 +265,8 @@ impl LocalAgent for LocalApi {
         };
         let health = answer.map_err(|error| match error {
             RpcError::TimedOut(_) => Status::deadline_exceeded(error.to_string()),
-            RpcError::Unimplemented => Status::unimplemented(error.to_string()),
+            // Not UNIMPLEMENTED, which would say that it is this agent that does not know the call.
+            RpcError::Unimplemented => Status::out_of_range(error.to_string()),
             RpcError::Unreachable(_) => Status::aborted(error.to_string()),
             RpcError::Refused { .. } => Status::failed_precondition(error.to_string()),
         })?;

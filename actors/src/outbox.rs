@@ -67,6 +67,9 @@ pub struct OutboxActor {
     backlog: Backlog,
     /// Plugins with an event under way.
     in_flight: BTreeSet<Arc<str>>,
+    /// How many of those wait because the server refused their event. They hold nobody else up: a server
+    /// may refuse the events of some plugins for ever.
+    refused: usize,
     history: VecDeque<u64>,
     followers: broadcast::Sender<Recorded>,
     depth: tokio::sync::watch::Sender<usize>,
@@ -129,6 +132,7 @@ impl OutboxActor {
             connection: Connection::Down,
             backlog: Backlog::default(),
             in_flight: BTreeSet::new(),
+            refused: 0,
             history: history.into(),
             followers,
             depth,
@@ -149,7 +153,8 @@ impl OutboxActor {
         if self.connection == Connection::Down {
             return;
         }
-        let free = IN_FLIGHT_MAX.saturating_sub(self.in_flight.len());
+        let under_way = self.in_flight.len().saturating_sub(self.refused);
+        let free = IN_FLIGHT_MAX.saturating_sub(under_way);
         let next: Vec<(Arc<str>, u64)> = self
             .backlog
             .firsts()
@@ -198,6 +203,7 @@ impl OutboxActor {
         result: Result<(), DeliveryError>,
         ctx: &mut Context<Self>,
     ) {
+        let is_refused = matches!(result, Err(DeliveryError::Refused(_)));
         let pause = match result {
             Ok(()) => {
                 self.in_flight.remove(&recorded.event.plugin);
@@ -225,7 +231,14 @@ impl OutboxActor {
             }
         };
         debug!(event = %recorded.id, attempt, ?pause, "sends an event again");
+        if is_refused {
+            self.refused += 1;
+            self.send_what_can_be_sent(ctx);
+        }
         ctx.run_later(pause, move |this, ctx| {
+            if is_refused {
+                this.refused = this.refused.saturating_sub(1);
+            }
             if this.backlog.is_first(&recorded) && this.connection == Connection::Up {
                 this.send(recorded, attempt.saturating_add(1), ctx);
             } else {

@@ -9,8 +9,9 @@
 //! The agent calls [`start`] once, from the arbiter its actors are to live on; tests call it on fakes.
 //! Nothing here waits for a plugin: [`start`] answers when the actors take messages.
 
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
 use tokio::sync::watch;
@@ -60,7 +61,14 @@ pub struct System {
     pub events: OutboxView,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
+    /// Whether each actor that there is one of still lives.
+    pulses: Rc<[(&'static str, Pulse)]>,
 }
+
+type Pulse = Box<dyn Fn() -> bool>;
+
+/// How often it is looked whether all actors live.
+const PULSE_BEAT: Duration = Duration::from_secs(1);
 
 /// What an earlier life left that the actors begin with.
 struct Left {
@@ -88,13 +96,16 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         lazily: store.clone().recipient(),
         durably: store.clone().recipient(),
     });
+    let mut pulses = vec![("outbox", pulse(&outbox)), ("store", pulse(&store))];
 
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
+    pulses.push(("monitor", pulse(&monitor)));
     let (roster_moved, roster) = watch::channel(0);
     // The manager and the metrics actor know each other, so one starts inside of the other's birth.
     let manager = ManagerActor::create(|ctx| {
         let sampled = ctx.address().recipient();
         let metrics = MetricsActor::new(ports.meter.clone(), ports.clock.clone(), sampled).start();
+        pulses.push(("metrics", pulse(&metrics)));
         let staff = Staff {
             store: store.clone().recipient(),
             snapshots: store.clone().recipient(),
@@ -122,9 +133,34 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     )
     .start();
 
+    pulses.push(("manager", pulse(&manager)));
+    pulses.push(("control-plane", pulse(&control_plane)));
     let begin = manager.clone().recipient();
     VmEventActor::new(ports.machine, ports.storage, store.clone().recipient(), begin).start();
-    System { manager, control_plane, store, events, roster }
+    System { manager, control_plane, store, events, roster, pulses: pulses.into() }
+}
+
+fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {
+    let address = address.clone();
+    Box::new(move || address.connected())
+}
+
+// === impl System ===
+
+impl System {
+    /// Resolves, with its name, when one of the actors that there is one of has ended, which only a panic
+    /// can do. What it knew is gone and nobody builds it anew: the agent has to start again.
+    pub fn ended(&self) -> impl Future<Output = &'static str> + use<> {
+        let pulses = self.pulses.clone();
+        async move {
+            loop {
+                if let Some((name, _)) = pulses.iter().find(|(_, lives)| !lives()) {
+                    return *name;
+                }
+                tokio::time::sleep(PULSE_BEAT).await;
+            }
+        }
+    }
 }
 
 // === impl Left ===

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use guest_agent_actors::manager::plan::PLUGINS_MAX;
+
 use super::{Context, Failure};
 use crate::config::LogConfig;
 
@@ -12,11 +14,17 @@ pub struct DevArgs {
     #[arg(long)]
     pub once: bool,
     /// How many sample plugins to install
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = plugins)]
     pub plugins: usize,
     /// Where to keep everything; without it a temporary directory is used and removed
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+}
+
+/// Reads how many; the agent takes no more in one message.
+fn plugins(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| *count <= PLUGINS_MAX);
+    count.ok_or_else(|| format!("write a number up to {PLUGINS_MAX}"))
 }
 
 pub(super) fn run(args: DevArgs, context: Context<'_, '_>) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ pub(super) struct Flags {
 pub struct RunArgs {
     /// The checked configuration.
     pub config: Config,
-    /// Where it came from, to load it again on SIGHUP.
+    /// Where it came from.
     pub sources: Sources,
     /// Whether plugins stop together with the agent.
     pub stop_plugins: bool,

@@ -18,6 +18,9 @@ pub(super) struct Flags {
     /// Show it again after every change
     #[arg(long)]
     watch: bool,
+    /// Text to stand above what is shown; `dev` says there how to go on
+    #[arg(long, hide = true, requires = "watch", conflicts_with = "json", value_name = "TEXT")]
+    note: Option<String>,
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -40,6 +43,9 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             console.text("\x1b[H\x1b[J")?;
         } else if !first {
             console.line("")?;
+        }
+        if let Some(note) = flags.note.as_deref().filter(|_| first || console.width.is_some()) {
+            console.line(note)?;
         }
         first = false;
         view.print(&status, console)?;

@@ -108,7 +108,14 @@ impl World {
     pub(super) fn start_agent(&mut self) -> Result<(), Cause> {
         let log =
             std::fs::File::options().create(true).append(true).open(self.dir.join("agent.log"))?;
-        let agent = Command::new(&self.program)
+        let mut agent = Command::new(&self.program);
+        // Settings of another agent, which would win over the file.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("GUEST_AGENT__") {
+                agent.env_remove(name);
+            }
+        }
+        let agent = agent
             .args(["run", "--stop-plugins", "--config"])
             .arg(self.dir.join("agent.toml"))
             .env("GUEST_AGENT_LOG", "info")

@@ -291,3 +291,32 @@ async fn dev_walks_through_a_whole_life() {
     }
     assert!(out.contains("all of it happened"), "{out}");
 }
+
+#[tokio::test]
+async fn dev_takes_everything_with_it_when_it_is_interrupted() {
+    use nix::sys::signal::{Signal, kill};
+
+    for (flags, signal, code) in [
+        (&["--once"][..], Signal::SIGINT, 1),
+        (&[], Signal::SIGINT, 0),
+        (&["--plugins=2"], Signal::SIGHUP, 0),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut dev = Command::new(env!("CARGO_BIN_EXE_guest-agent"));
+        dev.arg("dev").args(flags).arg("--dir").arg(dir.path());
+        dev.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        dev.env("GUEST_AGENT__AGENT__RUNTIME_DIR", "/of/another/agent");
+        let mut dev = dev.spawn().unwrap();
+        let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines();
+        let line = tokio::time::timeout(crate::harness::PATIENCE, lines.next_line()).await;
+        line.expect("it begins").unwrap().expect("a line");
+        let socket = dir.path().join("run/agent.sock");
+        assert!(socket.exists(), "the agent runs");
+        let pid = nix::unistd::Pid::from_raw(dev.id().unwrap().try_into().unwrap());
+        kill(pid, signal).unwrap();
+        let ended = tokio::time::timeout(crate::harness::PATIENCE, dev.wait()).await;
+        let ended = ended.expect("it ends").unwrap();
+        assert_eq!(ended.code(), Some(code), "{flags:?}");
+        assert!(!socket.exists(), "{flags:?}: the agent was left behind");
+    }
+}

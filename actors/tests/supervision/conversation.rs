@@ -212,6 +212,26 @@ async fn a_server_that_refuses_an_event_is_not_hammered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_that_are_refused_hold_no_other_plugin_up() {
+    let agent = Harness::awake().await;
+    agent.world.link.script(&vec![Delivery::Refuse; 32]);
+    let names: Vec<String> = (0..40).map(|n| format!("p{n:02}")).collect();
+    let orders: Vec<_> = names.iter().map(|name| remove(name)).collect();
+    order(&agent, "1", &orders).await;
+    let at_once = Duration::from_millis(500);
+    agent
+        .until("the others are told", at_once, |world, _| {
+            names[32..].iter().all(|name| numbers(world, name) == [10])
+        })
+        .await;
+    agent
+        .until("all are told", MINUTE, |world, _| {
+            names.iter().all(|name| numbers(world, name) == [10])
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outbox_at_its_bound_drops_the_oldest_and_says_so() {
     let mut agent = Harness::asleep();
     agent.settings.outbox = Bounds { events: 6, bytes: 1 << 20, history: 4 };

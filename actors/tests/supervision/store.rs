@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::fakes::{Answer, Harness};
+use guest_agent_actors::fakes::{Answer, Harness, Reply};
 use guest_agent_actors::messages::Submission;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::view::Reported;
@@ -178,4 +178,16 @@ async fn a_plugin_that_always_panics_is_not_rebuilt_without_pause() {
     assert!(runs(&agent.list().await, "b", "1"));
     order(&agent, "3", &[remove("a")]).await;
     agent.until("it can be removed", HOUR, |_, listed| listed.len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_actor_that_there_is_one_of_is_noticed() {
+    let agent = agent_with("a", "1").await;
+    agent.world.installer.downloads("b", &[Answer::Panic]);
+    order(&agent, "2", &[install("b", "1")]).await;
+    let early = agent.run(|system| tokio::time::timeout(MINUTE, system.ended())).await;
+    assert!(early.is_err(), "a plugin's actor is built anew, and is no reason to end");
+    agent.world.rpc.health("a", &[Reply::Panic]);
+    let ended = agent.run(|system| tokio::time::timeout(MINUTE, system.ended())).await;
+    assert_eq!(ended, Ok("monitor"));
 }

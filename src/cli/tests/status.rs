@@ -103,3 +103,14 @@ fn watching_prints_every_change_and_ends_with_the_agent() {
     let ran = ran_looking(&agent, &["status", "--watch"], Looks::Terminal(80));
     assert_eq!(ran.out.matches("\x1b[H\x1b[J").count(), 2, "a terminal is redrawn");
 }
+
+#[test]
+fn a_note_stands_above_every_picture() {
+    let status = vec![plugins([plugin("a", "1", "STARTING")]), plugins([running("a")])];
+    let agent = FakeAgent::start(Script { status, ..Script::default() });
+    let watch = ["status", "--watch", "--note", "Ctrl-C ends it."];
+    let ran = ran_looking(&agent, &watch, Looks::Terminal(80));
+    assert_eq!(ran.out.matches("\x1b[H\x1b[JCtrl-C ends it.\n").count(), 2, "{}", ran.out);
+    let ran = ran_on(&agent, &watch);
+    assert_eq!(ran.out.matches("Ctrl-C ends it.\n").count(), 1, "{}", ran.out);
+}
