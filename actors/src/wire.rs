@@ -199,6 +199,13 @@ fn decode_spec(
                         plugins without rules"
                 .to_owned());
         }
+        if model.on_default() == pb::execution_model::State::Disabled {
+            return Err(
+                "execution_model.on_default is DISABLED; without rules that never runs the \
+                        plugin; remove it instead"
+                    .to_owned(),
+            );
+        }
     }
     Ok(PluginSpec {
         name: name.clone(),

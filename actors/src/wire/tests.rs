@@ -254,6 +254,12 @@ fn what_this_agent_does_not_run_is_refused_and_says_so() {
     let local = pb::PluginInstallationType::LocalInstallation.into();
     refused("installation", |_, manifest| manifest.plugin_installation_type = local);
     refused("installation", |_, manifest| manifest.plugin_installation_type = 77);
+    refused("on_default", |_, manifest| {
+        manifest.execution_model = Some(pb::ExecutionModel {
+            on_default: pb::execution_model::State::Disabled.into(),
+            ..Default::default()
+        });
+    });
     refused("execution_model", |_, manifest| {
         manifest.execution_model = Some(pb::ExecutionModel {
             r#type: Some(pb::execution_model::Type::OneShot(Default::default())),
