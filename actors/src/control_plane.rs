@@ -5,9 +5,11 @@
 //! are answered at once and never wait behind orders. What cannot be understood is logged and
 //! acknowledged: the stream lives on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actix::prelude::*;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -35,6 +37,16 @@ const REPLY_ATTEMPTS: u32 = 3;
 /// Longest wait for an acknowledgement to leave. What was acknowledged is acted on in any case.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(2);
 
+/// The link reads on after this long, even when an order is not durable yet: a slow disk holds no
+/// question up.
+const TAKE_WAIT: Duration = Duration::from_millis(250);
+
+/// Most messages with orders that are being made durable. With so many the link waits.
+const TAKING_MAX: usize = 32;
+
+/// Most repetitions of one message that are acknowledged together with it.
+const REPEATED_MAX: usize = 16;
+
 /// Most questions that are being answered. Whoever asks more has to ask again.
 const ANSWERS_MAX: usize = 256;
 
@@ -52,6 +64,8 @@ pub struct ControlPlaneActor {
     link_changed: Recipient<LinkChanged>,
     next: Generation,
     remembered: Remembered,
+    /// Messages whose orders are being made durable, each with the receipts of its repetitions.
+    taking: BTreeMap<MessageKey, Vec<Receipt>>,
     answering: usize,
 }
 
@@ -92,6 +106,7 @@ impl ControlPlaneActor {
             link_changed,
             next,
             remembered,
+            taking: BTreeMap::new(),
             answering: 0,
         }
     }
@@ -140,7 +155,7 @@ impl ControlPlaneActor {
         ctx: &mut Context<Self>,
     ) -> ResponseActFuture<Self, ()> {
         match wire::decode_request(&message) {
-            Ok(Request::Configure(bytes)) => return self.configure_received(message, bytes),
+            Ok(Request::Configure(bytes)) => return self.configure_received(message, bytes, ctx),
             // Answered in the background, so that a reply on its way holds nothing up.
             Ok(question) => self.answer(question, message.clone(), ctx),
             Err(error) => warn!(error = %Chain(&error), "ignores a message it cannot understand"),
@@ -157,9 +172,17 @@ impl ControlPlaneActor {
         &mut self,
         message: InboundMessage,
         bytes: Vec<u8>,
+        ctx: &mut Context<Self>,
     ) -> ResponseActFuture<Self, ()> {
         let receipt = message.receipt.clone();
         let key = MessageKey::of(&receipt.message_id, &bytes);
+        if let Some(repeated) = self.taking.get_mut(&key) {
+            // Acknowledged with the first, when that is durable.
+            if repeated.len() < REPEATED_MAX {
+                repeated.push(receipt);
+            }
+            return Box::pin(async {}.into_actor(self));
+        }
         let (at, since) = (self.ports.clock.now(), Instant::now());
         if self.remembered.knows(key, receipt.stream, at) {
             info!(message = receipt.message_id, "was taken before; acknowledges it again");
@@ -186,19 +209,46 @@ impl ControlPlaneActor {
             (saved, receipt)
         };
         let inbox = configure.as_ref().map(|configure| configure.inbox);
-        Box::pin(saved.into_actor(self).map(move |(saved, receipt), this, ctx| match saved {
-            Ok(()) => {
-                this.remembered.remember(key, receipt.stream, at, since.elapsed());
-                if let Some(configure) = configure {
-                    this.configure.do_send(configure);
+        let (done, taken) = oneshot::channel::<()>();
+        self.taking.insert(key, Vec::new());
+        ctx.spawn(saved.into_actor(self).map(move |(saved, receipt), this, ctx| {
+            let repeated = this.taking.remove(&key).unwrap_or_default();
+            match saved {
+                Ok(()) => {
+                    this.remembered.remember(key, receipt.stream, at, since.elapsed());
+                    this.acknowledge_all(repeated, ctx);
+                    if let Some(configure) = configure {
+                        this.configure.do_send(configure);
+                    }
+                }
+                // Not acknowledged: the control plane sends it again.
+                Err(error) => {
+                    warn!(%error, "cannot take orders");
+                    this.withdraw(inbox, Some(key), ctx);
                 }
             }
-            // Not acknowledged: the control plane sends it again.
-            Err(error) => {
-                warn!(%error, "cannot take orders");
-                this.withdraw(inbox, Some(key), ctx);
+            drop(done);
+        }));
+        let is_full = self.taking.len() >= TAKING_MAX;
+        let wait = async move {
+            // It ends when the other end is dropped.
+            if is_full {
+                drop(taken.await);
+            } else {
+                drop(tokio::time::timeout(TAKE_WAIT, taken).await);
             }
-        }))
+        };
+        Box::pin(wait.into_actor(self))
+    }
+
+    fn acknowledge_all(&self, receipts: Vec<Receipt>, ctx: &mut Context<Self>) {
+        let link = self.ports.link.clone();
+        let acknowledged = async move {
+            for receipt in receipts {
+                acknowledge(&*link, receipt).await;
+            }
+        };
+        ctx.spawn(acknowledged.into_actor(self));
     }
 
     /// The store keeps what it could not write and writes it later. Orders whose sender was told that

@@ -35,6 +35,7 @@ struct Disk {
     failing: bool,
     unreadable: bool,
     slow_reads: Duration,
+    slow_commits: Duration,
     crash: Option<(usize, CrashPoint)>,
     crashed: bool,
     aside: Vec<(Table, Vec<u8>, String)>,
@@ -63,6 +64,11 @@ impl StorageHandle {
     /// From now on a read takes this long.
     pub fn set_slow_reads(&self, time: Duration) {
         self.0.with(|disk| disk.slow_reads = time);
+    }
+
+    /// Commits take this long from now on.
+    pub fn set_slow_commits(&self, time: Duration) {
+        self.0.with(|disk| disk.slow_commits = time);
     }
 
     /// The store stops answering at its `commit`-th commit, counted from 1: what was begun stays begun,
@@ -162,6 +168,10 @@ impl Storage for FakeStorage {
     async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError> {
         // A commit lets others run before it is done, as a real one does.
         tokio::task::yield_now().await;
+        let time = self.0.0.with(|disk| disk.slow_commits);
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
+        }
         let result = self.0.0.with(|disk| {
             if disk.crashed {
                 return None;

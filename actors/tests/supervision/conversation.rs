@@ -115,6 +115,28 @@ async fn a_question_does_not_wait_behind_an_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_disk_holds_no_question_up_and_a_resend_meanwhile_is_no_second_order() {
+    let agent = Harness::awake().await;
+    agent.world.storage.set_slow_commits(Duration::from_secs(5));
+    order(&agent, "1", &[install("a", "1")]).await;
+    agent.receive("2", &[("message_type", "agent_controlplane.GetAgentInfo")], Vec::new()).await;
+    agent
+        .until("it is answered", Duration::from_secs(1), |world, _| {
+            world.link.heard().iter().any(|heard| heard.message.type_url.ends_with(".AgentInfo"))
+        })
+        .await;
+    let acknowledged = agent.world.link.acknowledged();
+    assert_eq!(acknowledged.len(), 1, "only the question: {acknowledged:?}");
+    // The server waits 2 s for its acknowledgement, then sends the order again.
+    order(&agent, "1", &[install("a", "1")]).await;
+    agent.world.storage.set_slow_commits(Duration::ZERO);
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    agent.pass(MINUTE).await;
+    assert_eq!(numbers(&agent.world, "a"), [1, 4, 3], "it was obeyed once");
+    assert_eq!(agent.world.link.acknowledged().len(), 3, "both sendings are acknowledged");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_that_is_asked_too_early_waits_for_the_plugins() {
     let mut agent = agent_with("a", "1").await;
     agent.crash();
