@@ -18,5 +18,6 @@ mod orders;
 mod restart;
 mod start;
 mod stop;
+mod transport;
 mod unprivileged;
 mod upgrade;
