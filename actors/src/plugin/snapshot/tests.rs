@@ -191,7 +191,13 @@ proptest! {
         let recovered = recover(&decoded, found.clone());
         prop_assert_eq!(&recovered, &recover(&snapshot, found));
         let mut before = revisions(&snapshot.state);
-        let returned = snapshot.state.trial.as_ref().is_some_and(|t| t.last_good == recovered.next.spec);
+        // The way back may have been ordered already, with a configuration of its own.
+        let returned = recovered.next.trial.is_none()
+            && snapshot
+                .state
+                .trial
+                .as_ref()
+                .is_some_and(|t| t.last_good.revision == recovered.next.spec.revision);
         if returned {
             // What crashed on probation while no agent ran is given up, as ever.
             before.remove(0);
