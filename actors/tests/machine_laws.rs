@@ -722,3 +722,26 @@ fn the_lives_are_eventful() {
         assert!(count > 50, "{name} was seen {count} times: {seen:?}");
     }
 }
+
+/// A life that random ones rarely hit: a plugin that rests as crashed takes an APPLY for the revision
+/// that is coming, and an INSTALL of the old revision brings the same configuration.
+#[test]
+fn an_apply_whose_configuration_comes_with_an_install_has_an_outcome() {
+    let install = |revision, config| Act::Install(Wish { revision, config, form: Form::Plain });
+    let mut world = live(&[
+        Act::Answer(0, Answer::Good),
+        Act::Answer(0, Answer::Bad),
+        Act::Pass(0),
+        Act::Pass(0),
+        install(2, 0),
+        Act::Answer(0, Answer::Good),
+        Act::Apply(2),
+        install(1, 2),
+    ]);
+    world.calm().expect("it calms down");
+    let mut ledger = Ledger::default();
+    for step in &world.log {
+        ledger.enter(step).expect("each outcome was asked for");
+    }
+    ledger.close().expect("each order has an outcome");
+}

@@ -483,7 +483,6 @@ impl Draft {
         self.state.next = Next::Nothing;
         self.state.trial = None;
         self.state.standing = Standing::Unproven;
-        self.state.owed = Owed::default();
         self.state.restarts = Restarts::default();
         self.state.last_exit = None;
         self.install();
