@@ -30,7 +30,6 @@ pub(super) struct RawServer {
     /// Where the agent finds it.
     pub(super) endpoint: String,
     streams: mpsc::UnboundedReceiver<Peer>,
-    unary: Arc<Mutex<Vec<SendAgentMessageRequest>>>,
     headers: Arc<Mutex<MetadataMap>>,
     task: JoinHandle<()>,
     _places: tempfile::TempDir,
@@ -48,7 +47,6 @@ pub(super) struct Peer {
 
 struct Service {
     streams: mpsc::UnboundedSender<Peer>,
-    unary: Arc<Mutex<Vec<SendAgentMessageRequest>>>,
     headers: Arc<Mutex<MetadataMap>>,
 }
 
@@ -60,16 +58,14 @@ impl RawServer {
         let socket = places.path().join("raw.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let (opened, streams) = mpsc::unbounded_channel();
-        let unary = Arc::new(Mutex::new(Vec::new()));
         let headers = Arc::new(Mutex::new(MetadataMap::new()));
-        let service =
-            Service { streams: opened, unary: Arc::clone(&unary), headers: Arc::clone(&headers) };
+        let service = Service { streams: opened, headers: Arc::clone(&headers) };
         let serving = tonic::transport::Server::builder()
             .add_service(AgentCommunicationServer::new(service))
             .serve_with_incoming(UnixListenerStream::new(listener));
         let task = tokio::spawn(async move { drop(serving.await) });
         let endpoint = format!("unix:{}", socket.display());
-        Self { endpoint, streams, unary, headers, task, _places: places }
+        Self { endpoint, streams, headers, task, _places: places }
     }
 
     /// The next stream that the agent opens.
@@ -87,11 +83,6 @@ impl RawServer {
     pub(super) fn header(&self, name: &'static str, value: &str) {
         let key = AsciiMetadataKey::from_static(name);
         self.headers.lock().unwrap().insert(key, value.parse().unwrap());
-    }
-
-    /// What came beside the streams so far.
-    pub(super) fn unary(&self) -> Vec<SendAgentMessageRequest> {
-        self.unary.lock().unwrap().clone()
     }
 }
 
@@ -206,9 +197,8 @@ impl AgentCommunication for Service {
 
     async fn send_agent_message(
         &self,
-        request: Request<SendAgentMessageRequest>,
+        _: Request<SendAgentMessageRequest>,
     ) -> Result<Response<SendAgentMessageResponse>, Status> {
-        self.unary.lock().unwrap().push(request.into_inner());
         Ok(Response::new(SendAgentMessageResponse::default()))
     }
 }

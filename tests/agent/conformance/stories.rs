@@ -48,7 +48,7 @@ impl Story {
     async fn tells(&mut self, expected: &[(i32, &str)]) {
         let mut told: Vec<Told> = Vec::new();
         while told.len() < expected.len() {
-            if told.len() % 2 == 0 {
+            if told.len().is_multiple_of(2) {
                 self.ask().await;
             }
             let frame = self.peer.frame().await.expect("the stream goes on");
