@@ -37,6 +37,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::cgroup::Cgroups;
 use crate::cli::RunArgs;
 use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
 use crate::control_link::{
@@ -124,14 +125,15 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
-    let launcher = Arc::new(launcher(config, &places, &machine, &rpc)?);
+    let cgroups = find_cgroups(config);
+    let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups)?);
     let listener = Arc::new(Listener::default());
     let (link, link_task) = open_link(&config.control_plane, &listener)?;
     let ports = Ports {
         installer: Arc::new(Pipeline::new(pipeline(config, &places))?),
         launcher: launcher.clone(),
         rpc: rpc.clone(),
-        meter: Arc::new(SystemMeter::new()),
+        meter: Arc::new(SystemMeter::new(cgroups.clone())),
         storage: storage.clone(),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
@@ -192,6 +194,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
     }
     drop(std::fs::remove_file(&socket));
+    cgroups.leave();
     fault.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
@@ -230,11 +233,24 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Ca
     Ok(Arc::new(opened.storage))
 }
 
+/// Plugins run without walls on a machine that has none to offer; it is said once, here.
+fn find_cgroups(config: &Config) -> Cgroups {
+    let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
+    let cgroups = Cgroups::detect(&config.agent.state_dir, tasks_max);
+    for trouble in cgroups.trouble() {
+        warn!("control groups: {trouble}");
+    }
+    let can: Vec<String> = cgroups.controllers().iter().map(ToString::to_string).collect();
+    info!(controllers = can.join(" "), "control groups");
+    cgroups
+}
+
 fn launcher(
     config: &Config,
     places: &Places,
     machine: &LocalMachine,
     rpc: &Arc<GrpcPluginRpc>,
+    cgroups: &Cgroups,
 ) -> Result<ProcessLauncher, launch::LauncherError> {
     let launcher = LauncherConfig {
         plugins_dir: places.plugins.clone(),
@@ -248,6 +264,7 @@ fn launcher(
         },
         log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
+        cgroups: cgroups.clone(),
     };
     ProcessLauncher::new(launcher, rpc.clone())
 }

@@ -53,7 +53,7 @@ pub struct Cgroups {
 }
 
 /// The group of one plugin.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Group {
     /// The same group in each hierarchy.
     rooms: Vec<Room>,
@@ -136,6 +136,15 @@ impl Cgroups {
             dir: place.base.join(name.as_str()),
         };
         Group { rooms: self.places.iter().map(room).collect(), tasks_max: self.tasks_max }
+    }
+
+    /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
+    pub fn leave(&self) {
+        for place in &self.places {
+            if let Err(error) = std::fs::remove_dir(&place.base) {
+                tracing::debug!(group = %place.base.display(), %error, "groups stay");
+            }
+        }
     }
 
     /// The plugins that have a group, by name.
@@ -221,6 +230,12 @@ impl Group {
         Ok(Entrance { doors: self.rooms.iter().map(open).collect::<Result<_, _>>()? })
     }
 
+    /// Whether the machine has groups at all.
+    #[must_use]
+    pub(crate) fn is_real(&self) -> bool {
+        !self.rooms.is_empty()
+    }
+
     /// The processes in the group and in groups that they made below it. Blocks.
     #[must_use]
     pub fn members(&self) -> BTreeSet<u32> {
@@ -278,8 +293,11 @@ impl Group {
     /// Processes are in it.
     pub fn remove(&self) -> Result<(), CgroupError> {
         for room in &self.rooms {
-            remove_below(&room.dir)
-                .map_err(|cause| CgroupError { action: "remove", path: room.dir.clone(), cause })?;
+            remove_below(&room.dir).map_err(|cause| CgroupError {
+                action: "remove",
+                path: room.dir.clone(),
+                cause,
+            })?;
         }
         Ok(())
     }
@@ -295,7 +313,8 @@ impl Group {
             Version::V1 => None,
             Version::V2 => v2::cpu_time(&room.dir),
         })?;
-        let memory = self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        let memory =
+            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
         let memory_bytes = match memory.version {
             Version::V1 => v1::memory(&memory.dir),
             Version::V2 => v2::memory(&memory.dir),
@@ -306,7 +325,8 @@ impl Group {
     /// How many processes of the group the kernel has killed because the group's memory ran out.
     #[must_use]
     pub fn oom_kills(&self) -> Option<u64> {
-        let memory = self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        let memory =
+            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
         match memory.version {
             Version::V1 => v1::oom_kills(&memory.dir),
             Version::V2 => v2::oom_kills(&memory.dir),
@@ -315,7 +335,8 @@ impl Group {
 
     /// Hears of every OOM kill in the group from now on. `None` where the machine cannot tell.
     pub(crate) fn watch_oom(&self) -> Option<OomWatch> {
-        let memory = self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        let memory =
+            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
         let watch = match memory.version {
             Version::V1 => OomWatch::v1(&memory.dir),
             Version::V2 => OomWatch::v2(&memory.dir),
@@ -336,6 +357,11 @@ type SetLimit<'a> = &'a dyn Fn(&Room) -> io::Result<()>;
 // === impl Entrance ===
 
 impl Entrance {
+    /// Whether there is nowhere to go.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.doors.is_empty()
+    }
+
     /// Goes inside. Only makes system calls that are allowed between fork and exec.
     pub(crate) fn enter(&self) -> io::Result<()> {
         for door in &self.doors {

@@ -227,7 +227,9 @@ fn own_group(mount: &Mount, memberships: &str) -> Option<PathBuf> {
             Version::V2 => controllers.is_empty(),
             Version::V1 => {
                 !controllers.is_empty()
-                    && controllers.split(',').all(|name| mount.controllers.iter().any(|c| c == name))
+                    && controllers
+                        .split(',')
+                        .all(|name| mount.controllers.iter().any(|c| c == name))
             }
         };
         this.then_some(path)

@@ -27,8 +27,7 @@ impl OomWatch {
     pub(super) fn v1(dir: &Path) -> io::Result<Self> {
         let notices = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let control = File::open(dir.join("memory.oom_control"))?;
-        let registration =
-            format!("{} {}", notices.as_raw_fd(), control.as_raw_fd());
+        let registration = format!("{} {}", notices.as_raw_fd(), control.as_raw_fd());
         write(dir, "cgroup.event_control", &registration)?;
         Self::on(notices, Some(control))
     }

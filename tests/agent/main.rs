@@ -13,6 +13,7 @@ mod download;
 mod harness;
 mod hostile;
 mod install;
+mod limits;
 mod link;
 mod messages;
 mod orders;
