@@ -1,7 +1,5 @@
 //! Against the hierarchies of this machine, as root; elsewhere each test says that it is skipped.
 
-#![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
-
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
