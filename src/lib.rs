@@ -14,3 +14,4 @@ pub mod meter;
 pub mod plugin_rpc;
 pub mod sample_plugin;
 pub mod storage;
+pub mod sweep;

@@ -31,6 +31,7 @@ pub mod metrics;
 pub mod monitor;
 pub mod outbox;
 pub mod store;
+pub mod sweep;
 pub mod vm_events;
 
 pub mod system;

@@ -18,6 +18,7 @@ mod orders;
 mod restart;
 mod start;
 mod stop;
+mod sweep;
 mod transport;
 mod unprivileged;
 mod upgrade;
