@@ -314,10 +314,11 @@ async fn send(ports: &Ports, reply: OutboundMessage) -> Sent {
         match ports.link.deliver(reply.clone()).await {
             Ok(()) => return Sent::Acknowledged,
             Err(DeliveryError::TimedOut) => {}
-            Err(DeliveryError::Exhausted(_)) => {
+            // A question may come before the registration that it came after is answered.
+            Err(DeliveryError::NotConnected | DeliveryError::Exhausted(_)) => {
                 tokio::time::sleep(Duration::from_millis(250) * attempt).await;
             }
-            Err(error @ (DeliveryError::NotConnected | DeliveryError::Refused(_))) => {
+            Err(error @ DeliveryError::Refused(_)) => {
                 debug!(%error, "gives a reply up");
                 return Sent::GivenUp;
             }

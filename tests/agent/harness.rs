@@ -189,6 +189,12 @@ impl Bed {
         self.check("the control plane notices that the agent is gone", gone);
     }
 
+    /// Kills the agent, whoever it was connected to.
+    pub(crate) async fn kill_agent_only(&mut self) {
+        let mut agent = self.agent.take().expect("the agent runs");
+        agent.kill().await.unwrap();
+    }
+
     /// Asks the agent to stop and waits until it has. Its plugins live on.
     pub(crate) async fn stop_agent(&mut self) -> ExitStatus {
         let mut agent = self.agent.take().expect("the agent runs");

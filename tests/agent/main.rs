@@ -7,6 +7,7 @@
 
 mod again;
 mod cli;
+mod conformance;
 mod crash;
 mod download;
 mod harness;

@@ -115,6 +115,20 @@ async fn a_question_does_not_wait_behind_an_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_question_from_before_the_registration_is_answered_after_it() {
+    let mut agent = Harness::asleep();
+    agent.wake().await;
+    agent.receive("1", &[("message_type", "agent_controlplane.GetAgentInfo")], Vec::new()).await;
+    agent.pass(Duration::from_millis(100)).await;
+    agent.connect().await;
+    agent
+        .until("it is answered", SOON, |world, _| {
+            world.link.heard().iter().any(|heard| heard.message.type_url.ends_with(".AgentInfo"))
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_disk_holds_no_question_up_and_a_resend_meanwhile_is_no_second_order() {
     let agent = Harness::awake().await;
     agent.world.storage.set_slow_commits(Duration::from_secs(5));
