@@ -1,7 +1,5 @@
 //! Sweeps of real folders, with something precious next to them.
 
-#![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +9,8 @@ use std::sync::Mutex;
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{Durability, Installer, Progress, Storage};
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, EntryPoint, Limits as Resources, MetricsPolicy, PluginSpec, Tries,
+    Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
+    Tries,
 };
 
 use super::*;
@@ -148,6 +147,7 @@ fn spec(name: &str) -> PluginSpec {
         metrics: MetricsPolicy { interval: RUN_MAX, points: 1 },
         backoff_factor: 2,
         config: None,
+        execution: Execution::default(),
     }
 }
 
