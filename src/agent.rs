@@ -47,13 +47,18 @@ use crate::facts::LocalFacts;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::{self, LocalApi};
-use crate::machine::{LocalMachine, SystemClock};
+use crate::machine::{InstanceSource, LocalMachine, SystemClock};
 use crate::meter::SystemMeter;
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
+use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
 /// How often logs of plugins are looked at for their size.
 const LOG_BEAT: Duration = Duration::from_secs(30);
+
+/// How long the agent runs under an instance id that it found out itself before it deletes what belongs
+/// to others: whoever gives ids out may only be silent for the moment.
+const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
 
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -130,12 +135,15 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups)?);
     let listener = Arc::new(Listener::default());
     let (link, link_task) = open_link(&config.control_plane, &listener)?;
+    let installer = Arc::new(Pipeline::new(pipeline(config, &places))?);
+    let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let ports = Ports {
-        installer: Arc::new(Pipeline::new(pipeline(config, &places))?),
+        installer,
         launcher: launcher.clone(),
         rpc: rpc.clone(),
         meter: Arc::new(SystemMeter::new(cgroups.clone())),
         storage: storage.clone(),
+        sweeper: Arc::new(sweeper),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         facts: Arc::new(LocalFacts::read()),
@@ -284,6 +292,20 @@ fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
             ..Limits::default()
         },
         max_parallel: usize::try_from(config.install.max_parallel).unwrap_or(usize::MAX),
+    }
+}
+
+fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
+    SweepConfig {
+        state_dir: config.agent.state_dir.clone(),
+        instance: machine.instance_id(),
+        others: match machine.instance_source() {
+            InstanceSource::Given => OtherInstances::Go,
+            InstanceSource::Machine => OtherInstances::GoAfter(SURE_OF_THE_INSTANCE),
+            InstanceSource::Random => OtherInstances::Stay,
+        },
+        runtime_dir: config.agent.runtime_dir.clone(),
+        local_plugin_dir: config.agent.local_plugin_dir.clone(),
     }
 }
 

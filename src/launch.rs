@@ -45,7 +45,7 @@ use crate::launch::tree::{Family, Member};
 use crate::launch::watch::{Subject, Watched};
 use crate::plugin_rpc::GrpcPluginRpc;
 
-mod address;
+pub(crate) mod address;
 mod exec_error;
 mod oom;
 mod output;

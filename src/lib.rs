@@ -17,3 +17,4 @@ pub mod plugin_rpc;
 mod readable;
 pub mod sample_plugin;
 pub mod storage;
+pub mod sweep;

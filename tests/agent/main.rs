@@ -20,6 +20,7 @@ mod orders;
 mod restart;
 mod start;
 mod stop;
+mod sweep;
 mod transport;
 mod unprivileged;
 mod upgrade;
