@@ -42,6 +42,7 @@ use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
 use crate::control_link::{
     self, ClientCertificate, FileToken, Link, LinkConfig, LinkListener, LinkTask, TlsFiles,
 };
+use crate::facts::LocalFacts;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::{self, LocalApi};
@@ -135,6 +136,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         storage: storage.clone(),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
+        facts: Arc::new(LocalFacts::read()),
         clock: Arc::new(SystemClock),
     };
     let destination =

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod control_link;
 pub mod dev;
+pub mod facts;
 pub mod install;
 pub mod launch;
 pub mod local_api;

@@ -4,6 +4,7 @@
 //! the control plane does. Everything is read from files of the kernel and the distribution; the
 //! metadata server is asked elsewhere and its answer handed in as the configured instance id.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -122,10 +123,7 @@ fn identifier(text: &str) -> Option<String> {
 fn os_facts(root: &Path) -> OsFacts {
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| clean(&part.to_string_lossy());
-    // The second place is for systems whose /etc is empty or generated.
-    let release = read(&root.join("etc/os-release"))
-        .or_else(|_| read(&root.join("usr/lib/os-release")))
-        .unwrap_or_default();
+    let release = os_release(root).unwrap_or_default();
     let field = |key: &str| release_field(&release, key).unwrap_or_default();
     let short_name = Some(field("ID")).filter(|id| !id.is_empty());
     let long_name = Some(field("PRETTY_NAME")).filter(|name| !name.is_empty());
@@ -139,6 +137,22 @@ fn os_facts(root: &Path) -> OsFacts {
         kernel_release: text(uname.release()),
         kernel_version: text(uname.version()),
     }
+}
+
+/// The second place is for systems whose /etc is empty or generated.
+fn os_release(root: &Path) -> std::io::Result<String> {
+    read(&root.join("etc/os-release")).or_else(|_| read(&root.join("usr/lib/os-release")))
+}
+
+/// All keys of os-release with their values.
+pub(crate) fn release_fields(root: &Path) -> std::io::Result<BTreeMap<String, String>> {
+    let release = os_release(root)?;
+    let is_key =
+        |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let assignments = release.lines().filter_map(|line| line.trim().split_once('='));
+    let fields = assignments.filter(|(key, _)| is_key(key));
+    // The last assignment counts, as in the shell.
+    Ok(fields.map(|(key, value)| (key.to_owned(), clean(&unquoted(value)))).collect())
 }
 
 /// The value of a key in an os-release file. The last assignment counts, as in the shell.

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::ports::Cause;
 
+mod facts;
 mod harness;
 mod installer;
 mod launcher;
@@ -23,6 +24,7 @@ mod meter;
 mod rpc;
 mod storage;
 
+pub use facts::{FactsHandle, FakeFacts, facts};
 pub use harness::{Harness, World};
 pub use installer::{FakeInstaller, InstallerHandle, installer};
 pub use launcher::{FakeLauncher, LauncherHandle, launcher};

@@ -13,6 +13,7 @@
 
 pub mod error;
 pub mod exit;
+pub mod facts;
 pub mod id;
 pub mod spec;
 
@@ -30,6 +31,7 @@ pub mod manager;
 pub mod metrics;
 pub mod monitor;
 pub mod outbox;
+pub mod scheduler;
 pub mod store;
 pub mod vm_events;
 

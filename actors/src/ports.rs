@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::exit::ExitCause;
+use crate::facts::FactSet;
 use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
 use crate::spec::{Config, PluginSpec};
 
@@ -34,6 +35,8 @@ pub struct Ports {
     pub link: Arc<dyn ControlLink>,
     /// What the machine says of itself.
     pub machine: Arc<dyn Machine>,
+    /// What rules look attributes up in.
+    pub facts: Arc<dyn Facts>,
     /// Wall-clock time, for what people and records are told; never for waiting.
     pub clock: Arc<dyn Clock>,
 }
@@ -492,7 +495,7 @@ pub enum DeliveryError {
     Refused(String),
 }
 
-// === Machine and Clock ===
+// === Machine, Facts and Clock ===
 
 /// What the machine says of itself.
 #[async_trait]
@@ -524,6 +527,14 @@ pub struct OsFacts {
     pub kernel_release: String,
     /// uname version.
     pub kernel_version: String,
+}
+
+/// What is known of the machine, for the rules of plugins.
+pub trait Facts: Send + Sync {
+    /// The newest facts, and whether they changed. They are known from the start as far as the
+    /// machine itself tells them; a scope that has to be asked for elsewhere is unavailable until it
+    /// was, with the reason. The sender lives as long as the port.
+    fn watch(&self) -> tokio::sync::watch::Receiver<Arc<FactSet>>;
 }
 
 /// Wall-clock time.

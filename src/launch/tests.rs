@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use guest_agent_actors::id::{RevisionId, Sha256Digest};
 use guest_agent_actors::ports::{Cleanup, StopManner};
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, Tries,
+    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, MetricsPolicy, Tries,
 };
 use tonic::Code;
 
@@ -77,6 +77,7 @@ impl Bed {
             metrics: MetricsPolicy { interval: PATIENCE, points: 1 },
             backoff_factor: 1,
             config: Some(Config::Text("secret".into())),
+            execution: Execution::default(),
         })
     }
 

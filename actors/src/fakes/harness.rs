@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use crate::fakes::{
-    ClockHandle, InstallerHandle, LauncherHandle, LinkHandle, MachineHandle, MeterHandle,
-    RpcHandle, StorageHandle, clock, installer, launcher, link, machine, meter, rpc, storage,
+    ClockHandle, FactsHandle, InstallerHandle, LauncherHandle, LinkHandle, MachineHandle,
+    MeterHandle, RpcHandle, StorageHandle, clock, facts, installer, launcher, link, machine, meter,
+    rpc, storage,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -40,6 +41,8 @@ pub struct World {
     pub link: LinkHandle,
     /// The machine.
     pub machine: MachineHandle,
+    /// What rules are weighed by.
+    pub facts: FactsHandle,
     /// The time of day.
     pub clock: ClockHandle,
     ports: Ports,
@@ -71,6 +74,7 @@ impl World {
         let (fake_link, link) = link();
         let (fake_machine, machine) = machine(launcher.clone());
         let (fake_clock, clock) = clock();
+        let (fake_facts, facts) = facts();
         let ports = Ports {
             installer: Arc::new(fake_installer),
             launcher: Arc::new(fake_launcher),
@@ -79,9 +83,10 @@ impl World {
             storage: Arc::new(fake_storage),
             link: Arc::new(fake_link),
             machine: Arc::new(fake_machine),
+            facts: Arc::new(fake_facts),
             clock: Arc::new(fake_clock),
         };
-        Self { installer, launcher, rpc, meter, storage, link, machine, clock, ports }
+        Self { installer, launcher, rpc, meter, storage, link, machine, facts, clock, ports }
     }
 
     /// What no agent may ever do to its world: run two processes of a plugin, run what is not on disk,
