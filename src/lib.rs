@@ -3,10 +3,12 @@
 
 pub mod agent;
 pub mod cli;
+pub mod command_socket;
 pub mod config;
 pub mod control_link;
 pub mod dev;
 pub mod facts;
+pub mod going_down;
 pub mod install;
 pub mod launch;
 pub mod local_api;
@@ -14,4 +16,5 @@ pub mod machine;
 pub mod meter;
 pub mod plugin_rpc;
 pub mod sample_plugin;
+pub mod socket;
 pub mod storage;
