@@ -168,7 +168,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         // A dropped sender means the same as a sent one: stop.
         drop(api_stopped.await);
     }));
-    let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let (_effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
     let commands = serve_commands(&args.config, &system, in_effect).await;
     let mut link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use actix::Addr;
 use guest_agent_actors::messages::NotifyVm;
-use guest_agent_actors::vm_events::{NOTIFY_WAIT, Notification, VmEvent, VmEventActor};
+use guest_agent_actors::vm_events::{NOTIFY_WAIT, VmEvent, VmEventActor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -119,9 +119,7 @@ impl CommandSocket {
         let within = NOTIFY_WAIT.min(timeout.mul_f64(0.8));
         let telling = self.vm_events.send(NotifyVm { event, request, within });
         match tokio::time::timeout(timeout, telling).await {
-            Ok(Ok(Ok(told))) => {
-                reply::array(&told.iter().map(PluginReply::of).collect::<Vec<_>>())
-            }
+            Ok(Ok(Ok(told))) => reply::array(&told.iter().map(PluginReply::of).collect::<Vec<_>>()),
             Ok(Ok(Err(error))) => Reply::handler_failed(&error.to_string()).to_json(),
             Ok(Err(_)) => Reply::internal("the agent is stopping").to_json(),
             Err(_) => Reply::internal("the agent did not answer in time").to_json(),

@@ -11,8 +11,8 @@ use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer}
 use guest_agent_proto::local::{
     AskRequest, AskResponse, ConfigureRequest, ConfigureResponse, ConfigureResult, Event,
     GetStatusRequest, GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest,
-    NotifyVmEventResponse, PluginStatus, RestartRequest, RestartResponse,
-    StreamEventsRequest, StreamLogsRequest,
+    NotifyVmEventResponse, PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest,
+    StreamLogsRequest,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};

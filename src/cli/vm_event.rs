@@ -76,7 +76,8 @@ fn print(results: &[NotifiedPlugin], console: &mut Console<'_>) -> Result<(), Fa
             _ => (Tone::Bad, "unknown"),
         };
         let word = console.paint(tone, &format!("{word:<8}"));
-        let text = format!("{:<widest$}  {word}  {}", one_line(&result.plugin), one_line(&result.message));
+        let text =
+            format!("{:<widest$}  {word}  {}", one_line(&result.plugin), one_line(&result.message));
         console.line(text.trim_end())?;
     }
     Ok(())

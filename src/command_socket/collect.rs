@@ -128,12 +128,9 @@ mod tests {
 
     #[test]
     fn brackets_and_quotes_inside_of_texts_do_not_count() {
-        for text in [
-            "{}",
-            " \n{\"a\":[{}]}\r\n",
-            r#"{"a":"}]\"}","b":"\\"}"#,
-            r#"{"a":"{[","\"{":0}"#,
-        ] {
+        for text in
+            ["{}", " \n{\"a\":[{}]}\r\n", r#"{"a":"}]\"}","b":"\\"}"#, r#"{"a":"{[","\"{":0}"#]
+        {
             assert_eq!(Collector::default().take(text.as_bytes()), whole(text), "{text}");
         }
     }
@@ -148,7 +145,7 @@ mod tests {
     #[test]
     fn a_request_has_a_size() {
         let mut collector = Collector::default();
-        let mut text = format!("{{\"a\":\"{}", "x".repeat(REQUEST_MAX - 9));
+        let mut text = format!("{{\"a\":\"{}", "x".repeat(REQUEST_MAX - 8));
         assert_eq!(collector.take(text.as_bytes()), Collected::More);
         text.push_str("\"}");
         assert_eq!(text.len(), REQUEST_MAX);

@@ -86,9 +86,7 @@ fn option(fields: &Map<String, Value>) -> OptionKey {
         !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-".contains(&c))
     };
     match key.split_once('.') {
-        Some((section, name))
-            if key.len() <= OPTION_MAX && is_word(section) && is_word(name) =>
-        {
+        Some((section, name)) if key.len() <= OPTION_MAX && is_word(section) && is_word(name) => {
             OptionKey::Key(key.clone())
         }
         Some(_) | None => OptionKey::Malformed(key.chars().take(OPTION_MAX).collect()),

@@ -7,6 +7,7 @@
 
 mod again;
 mod cli;
+mod command_socket;
 mod conformance;
 mod crash;
 mod download;
@@ -22,3 +23,4 @@ mod stop;
 mod transport;
 mod unprivileged;
 mod upgrade;
+mod vm_events;
