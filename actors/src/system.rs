@@ -31,6 +31,7 @@ use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
 use crate::records::{InboxEntry, key_number};
 use crate::store::{NEXT_EVENT, StoreActor};
+use crate::sweep::SweepActor;
 use crate::vm_events::{self, VmEventActor};
 use crate::wire::AgentFacts;
 
@@ -61,6 +62,8 @@ pub struct System {
     pub store: Addr<StoreActor>,
     /// New events, and how many wait for the control plane.
     pub events: OutboxView,
+    /// Clears away what nothing refers to.
+    pub sweep: Addr<SweepActor>,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
     /// Whether each actor that there is one of still lives.
@@ -137,6 +140,8 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
 
     pulses.push(("manager", pulse(&manager)));
     pulses.push(("control-plane", pulse(&control_plane)));
+    let sweep = SweepActor::new(ports.clone(), &manager, store.clone().recipient()).start();
+    pulses.push(("sweep", pulse(&sweep)));
     let partners = vm_events::Partners {
         store: store.clone().recipient(),
         begin: manager.clone().recipient(),
@@ -145,7 +150,8 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     };
     let vm_events = VmEventActor::new(ports.machine, ports.storage, ports.rpc, partners).start();
     pulses.push(("VM-event", pulse(&vm_events)));
-    System { manager, control_plane, vm_events, store, events, roster, pulses: pulses.into() }
+    let pulses = pulses.into();
+    System { manager, control_plane, vm_events, store, events, sweep, roster, pulses }
 }
 
 fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {

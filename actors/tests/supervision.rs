@@ -11,5 +11,6 @@ mod supervision {
     mod installs;
     mod overflow;
     mod store;
+    mod sweep;
     mod vm_events;
 }
