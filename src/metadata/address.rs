@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn hosts_with_and_without_a_port_are_taken() {
-        for text in ["http://169.254.169.254", "http://metadata.google.internal:80", "http://[::1]:1"]
+        for text in
+            ["http://169.254.169.254", "http://metadata.google.internal:80", "http://[::1]:1"]
         {
             assert_eq!(text.parse::<MetadataAddress>().map(|a| a.to_string()), Ok(text.to_owned()));
         }
@@ -69,8 +70,17 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "https://h", "h:80", "http://", "http://a/b", "http://u@h", "http://h?x", "http://h:99999", "http://h h"]
-        {
+        for text in [
+            "",
+            "https://h",
+            "h:80",
+            "http://",
+            "http://a/b",
+            "http://u@h",
+            "http://h?x",
+            "http://h:99999",
+            "http://h h",
+        ] {
             assert!(text.parse::<MetadataAddress>().is_err(), "{text}");
         }
     }

@@ -20,7 +20,8 @@ async fn a_place_is_asked_for() {
     let place = Place::ask(&client).await.unwrap();
     assert_eq!(place.resource(), "projects/12/zones/us-a/instances/345");
     assert_eq!(place.universe, "googleapis.com");
-    for (universe, taken) in [("apis.example", "apis.example"), ("", "googleapis.com"), ("a b", "googleapis.com")]
+    for (universe, taken) in
+        [("apis.example", "apis.example"), ("", "googleapis.com"), ("a b", "googleapis.com")]
     {
         server.set("universe/universe-domain", universe);
         assert_eq!(Place::ask(&client).await.unwrap().universe, taken);

@@ -14,8 +14,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use super::{Client, MetadataError};
 use crate::control_link::{TokenError, TokenSource};
 
-const PATH: &str =
-    "instance/service-accounts/default/identity?audience=agentcommunication.googleapis.com&format=full";
+const PATH: &str = "instance/service-accounts/default/identity?audience=agentcommunication.googleapis.com&format=full";
 
 /// How long before its expiry a token is replaced.
 const EARLY: Duration = Duration::from_secs(600);
@@ -174,9 +173,14 @@ mod tests {
 
     #[test]
     fn the_expiry_is_read_and_nonsense_is_none() {
-        assert_eq!(expiry(&with_claims(r#"{"exp": 1700000000, "aud": "x"}"#)), Some(at(1_700_000_000)));
+        assert_eq!(
+            expiry(&with_claims(r#"{"exp": 1700000000, "aud": "x"}"#)),
+            Some(at(1_700_000_000))
+        );
         assert_eq!(expiry(&with_claims(r#"{"exp": 1.5e9}"#)), Some(at(1_500_000_000)));
-        for nonsense in ["{}", r#"{"exp": "soon"}"#, r#"{"exp": -1}"#, r#"{"exp": 1e300}"#, "no", ""] {
+        for nonsense in
+            ["{}", r#"{"exp": "soon"}"#, r#"{"exp": -1}"#, r#"{"exp": 1e300}"#, "no", ""]
+        {
             assert_eq!(expiry(&with_claims(nonsense)), None, "{nonsense}");
         }
         for nonsense in ["", "a", "a.b", "a.!.c", ".."] {
