@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 mod identity;
 
+pub(crate) use identity::is_plain;
 pub use identity::{FILE as IDENTITY_FILE, Identity, Memory, RememberError};
 
 /// Most that is read of any of these files.

@@ -11,7 +11,7 @@ use tracing::{error, warn};
 
 use crate::config::NO_METADATA;
 use crate::facts::LocalFacts;
-use crate::machine::{InstanceSource, LocalMachine, Memory};
+use crate::machine::{self, InstanceSource, LocalMachine, Memory};
 use crate::metadata::{Client, State, Watcher};
 
 /// What the metadata server says, now and from now on.
@@ -93,7 +93,7 @@ fn told(state: &State, facts: &LocalFacts, memory: &mut Memory, machine: &LocalM
             facts.set_metadata(tree.custom().clone());
             memory.see_metadata();
             let ours = machine.instance_id();
-            let differs = tree.instance_id().filter(|id| *id != ours);
+            let differs = tree.instance_id().filter(|id| *id != ours && machine::is_plain(id));
             match differs.filter(|_| machine.instance_source() == InstanceSource::Metadata) {
                 Some(id) => become_another(memory, id),
                 None => Told::Facts,
@@ -113,6 +113,62 @@ fn become_another(memory: &mut Memory, id: &str) -> Told {
         Err(error) => {
             error!(error = %Chain(&error), "goes on as the instance that this machine no longer is");
             Told::Facts
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guest_agent_actors::facts::{Attributes as Facts, Value};
+    use guest_agent_actors::ports::Facts as _;
+
+    use super::*;
+    use crate::machine::Identity;
+    use crate::metadata::Tree;
+
+    fn present(text: &str) -> State {
+        let tree = Tree::parse(text.as_bytes()).expect("a tree").into();
+        State::Present { tree, trouble: None }
+    }
+
+    #[test]
+    fn rules_see_the_attributes_and_why_there_are_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut memory = Memory::load(dir.path());
+        let identity = Identity { id: "mine".to_owned(), source: InstanceSource::Given };
+        let machine = LocalMachine::read(identity).expect("this machine");
+        let facts = LocalFacts::read();
+        let mut tell = |state: &State| {
+            assert!(told(state, &facts, &mut memory, &machine) == Told::Facts);
+            facts.watch().borrow().clone()
+        };
+        let absent = tell(&State::Absent { reason: "gone".into() });
+        assert!(matches!(&absent.metadata, Facts::Unavailable(why) if &**why == "gone"));
+        let known = tell(&present(
+            r#"{"instance": {"id": 7, "machineType": "e2", "attributes": {"role": "web"}}}"#,
+        ));
+        let Facts::Known(instance) = &known.instance else { panic!("{known:?}") };
+        assert_eq!(instance.get("machine-type"), Some(&Value::text("e2")));
+        let Facts::Known(custom) = &known.metadata else { panic!("{known:?}") };
+        assert_eq!(custom.get("role"), Some(&Value::text("web")));
+        assert!(Memory::load(dir.path()).has_seen_metadata());
+    }
+
+    #[test]
+    fn another_id_is_another_machine_only_where_the_server_gave_the_first() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let state = present(r#"{"instance": {"id": "43"}}"#);
+        for (id, source, another) in [
+            ("42", InstanceSource::Metadata, true),
+            ("43", InstanceSource::Metadata, false),
+            ("42", InstanceSource::Machine, false),
+            ("42", InstanceSource::Given, false),
+        ] {
+            let identity = Identity { id: id.to_owned(), source };
+            let machine = LocalMachine::read(identity).expect("this machine");
+            let mut memory = Memory::load(dir.path());
+            let told = told(&state, &LocalFacts::read(), &mut memory, &machine);
+            assert_eq!(told == Told::AnotherMachine, another, "{id} {source:?}");
         }
     }
 }

@@ -240,7 +240,8 @@ fn local(looks: &Looks) -> Identity {
     Identity { id: uuid::Uuid::new_v4().to_string(), source: InstanceSource::Random }
 }
 
-fn is_plain(id: &str) -> bool {
+/// Whether it can name a directory, and is nothing else than a name.
+pub(crate) fn is_plain(id: &str) -> bool {
     let plain = id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     plain && (1..=64).contains(&id.len())
 }
