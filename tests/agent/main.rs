@@ -6,10 +6,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
 mod again;
+mod chaos;
 mod cli;
 mod conformance;
 mod crash;
 mod download;
+mod fleet;
 mod harness;
 mod hostile;
 mod install;
