@@ -25,7 +25,7 @@ use crate::messages::{
 };
 use crate::ports::{Health, Ports, Progress};
 use crate::records;
-use crate::view::{Activity, PluginView, Reported, reported};
+use crate::view::{Activity, PluginView, Reported, needed, reported};
 
 mod draft;
 pub mod machine;
@@ -335,6 +335,7 @@ impl PluginActor {
             progress: self.shown.progress.as_ref().map(|(progress, _)| *progress.borrow()),
             updated_at: self.shown.updated_at,
             metrics: self.state.spec.metrics,
+            needed: needed(&self.state),
         }
     }
 
