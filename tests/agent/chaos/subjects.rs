@@ -77,7 +77,7 @@ impl Subject {
             name: format!("p{number:02}"),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             helpers,
-            door: if number % 5 == 0 { Door::LocalSocket } else { Door::ControlPlane },
+            door: if number.is_multiple_of(5) { Door::LocalSocket } else { Door::ControlPlane },
             desired: Desired::Gone,
             good: BTreeSet::new(),
             ordered_at: Instant::now(),
