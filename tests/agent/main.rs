@@ -8,6 +8,7 @@
 mod again;
 mod chaos;
 mod cli;
+mod command_socket;
 mod conformance;
 mod crash;
 mod download;
@@ -26,3 +27,4 @@ mod sweep;
 mod transport;
 mod unprivileged;
 mod upgrade;
+mod vm_events;
