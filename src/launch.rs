@@ -45,6 +45,7 @@ use crate::plugin_rpc::GrpcPluginRpc;
 
 mod address;
 mod exec_error;
+mod once;
 mod oom;
 mod output;
 pub(crate) mod pidfd;

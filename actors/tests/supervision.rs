@@ -9,6 +9,8 @@ mod supervision {
     mod conversation;
     mod health;
     mod installs;
+    mod one_shot;
     mod overflow;
+    mod rules;
     mod store;
 }

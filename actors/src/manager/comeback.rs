@@ -18,9 +18,10 @@ use crate::id::PluginName;
 use crate::messages::{LoadSnapshot, NumberedOrder, Save};
 use crate::plugin::Beginning;
 use crate::plugin::machine::{Boot, Notice};
-use crate::plugin::snapshot::Snapshot;
+use crate::plugin::snapshot::{Snapshot, SnapshotError};
 use crate::ports::{Cleanup, StopManner, StopOrder, Table};
 use crate::records::{InboxEntry, key_number};
+use crate::spec;
 
 /// Pause before a snapshot that could not be read is read again.
 const REREAD: Duration = Duration::from_secs(5);
@@ -40,8 +41,13 @@ impl ManagerActor {
         };
         ctx.wait(load.into_actor(self).map(move |(plugins, inbox), this, ctx| {
             let mut strays = Vec::new();
-            for (key, bytes) in plugins.unwrap_or_else(|error| unreadable("plugins", &error)) {
-                strays.extend(this.bring_back(key, &bytes, boot, ctx));
+            let plugins = plugins.unwrap_or_else(|error| unreadable("plugins", &error));
+            let mut plugins: Vec<_> =
+                plugins.into_iter().map(|(key, bytes)| (key, Snapshot::decode(&bytes))).collect();
+            // What the machine needs comes first.
+            plugins.sort_by_key(|(_, snapshot)| !snapshot.as_ref().is_ok_and(is_critical));
+            for (key, snapshot) in plugins {
+                strays.extend(this.bring_back(key, snapshot, boot, ctx));
             }
             let inbox = inbox.unwrap_or_else(|error| unreadable("inbox", &error));
             this.end_strays(strays, inbox, ctx);
@@ -77,11 +83,11 @@ impl ManagerActor {
     fn bring_back(
         &mut self,
         key: Vec<u8>,
-        bytes: &[u8],
+        snapshot: Result<Snapshot, SnapshotError>,
         boot: Boot,
         ctx: &mut Context<Self>,
     ) -> Option<PluginName> {
-        let reason = match Snapshot::decode(bytes) {
+        let reason = match snapshot {
             Ok(snapshot) if snapshot.state.name.as_str().as_bytes() == key => {
                 let name = snapshot.state.name.clone();
                 info!(plugin = %name, "brings back");
@@ -146,6 +152,7 @@ impl ManagerActor {
                 drop(list.send(self.list()));
             }
         }
+        self.await_critical(ctx);
         self.moved();
     }
 
@@ -193,6 +200,10 @@ impl ManagerActor {
             this.moved();
         }));
     }
+}
+
+fn is_critical(snapshot: &Snapshot) -> bool {
+    snapshot.state.spec.execution.boot == spec::Boot::Critical
 }
 
 /// The order to end whatever runs under a name.
