@@ -23,6 +23,7 @@ mod machine;
 mod meter;
 mod rpc;
 mod storage;
+mod sweeper;
 
 pub use facts::{FactsHandle, FakeFacts, facts};
 pub use harness::{Harness, World};
@@ -33,6 +34,7 @@ pub use machine::{ClockHandle, FakeClock, FakeMachine, MachineHandle, clock, mac
 pub use meter::{FakeMeter, MeterHandle, meter};
 pub use rpc::{FakeRpc, Reply, RpcHandle, rpc};
 pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
+pub use sweeper::{FakeSweeper, SweeperHandle, sweeper};
 
 /// What a fake does when it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,14 +19,14 @@ use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{
     Begin, Changed, Configure, Deliver, Died, Dismiss, Explain, ExplainYourself, FactsMoved, Fire,
-    Happened, Leave, ListPlugins, Listed, LoadSnapshot, Measure, MetricsDelivered, NumberedOrder,
-    Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch, Watch,
+    Happened, Leave, ListPlugins, ListReferences, Listed, LoadSnapshot, Measure, MetricsDelivered,
+    NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch, Watch,
 };
 use crate::plugin::explain::Explanation;
 use crate::plugin::machine::Event;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
-use crate::ports::{Ports, Table, Write};
+use crate::ports::{Known, Ports, References, Table, Write};
 use crate::records::{self, InboxContent, InboxEntry, number_key};
 use crate::view::PluginView;
 use crate::wire;
@@ -35,6 +35,7 @@ mod comeback;
 pub mod plan;
 pub mod readiness;
 
+pub(crate) use comeback::name_of_key;
 use plan::{Assignment, assign};
 use readiness::{Gate, Heard, Readiness};
 
@@ -73,6 +74,10 @@ pub struct ManagerActor {
     /// Deaths of plugin actors, so that one which panics at once is not rebuilt at once for ever.
     deaths: BTreeMap<PluginName, Deaths>,
     lists: Lists,
+    /// Plugins whose record was found to be unreadable in this life.
+    lost: BTreeSet<PluginName>,
+    /// Whether every plugin there was is on the roster or among the lost.
+    known: Known,
     lives: u64,
     version: watch::Sender<u64>,
     gate: Gate,
@@ -131,6 +136,8 @@ impl ManagerActor {
             replayed: BTreeSet::new(),
             deaths: BTreeMap::new(),
             lists: Lists::Held { lists: Vec::new(), orders: Vec::new() },
+            lost: BTreeSet::new(),
+            known: Known::All,
             lives: 0,
             version,
             gate: Gate::default(),
@@ -531,5 +538,21 @@ impl Handler<ListPlugins> for ManagerActor {
                 Box::pin(async move { answered.await.unwrap_or_default() })
             }
         }
+    }
+}
+
+impl Handler<ListReferences> for ManagerActor {
+    type Result = MessageResult<ListReferences>;
+
+    fn handle(&mut self, _: ListReferences, _: &mut Self::Context) -> Self::Result {
+        if matches!(self.lists, Lists::Held { .. }) {
+            return MessageResult(None);
+        }
+        // A plugin shows a revision before it begins to install it, so what is not shown is not
+        // being installed either.
+        let plugins = self.roster.iter();
+        let plugins = plugins.map(|(name, entry)| (name.clone(), entry.view.needed.clone()));
+        let (lost, known) = (self.lost.clone(), self.known);
+        MessageResult(Some(References { plugins: plugins.collect(), lost, known }))
     }
 }

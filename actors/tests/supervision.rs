@@ -13,4 +13,6 @@ mod supervision {
     mod overflow;
     mod rules;
     mod store;
+    mod sweep;
+    mod vm_events;
 }

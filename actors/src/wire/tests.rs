@@ -428,6 +428,7 @@ fn view() -> PluginView {
         runs: Runs::default(),
         last_output: "".into(),
         spec,
+        needed: std::collections::BTreeSet::new(),
     }
 }
 

@@ -37,19 +37,15 @@ fn run_count(world: &World) -> usize {
 }
 
 /// Waits for the `n`th run and lets it end.
-#[track_caller]
-fn finish(agent: &Harness, n: usize, code: i32) -> impl Future<Output = ()> {
-    async move {
-        agent
-            .until("it runs", HOUR, move |world, listed| {
-                run_count(world) == n && runs(listed, "a", "1")
-            })
-            .await;
-        assert!(agent.world.launcher.exit("a", ExitCause::Exited(code)));
-        let state =
-            if code == 0 { Reported::ExecutionCompleted } else { Reported::ExecutionFailed };
-        agent.until("it ended", SOON, move |_, listed| is(listed, "a", "1", state)).await;
-    }
+async fn finish(agent: &Harness, n: usize, code: i32) {
+    agent
+        .until("it runs", HOUR, move |world, listed| {
+            run_count(world) == n && runs(listed, "a", "1")
+        })
+        .await;
+    assert!(agent.world.launcher.exit("a", ExitCause::Exited(code)));
+    let state = if code == 0 { Reported::ExecutionCompleted } else { Reported::ExecutionFailed };
+    agent.until("it ended", SOON, move |_, listed| is(listed, "a", "1", state)).await;
 }
 
 async fn agent_with_run(install: cfg::ConfigurePlugin) -> Harness {
