@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod control_link;
 pub mod dev;
+pub mod doctor;
 pub mod facts;
 pub mod install;
 pub mod launch;

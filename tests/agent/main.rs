@@ -9,6 +9,7 @@ mod again;
 mod cli;
 mod conformance;
 mod crash;
+mod doctor;
 mod download;
 mod harness;
 mod hostile;
