@@ -25,6 +25,7 @@ mod lock;
 mod opening;
 mod panics;
 mod quarantine;
+mod reserve;
 pub(crate) mod told;
 mod worker;
 
