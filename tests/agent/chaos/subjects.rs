@@ -145,13 +145,16 @@ impl Subject {
             {
                 Verdict::AsOrdered
             }
-            Desired::Good { revision, .. } if self.was_disturbed() => {
-                let without_its_config = status.state == "RUNNING" && status.revision == *revision;
-                if without_its_config || self.has_failed(status, revision) {
-                    Verdict::FailedForAReason
-                } else {
-                    Verdict::NotYet
-                }
+            // Also without any damage: a busy machine may not answer an Apply in time.
+            Desired::Good { revision, .. }
+                if status.state == "RUNNING" && status.revision == *revision =>
+            {
+                Verdict::FailedForAReason
+            }
+            Desired::Good { revision, .. }
+                if self.was_disturbed() && self.has_failed(status, revision) =>
+            {
+                Verdict::FailedForAReason
             }
             Desired::Bad { .. } | Desired::Good { .. } => Verdict::NotYet,
         }
