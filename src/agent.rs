@@ -47,6 +47,7 @@ use crate::metadata::{self, MetadataAddress};
 use crate::meter::SystemMeter;
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::socket::{self, Access};
+use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
@@ -181,6 +182,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
+        store: storage.clone(),
+        sweep: system.sweep.clone(),
         rpc,
         link: link.watch_state(),
         log_dir: places.logs.clone(),
@@ -199,6 +202,12 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let reporting = actix_rt::spawn(report::send(link.clone(), attributes.state(), modules));
     let mut another = actix_rt::spawn(attributes.follow(facts, memory, machine.clone()));
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    let teller = Teller {
+        storage: storage.clone(),
+        store: system.store.clone().recipient(),
+        agent: config.agent.name.clone(),
+    };
+    let telling = actix_rt::spawn(teller.run());
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
     let fault = tokio::select! {
@@ -227,6 +236,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     trimming.abort();
     reporting.abort();
     another.abort();
+    telling.abort();
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);

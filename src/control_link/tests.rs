@@ -662,7 +662,9 @@ async fn vsock_is_an_endpoint_for_streams_and_unary_messages() {
     let (alone, _never_run) = connect(config, Arc::new(Ear(ear)));
     alone.send_unary(outbound("u")).await.unwrap();
     server.unary().await;
-    assert_eq!(*rerouted.dialled.lock().unwrap(), [(2, 5000); 3]);
+    let dialled = rerouted.dialled.lock().unwrap().clone();
+    // A channel may dial again by itself when its connection ends before it is let go.
+    assert!(dialled.len() >= 3 && dialled.iter().all(|at| *at == (2, 5000)), "{dialled:?}");
 }
 
 /// Counts what it is asked, and gives another token after every refusal.
