@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
-
 use std::net::Ipv4Addr;
 
 use guest_agent_control_plane::metadata::{MetadataFaults, MetadataServer};

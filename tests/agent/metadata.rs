@@ -146,14 +146,14 @@ async fn without_endpoint_and_metadata_server_the_agent_says_so_and_asks_seldom(
     bed.spawn_agent();
     let begun = Instant::now();
     let mut connections = 0;
-    // Waits of 0.5, 1 and 2 seconds at least lie between the first four questions, and each may take
-    // a second connection.
-    while connections < 7 {
+    // Waits of half a second and a second at least lie between the first three questions, and each
+    // question may take a second connection.
+    while connections < 5 {
         let accepted = tokio::time::timeout(PATIENCE * 2, nobody.accept()).await;
         drop(accepted.expect("it goes on asking").unwrap());
         connections += 1;
     }
-    assert!(begun.elapsed() > Duration::from_millis(3_000), "it asks too often");
+    assert!(begun.elapsed() > Duration::from_millis(1_400), "it asks too often");
     let why = link_says(&bed, "neither endpoint nor resource is configured").await;
     assert!(why.contains("cannot be reached"), "{why}");
     let log = bed.log();
