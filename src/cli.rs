@@ -23,6 +23,7 @@ mod config_verb;
 mod console;
 mod dev;
 mod events;
+mod explain;
 mod failure;
 #[cfg(test)]
 mod fake;
@@ -97,6 +98,8 @@ enum Verb {
     Apply(apply::Flags),
     /// Stop a plugin and start it again
     Restart(restart::Flags),
+    /// Say why a plugin is in the state it is in
+    Explain(explain::Flags),
     /// Wait until a plugin is in a state, or answers with a code
     Wait(wait::Flags),
     /// Show what happened to plugins
@@ -167,6 +170,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Remove(flags) => wait_for(remove::run(flags, context)),
         Verb::Apply(flags) => wait_for(apply::run(flags, context)),
         Verb::Restart(flags) => wait_for(restart::run(flags, context)),
+        Verb::Explain(flags) => wait_for(explain::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),
         Verb::VmEvent(flags) => wait_for(vm_event::run(flags, context)),

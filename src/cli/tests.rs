@@ -19,6 +19,7 @@ use crate::config::{LogConfig, MapEnvironment};
 use crate::install::pack::{Compression, Packed};
 
 mod basics;
+mod explain;
 mod offline;
 mod orders;
 mod status;
