@@ -19,6 +19,7 @@ use crate::config::{LogConfig, MapEnvironment};
 use crate::install::pack::{Compression, Packed};
 
 mod basics;
+mod doctor;
 mod explain;
 mod offline;
 mod orders;
@@ -185,6 +186,7 @@ fn everything() -> Script {
         link_connected: true,
         outbox_depth: 2,
         instance_id: "i".to_owned(),
+        troubles: Vec::new(),
     });
     Script { status: vec![status], ..Script::default() }
 }
