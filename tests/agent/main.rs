@@ -20,6 +20,7 @@ mod install;
 mod limits;
 mod link;
 mod messages;
+mod metadata;
 mod one_shot;
 mod orders;
 mod restart;
