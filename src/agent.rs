@@ -17,6 +17,7 @@ use actix::Addr;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use guest_agent_actors::control_plane::ControlPlaneActor;
+use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
 use guest_agent_actors::messages::{Dismiss, LinkChanged, ListPlugins, Listed, Received, Save};
@@ -128,6 +129,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     // Before anything is started: another agent may answer here.
     let socket = config.agent.socket();
     let listening = local_api::bind_private(&socket).await?;
+    crash_point::reach("after", "bind", "agent.sock");
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
@@ -174,6 +176,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     }));
     let mut link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    crash_point::reach("before", "ready", "agent");
     info!(socket = %socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
     let fault = tokio::select! {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 use tracing::{error, info};
 
+use crate::crash_point;
 use crate::error::Chain;
 use crate::messages::{Begin, Save};
 use crate::plugin::machine::Boot;
@@ -49,6 +50,7 @@ impl VmEventActor {
             Some(_) | None => Boot::New,
         };
         info!(?boot, boot_id = %current.0, "knows which boot this is");
+        crash_point::reach("before", "begin", "boot");
         self.begin.do_send(Begin(boot));
         if boot == Boot::New {
             let fact = Write::Put {

@@ -9,6 +9,7 @@ mod again;
 mod cli;
 mod conformance;
 mod crash;
+mod crash_points;
 mod download;
 mod harness;
 mod hostile;
