@@ -7,6 +7,7 @@
 
 mod again;
 mod cli;
+mod command_socket;
 mod conformance;
 mod crash;
 mod crash_points;
@@ -25,3 +26,4 @@ mod sweep;
 mod transport;
 mod unprivileged;
 mod upgrade;
+mod vm_events;

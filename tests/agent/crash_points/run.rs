@@ -77,12 +77,7 @@ pub(super) async fn play(plan: &[String]) -> Played {
 
     play.order(orders::remove(NAME)).await;
     play.told(5, "2").await;
-    play.until("nothing is left to do or to tell", async |bed| {
-        let status = bed.try_status().await.ok()?;
-        let agent = status.agent.unwrap_or_default();
-        (status.plugins.is_empty() && agent.outbox_depth == 0 && agent.link_connected).then_some(())
-    })
-    .await;
+    play.told_everything().await;
     play.end(&witness).await
 }
 
@@ -199,6 +194,16 @@ impl Play<'_> {
         .await;
     }
 
+    async fn told_everything(&mut self) {
+        self.until("nothing is left to do or to tell", async |bed| {
+            let status = bed.try_status().await.ok()?;
+            let agent = status.agent.unwrap_or_default();
+            (status.plugins.is_empty() && agent.outbox_depth == 0 && agent.link_connected)
+                .then_some(())
+        })
+        .await;
+    }
+
     /// What must hold when all is done, and the end of the play.
     async fn end(mut self, witness: &Witness) -> Played {
         self.revive();
@@ -206,8 +211,10 @@ impl Play<'_> {
         if self.played.deaths.len() < self.plan.len() {
             // A point that was not reached must not be reached while the bed is taken down.
             self.bed.kill_agent_only().await;
+            self.bed.set_environment(Vec::new());
+            self.bed.spawn_agent();
+            self.told_everything().await;
         }
-        self.bed.set_environment(Vec::new());
         let deaths = self.played.deaths.len();
         let told = checks::told(&self.bed).await;
         let starts = witness.starts();
