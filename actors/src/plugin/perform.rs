@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
-use super::state::Target;
+use super::state::{Due, Target};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
@@ -210,7 +210,12 @@ impl PluginActor {
             this.reach("end", "stop");
             this.stop = None;
             let result = result.map_err(|error| reason(&error));
-            this.step(Event::Stopped { attempt, result }, ctx);
+            let event = Event::Stopped { attempt, result };
+            if this.state.runs.unfinished == Due::Yes {
+                this.step_with_output(event, ctx);
+            } else {
+                this.step(event, ctx);
+            }
         })));
     }
 
