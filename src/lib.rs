@@ -15,6 +15,7 @@ pub mod install;
 pub mod launch;
 pub mod local_api;
 pub mod machine;
+pub mod metadata;
 pub mod meter;
 pub mod plugin_rpc;
 mod readable;

@@ -21,6 +21,7 @@ mod install;
 mod limits;
 mod link;
 mod messages;
+mod metadata;
 mod orders;
 mod restart;
 mod start;
