@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::Generation;
@@ -207,6 +208,7 @@ impl ControlPlaneActor {
         let saved = async move {
             let saved = flatten(store.send(save).await);
             if saved.is_ok() {
+                crash_point::reach("before", "acknowledgement", "inbox");
                 acknowledge(&*link, receipt.clone()).await;
             }
             (saved, receipt)
@@ -220,6 +222,7 @@ impl ControlPlaneActor {
                 Ok(()) => {
                     this.remembered.remember(key, receipt.stream, at, since.elapsed());
                     this.acknowledge_all(repeated, ctx);
+                    crash_point::reach("after", "acknowledgement", "inbox");
                     if let Some(configure) = configure {
                         this.configure.do_send(configure);
                     }

@@ -16,8 +16,9 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
+use crate::crash_point::Labels;
 use crate::error::Chain;
-use crate::event::Recorded;
+use crate::event::{self, Recorded};
 use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily};
 use crate::ports::{Durability, Storage, StorageError, Table, Write};
 use crate::records::number_key;
@@ -49,6 +50,7 @@ struct Waiting {
     writes: Vec<Write>,
     events: Vec<Recorded>,
     answers: Vec<oneshot::Sender<Result<(), SaveFailed>>>,
+    labels: Labels,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,11 +77,17 @@ impl StoreActor {
     }
 
     fn record(&mut self, save: Save) {
+        let first = self.waiting.writes.len();
         self.waiting.writes.extend(save.writes);
-        if save.events.is_empty() {
+        self.record_events(save.events);
+        self.waiting.labels.add(&self.waiting.writes[first..]);
+    }
+
+    fn record_events(&mut self, events: Vec<event::Draft>) {
+        if events.is_empty() {
             return;
         }
-        for event in save.events {
+        for event in events {
             let id = uuid::Uuid::new_v4().to_string().into();
             let recorded = Recorded { seq: self.next_event, id, event };
             self.next_event += 1;
@@ -115,6 +123,7 @@ impl StoreActor {
         let mut writes: Vec<Write> = self.backlog.values().cloned().collect();
         writes.extend(batch.writes.iter().cloned());
         self.commit = Commit::UnderWay;
+        batch.labels.reach("before");
         let storage = self.storage.clone();
         let commit = async move { storage.commit(writes, durability).await };
         ctx.spawn(
@@ -131,6 +140,7 @@ impl StoreActor {
         self.commit = Commit::Idle;
         let answered = match result {
             Ok(()) => {
+                batch.labels.reach("after");
                 if !self.backlog.is_empty() {
                     info!(records = self.backlog.len(), "the store is written again");
                     self.backlog.clear();
@@ -215,6 +225,7 @@ impl Handler<SaveLazily> for StoreActor {
     type Result = ();
 
     fn handle(&mut self, SaveLazily(writes): SaveLazily, ctx: &mut Self::Context) {
+        self.waiting.labels.add(&writes);
         self.waiting.writes.extend(writes);
         self.commit(ctx);
     }
