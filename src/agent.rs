@@ -26,8 +26,8 @@ use guest_agent_actors::plugin::machine::Notice;
 use guest_agent_actors::plugin::restart::RestartPolicy;
 use guest_agent_actors::plugin::state::Policy;
 use guest_agent_actors::ports::{
-    Cause, Cleanup, Durability, InboundMessage, Launcher, Machine, Ports, StopManner, StopOrder,
-    Stopped, Storage,
+    Cause, Cleanup, Durability, InboundMessage, Launcher, Machine, Ports, RandomIds, StopManner,
+    StopOrder, Stopped, Storage,
 };
 use guest_agent_actors::system::{self, Settings, System};
 use guest_agent_actors::vm_events;
@@ -136,6 +136,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         clock: Arc::new(SystemClock),
+        ids: Arc::new(RandomIds),
     };
     let destination =
         if link_task.is_some() { Destination::ControlPlane } else { Destination::Nobody };

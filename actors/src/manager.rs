@@ -168,7 +168,6 @@ impl ManagerActor {
             }
             Assignment::Deliver(NumberedOrder { generation, name, order }) => {
                 if let Some(entry) = self.roster.get_mut(&name) {
-                    // Two messages that became durable together may come in either order.
                     entry.delivered = entry.delivered.max(generation);
                     entry.retired = entry.retired.filter(|known| generation <= *known);
                     entry.address.do_send(Deliver { generation, order });

@@ -19,6 +19,12 @@ use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{Cleanup, Ports, Progress, RpcError, StopManner, StopOrder};
 use crate::spec::PluginSpec;
 
+/// Work that never answers is given up after this long, so that what waits for its turn goes on.
+const PROCESSES_WAIT: Duration = Duration::from_secs(60);
+
+/// The same for files, of which there may be many.
+const FILES_WAIT: Duration = Duration::from_secs(10 * 60);
+
 /// How often a download's progress is shown.
 const PROGRESS_BEAT: Duration = Duration::from_millis(250);
 
@@ -79,13 +85,16 @@ impl PluginActor {
                 let turn = self.files.take();
                 let discard = async move {
                     let _turn = turn.await;
-                    (installer.discard(&name, &revision).await, name)
+                    let discard = installer.discard(&name, &revision);
+                    (tokio::time::timeout(FILES_WAIT, discard).await, name)
                 };
-                ctx.spawn(discard.into_actor(self).map(|(result, name), _, _| {
-                    if let Err(error) = result {
-                        // What remains is left to the next installation or sweep.
+                ctx.spawn(discard.into_actor(self).map(|(result, name), _, _| match result {
+                    Ok(Ok(())) => {}
+                    // What remains is left to the next installation or sweep.
+                    Ok(Err(error)) => {
                         warn!(plugin = %name, error = %Chain(&error), "left files behind");
                     }
+                    Err(_) => warn!(plugin = %name, "gave up deleting files"),
                 }));
             }
             Effect::Remove { attempt } => {
@@ -93,11 +102,14 @@ impl PluginActor {
                 let turn = self.files.take();
                 let remove = async move {
                     let _turn = turn.await;
-                    installer.remove(&name).await
+                    tokio::time::timeout(FILES_WAIT, installer.remove(&name)).await
                 };
                 self.answer(remove, ctx, move |result| Event::Removed {
                     attempt,
-                    result: result.map_err(|error| reason(&error)),
+                    result: match result {
+                        Ok(result) => result.map_err(|error| reason(&error)),
+                        Err(_) => Err("the deletion took too long".into()),
+                    },
                 });
             }
             Effect::Retire => {
@@ -199,12 +211,14 @@ impl PluginActor {
                 cleanup: Cleanup::Keep,
                 manner: StopManner::AtOnce,
             };
-            launcher.stop(order).await
+            tokio::time::timeout(PROCESSES_WAIT, launcher.stop(order)).await
         };
-        ctx.spawn(sweep.into_actor(self).map(|result, this, _| {
-            if let Err(error) = result {
+        ctx.spawn(sweep.into_actor(self).map(|result, this, _| match result {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
                 warn!(plugin = %this.state.name, error = %Chain(&error), "left processes behind");
             }
+            Err(_) => warn!(plugin = %this.state.name, "gave up ending processes"),
         }));
     }
 
