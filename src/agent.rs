@@ -19,7 +19,9 @@ use futures_util::future::join_all;
 use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
-use guest_agent_actors::messages::{Dismiss, LinkChanged, ListPlugins, Listed, Received, Save};
+use guest_agent_actors::messages::{
+    Dismiss, LinkChanged, ListPlugins, Listed, NotifyVm, Received, Save,
+};
 use guest_agent_actors::monitor::HealthPolicy;
 use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::plugin::machine::Notice;
@@ -30,28 +32,38 @@ use guest_agent_actors::ports::{
     StopOrder, Stopped, Storage,
 };
 use guest_agent_actors::system::{self, Settings, System};
-use guest_agent_actors::vm_events;
+use guest_agent_actors::vm_events::{self, NOTIFY_WAIT, VmEvent};
 use guest_agent_actors::wire::AgentFacts;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::cgroup::Cgroups;
 use crate::cli::RunArgs;
+use crate::command_socket::CommandSocket;
 use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
 use crate::control_link::{
     self, ClientCertificate, FileToken, Link, LinkConfig, LinkListener, LinkTask, TlsFiles,
 };
+use crate::facts::LocalFacts;
+use crate::going_down;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
-use crate::local_api::{self, LocalApi};
-use crate::machine::{LocalMachine, SystemClock};
+use crate::local_api::LocalApi;
+use crate::machine::{InstanceSource, LocalMachine, SystemClock};
 use crate::meter::SystemMeter;
 use crate::plugin_rpc::GrpcPluginRpc;
+use crate::socket::{self, Access};
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
+use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
 /// How often logs of plugins are looked at for their size.
 const LOG_BEAT: Duration = Duration::from_secs(30);
+
+/// How long the agent runs under an instance id that it found out itself before it deletes what belongs
+/// to others: whoever gives ids out may only be silent for the moment.
+const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
 
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -119,22 +131,27 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     make_directory(&places.plugins, 0o755)?;
 
     // Before anything is started: another agent may answer here.
-    let socket = config.agent.socket();
-    let listening = local_api::bind_private(&socket).await?;
+    let local_socket = config.agent.socket();
+    let listening = socket::bind_private(&local_socket).await?;
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
-    let launcher = Arc::new(launcher(config, &places, &machine, &rpc)?);
+    let cgroups = find_cgroups(config);
+    let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups)?);
     let listener = Arc::new(Listener::default());
     let (link, link_task) = open_link(&config.control_plane, &listener)?;
+    let installer = Arc::new(Pipeline::new(pipeline(config, &places))?);
+    let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let ports = Ports {
-        installer: Arc::new(Pipeline::new(pipeline(config, &places))?),
+        installer,
         launcher: launcher.clone(),
         rpc: rpc.clone(),
-        meter: Arc::new(SystemMeter::new()),
+        meter: Arc::new(SystemMeter::new(cgroups.clone())),
         storage: storage.clone(),
+        sweeper: Arc::new(sweeper),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
+        facts: Arc::new(LocalFacts::read()),
         clock: Arc::new(SystemClock),
         ids: Arc::new(RandomIds),
     };
@@ -146,6 +163,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let api = LocalApi {
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
+        vm_events: system.vm_events.clone(),
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
@@ -161,9 +179,11 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         // A dropped sender means the same as a sent one: stop.
         drop(api_stopped.await);
     }));
+    let (_effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let commands = serve_commands(&args.config, &system, in_effect).await;
     let mut link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
-    info!(socket = %socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
+    info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
     let fault = tokio::select! {
         () = signals.wait_for_stop() => None,
@@ -177,6 +197,9 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         Some(fault) => error!(%fault, "stopping, to be started again; plugins run on"),
         None if stops_plugins => info!("stopping; so do the plugins"),
         None => info!("stopping; plugins run on"),
+    }
+    if fault.is_none() && (stops_plugins || going_down::is_machine_going_down().await) {
+        tell_shutdown(&system).await;
     }
     trimming.abort();
     link.close();
@@ -192,7 +215,12 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
         warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
     }
-    drop(std::fs::remove_file(&socket));
+    if let Some(commands) = commands {
+        commands.abort();
+        drop(std::fs::remove_file(config.agent.command_socket()));
+    }
+    drop(std::fs::remove_file(&local_socket));
+    cgroups.leave();
     fault.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
@@ -231,11 +259,24 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Ca
     Ok(Arc::new(opened.storage))
 }
 
+/// Plugins run without walls on a machine that has none to offer; it is said once, here.
+fn find_cgroups(config: &Config) -> Cgroups {
+    let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
+    let cgroups = Cgroups::detect(&config.agent.state_dir, tasks_max);
+    for trouble in cgroups.trouble() {
+        warn!("control groups: {trouble}");
+    }
+    let can: Vec<String> = cgroups.controllers().iter().map(ToString::to_string).collect();
+    info!(controllers = can.join(" "), "control groups");
+    cgroups
+}
+
 fn launcher(
     config: &Config,
     places: &Places,
     machine: &LocalMachine,
     rpc: &Arc<GrpcPluginRpc>,
+    cgroups: &Cgroups,
 ) -> Result<ProcessLauncher, launch::LauncherError> {
     let launcher = LauncherConfig {
         plugins_dir: places.plugins.clone(),
@@ -249,6 +290,7 @@ fn launcher(
         },
         log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
+        cgroups: cgroups.clone(),
     };
     ProcessLauncher::new(launcher, rpc.clone())
 }
@@ -266,6 +308,20 @@ fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
             ..Limits::default()
         },
         max_parallel: usize::try_from(config.install.max_parallel).unwrap_or(usize::MAX),
+    }
+}
+
+fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
+    SweepConfig {
+        state_dir: config.agent.state_dir.clone(),
+        instance: machine.instance_id(),
+        others: match machine.instance_source() {
+            InstanceSource::Given => OtherInstances::Go,
+            InstanceSource::Machine => OtherInstances::GoAfter(SURE_OF_THE_INSTANCE),
+            InstanceSource::Random => OtherInstances::Stay,
+        },
+        runtime_dir: config.agent.runtime_dir.clone(),
+        local_plugin_dir: config.agent.local_plugin_dir.clone(),
     }
 }
 
@@ -332,6 +388,42 @@ fn open_link(
     }
     let (link, task) = control_link::connect(link.with_tls(tls), listener.clone());
     Ok((link, Some(task)))
+}
+
+/// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever
+/// keeps it from being made is said loudly and is no reason to leave plugins alone.
+async fn serve_commands(
+    config: &Config,
+    system: &System,
+    in_effect: watch::Receiver<Arc<Config>>,
+) -> Option<JoinHandle<()>> {
+    if !config.api.command_socket_enabled {
+        return None;
+    }
+    let path = config.agent.command_socket();
+    let access = Access {
+        mode: config.api.command_socket_mode.bits(),
+        group: config.api.command_socket_group.clone(),
+    };
+    let listener = match socket::bind(&path, &access).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            error!(error = %Chain(&error), "goes on without the command socket");
+            return None;
+        }
+    };
+    let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect };
+    Some(actix_rt::spawn(commands.serve(listener)))
+}
+
+/// Tells plugins that they, or the whole machine, are about to stop. Bounded.
+async fn tell_shutdown(system: &System) {
+    let telling = system.vm_events.send(NotifyVm::of(VmEvent::Shutdown));
+    match tokio::time::timeout(NOTIFY_WAIT + Duration::from_secs(1), telling).await {
+        Ok(Ok(Ok(_))) => {}
+        Ok(Ok(Err(error))) => warn!(%error, "no plugin was told of the shutdown"),
+        Ok(Err(_)) | Err(_) => warn!("not every plugin may have been told of the shutdown"),
+    }
 }
 
 async fn trim_logs(launcher: Arc<ProcessLauncher>) {

@@ -36,7 +36,7 @@ pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironm
 pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
 pub use mode::SocketMode;
-pub use show::{Entry, entries};
+pub use show::{Entry, entries, value};
 pub use validate::is_log_level;
 
 /// All settings, checked.
@@ -155,6 +155,8 @@ pub struct PluginsConfig {
     pub restart_max_backoff: Duration,
     /// Bytes of output after which a plugin's log is cut.
     pub log_max_bytes: u64,
+    /// Tasks that a plugin may have at once; 0 is no limit.
+    pub max_tasks: u64,
 }
 
 /// What plugins listen on.
@@ -247,6 +249,12 @@ impl AgentConfig {
     pub fn socket(&self) -> PathBuf {
         self.runtime_dir.join("agent.sock")
     }
+
+    /// The socket of JSON commands.
+    #[must_use]
+    pub fn command_socket(&self) -> PathBuf {
+        self.runtime_dir.join("command.sock")
+    }
 }
 
 // === impl ControlPlaneConfig ===
@@ -280,6 +288,7 @@ impl Default for PluginsConfig {
             restart_initial_backoff: Duration::from_millis(100),
             restart_max_backoff: Duration::from_secs(300),
             log_max_bytes: 10 << 20,
+            max_tasks: 4096,
         }
     }
 }

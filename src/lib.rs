@@ -2,15 +2,22 @@
 //! sled, tonic and clap. The core is in `guest-agent-actors`; `docs/architecture.md` has the map.
 
 pub mod agent;
+pub mod cgroup;
 pub mod cli;
+pub mod command_socket;
 pub mod config;
 pub mod control_link;
 pub mod dev;
+pub mod facts;
+pub mod going_down;
 pub mod install;
 pub mod launch;
 pub mod local_api;
 pub mod machine;
 pub mod meter;
 pub mod plugin_rpc;
+mod readable;
 pub mod sample_plugin;
+pub mod socket;
 pub mod storage;
+pub mod sweep;

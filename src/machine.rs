@@ -4,6 +4,7 @@
 //! the control plane does. Everything is read from files of the kernel and the distribution; the
 //! metadata server is asked elsewhere and its answer handed in as the configured instance id.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,18 @@ pub struct LocalMachine {
     root: PathBuf,
     boot: BootId,
     instance: String,
+    source: InstanceSource,
+}
+
+/// Where the instance's id comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceSource {
+    /// It was given to the agent.
+    Given,
+    /// The machine has it.
+    Machine,
+    /// It is random: the machine has none.
+    Random,
 }
 
 /// Why the machine cannot be told from others.
@@ -64,8 +77,14 @@ impl LocalMachine {
             if text.is_empty() { Err(std::io::ErrorKind::InvalidData.into()) } else { Ok(text) }
         });
         let boot = boot.map_err(|error| MachineError::BootId { path, error })?;
-        let instance = instance_id(root, configured_instance);
-        Ok(Self { root: root.to_owned(), boot: BootId(boot.as_str().into()), instance })
+        let (instance, source) = instance_id(root, configured_instance);
+        Ok(Self { root: root.to_owned(), boot: BootId(boot.as_str().into()), instance, source })
+    }
+
+    /// Where the instance's id comes from.
+    #[must_use]
+    pub fn instance_source(&self) -> InstanceSource {
+        self.source
     }
 }
 
@@ -91,9 +110,9 @@ impl Clock for SystemClock {
     }
 }
 
-fn instance_id(root: &Path, configured: &str) -> String {
+fn instance_id(root: &Path, configured: &str) -> (String, InstanceSource) {
     if !configured.is_empty() {
-        return configured.to_owned();
+        return (configured.to_owned(), InstanceSource::Given);
     }
     let files = ["sys/class/dmi/id/product_uuid", "etc/machine-id"];
     let found = files.into_iter().find_map(|file| {
@@ -101,10 +120,13 @@ fn instance_id(root: &Path, configured: &str) -> String {
         tracing::debug!(%id, file, "the instance id comes from a file");
         Some(id)
     });
-    found.unwrap_or_else(|| {
-        tracing::warn!("the machine has no id of its own; everything on it counts as new");
-        uuid::Uuid::new_v4().to_string()
-    })
+    match found {
+        Some(id) => (id, InstanceSource::Machine),
+        None => {
+            tracing::warn!("the machine has no id of its own; everything on it counts as new");
+            (uuid::Uuid::new_v4().to_string(), InstanceSource::Random)
+        }
+    }
 }
 
 /// An id names a directory, so it is one plain word. Firmware that was never given a uuid reports
@@ -122,10 +144,7 @@ fn identifier(text: &str) -> Option<String> {
 fn os_facts(root: &Path) -> OsFacts {
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| clean(&part.to_string_lossy());
-    // The second place is for systems whose /etc is empty or generated.
-    let release = read(&root.join("etc/os-release"))
-        .or_else(|_| read(&root.join("usr/lib/os-release")))
-        .unwrap_or_default();
+    let release = os_release(root).unwrap_or_default();
     let field = |key: &str| release_field(&release, key).unwrap_or_default();
     let short_name = Some(field("ID")).filter(|id| !id.is_empty());
     let long_name = Some(field("PRETTY_NAME")).filter(|name| !name.is_empty());
@@ -139,6 +158,22 @@ fn os_facts(root: &Path) -> OsFacts {
         kernel_release: text(uname.release()),
         kernel_version: text(uname.version()),
     }
+}
+
+/// The second place is for systems whose /etc is empty or generated.
+fn os_release(root: &Path) -> std::io::Result<String> {
+    read(&root.join("etc/os-release")).or_else(|_| read(&root.join("usr/lib/os-release")))
+}
+
+/// All keys of os-release with their values.
+pub(crate) fn release_fields(root: &Path) -> std::io::Result<BTreeMap<String, String>> {
+    let release = os_release(root)?;
+    let is_key =
+        |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let assignments = release.lines().filter_map(|line| line.trim().split_once('='));
+    let fields = assignments.filter(|(key, _)| is_key(key));
+    // The last assignment counts, as in the shell.
+    Ok(fields.map(|(key, value)| (key.to_owned(), clean(&unquoted(value)))).collect())
 }
 
 /// The value of a key in an os-release file. The last assignment counts, as in the shell.

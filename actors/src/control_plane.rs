@@ -70,6 +70,8 @@ pub struct ControlPlaneActor {
     /// carried out in the sequence in which they were given, whichever is heard of first.
     given: BTreeMap<Generation, Given>,
     answering: usize,
+    /// Questions that were not answered since the flood of them began.
+    unanswered: u64,
 }
 
 /// What became of orders that were given.
@@ -120,6 +122,7 @@ impl ControlPlaneActor {
             taking: BTreeMap::new(),
             given: BTreeMap::new(),
             answering: 0,
+            unanswered: 0,
         }
     }
 
@@ -277,8 +280,19 @@ impl ControlPlaneActor {
 
     fn answer(&mut self, question: Request, message: InboundMessage, ctx: &mut Context<Self>) {
         if self.answering >= ANSWERS_MAX {
-            warn!("too many questions at once; one is not answered");
+            // Said once per flood: whoever asks so much must not fill the log as well.
+            if self.unanswered == 0 {
+                warn!("too many questions at once; some are not answered");
+            }
+            self.unanswered = self.unanswered.saturating_add(1);
             return;
+        }
+        if self.answering == 0 && self.unanswered > 0 {
+            info!(
+                questions = self.unanswered,
+                "the flood of questions is over; these had no answer"
+            );
+            self.unanswered = 0;
         }
         self.answering += 1;
         let ports = self.ports.clone();

@@ -16,6 +16,7 @@ use crate::ports::Cause;
 
 use fate::Decider;
 
+mod facts;
 mod fate;
 mod harness;
 mod installer;
@@ -25,7 +26,9 @@ mod machine;
 mod meter;
 mod rpc;
 mod storage;
+mod sweeper;
 
+pub use facts::{FactsHandle, FakeFacts, facts};
 pub use fate::{Asked, Committing, Fact, Fate};
 pub use harness::{Harness, World};
 pub use installer::{FakeInstaller, InstallerHandle, installer};
@@ -35,6 +38,7 @@ pub use machine::{ClockHandle, CountedIds, FakeClock, FakeMachine, MachineHandle
 pub use meter::{FakeMeter, MeterHandle, meter};
 pub use rpc::{FakeRpc, Reply, RpcHandle, rpc};
 pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
+pub use sweeper::{FakeSweeper, SweeperHandle, sweeper};
 
 /// What a fake does when it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

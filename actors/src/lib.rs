@@ -13,6 +13,7 @@
 
 pub mod error;
 pub mod exit;
+pub mod facts;
 pub mod id;
 pub mod spec;
 
@@ -30,7 +31,9 @@ pub mod manager;
 pub mod metrics;
 pub mod monitor;
 pub mod outbox;
+pub mod scheduler;
 pub mod store;
+pub mod sweep;
 pub mod vm_events;
 
 pub mod system;

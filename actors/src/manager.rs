@@ -18,13 +18,13 @@ use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{
-    Begin, Changed, Configure, Deliver, Died, Dismiss, Leave, ListPlugins, Listed, LoadSnapshot,
-    Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken, Unmeasure,
-    Unwatch, Watch,
+    Begin, Changed, Configure, Deliver, Died, Dismiss, Leave, ListPlugins, ListReferences, Listed,
+    LoadSnapshot, Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken,
+    Unmeasure, Unwatch, Watch,
 };
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
-use crate::ports::{Ports, Table, Write};
+use crate::ports::{Known, Ports, References, Table, Write};
 use crate::records::{self, InboxContent, InboxEntry, number_key};
 use crate::view::PluginView;
 use crate::wire;
@@ -32,6 +32,7 @@ use crate::wire;
 mod comeback;
 pub mod plan;
 
+pub(crate) use comeback::name_of_key;
 use plan::{Assignment, assign};
 
 /// The other actors a manager introduces its plugins to.
@@ -65,6 +66,10 @@ pub struct ManagerActor {
     /// Deaths of plugin actors, so that one which panics at once is not rebuilt at once for ever.
     deaths: BTreeMap<PluginName, Deaths>,
     lists: Lists,
+    /// Plugins whose record was found to be unreadable in this life.
+    lost: BTreeSet<PluginName>,
+    /// Whether every plugin there was is on the roster or among the lost.
+    known: Known,
     lives: u64,
     version: watch::Sender<u64>,
 }
@@ -118,6 +123,8 @@ impl ManagerActor {
             replayed: BTreeSet::new(),
             deaths: BTreeMap::new(),
             lists: Lists::Held { lists: Vec::new(), orders: Vec::new() },
+            lost: BTreeSet::new(),
+            known: Known::All,
             lives: 0,
             version,
         }
@@ -211,6 +218,27 @@ impl ManagerActor {
         let points = self.roster.remove(&name).map(|before| before.points).unwrap_or_default();
         self.roster
             .insert(name, Entry { address: plugin, life, delivered, retired: None, view, points });
+    }
+
+    /// An order needs the inbox no longer; with it `events` become durable.
+    fn taken(
+        &mut self,
+        order: (PluginName, Generation),
+        events: Vec<event::Draft>,
+        ctx: &mut Context<Self>,
+    ) {
+        let mut writes = Vec::new();
+        self.open.retain(|inbox, open| {
+            let done = open.remove(&order).is_some() && open.is_empty();
+            if done {
+                writes.push(forget(*inbox));
+            }
+            !done
+        });
+        if !writes.is_empty() || !events.is_empty() {
+            self.save(Save { writes, events }, ctx);
+        }
+        self.bury(ctx);
     }
 
     fn save(&self, save: Save, ctx: &mut Context<Self>) {
@@ -347,18 +375,7 @@ impl Handler<Taken> for ManagerActor {
     type Result = ();
 
     fn handle(&mut self, Taken { name, generation }: Taken, ctx: &mut Self::Context) {
-        let order = (name, generation);
-        let mut done = Vec::new();
-        for (inbox, open) in &mut self.open {
-            if open.remove(&order).is_some() && open.is_empty() {
-                done.push(*inbox);
-            }
-        }
-        for inbox in done {
-            self.open.remove(&inbox);
-            self.save(Save { writes: vec![forget(inbox)], events: Vec::new() }, ctx);
-        }
-        self.bury(ctx);
+        self.taken((name, generation), Vec::new(), ctx);
     }
 }
 
@@ -439,5 +456,21 @@ impl Handler<ListPlugins> for ManagerActor {
                 Box::pin(async move { answered.await.unwrap_or_default() })
             }
         }
+    }
+}
+
+impl Handler<ListReferences> for ManagerActor {
+    type Result = MessageResult<ListReferences>;
+
+    fn handle(&mut self, _: ListReferences, _: &mut Self::Context) -> Self::Result {
+        if matches!(self.lists, Lists::Held { .. }) {
+            return MessageResult(None);
+        }
+        // A plugin shows a revision before it begins to install it, so what is not shown is not
+        // being installed either.
+        let plugins = self.roster.iter();
+        let plugins = plugins.map(|(name, entry)| (name.clone(), entry.view.needed.clone()));
+        let (lost, known) = (self.lost.clone(), self.known);
+        MessageResult(Some(References { plugins: plugins.collect(), lost, known }))
     }
 }

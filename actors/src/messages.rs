@@ -4,7 +4,7 @@
 //! and the questions at the end of this page, which come from outside of the actors.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use actix::{Message, Recipient};
 
@@ -12,9 +12,10 @@ use crate::event;
 use crate::id::{Endpoint, Generation, PluginName, Process};
 use crate::plugin::machine::{Boot, Event, Order};
 use crate::plugin::state::State;
-use crate::ports::{Health, InboundMessage, Write};
+use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
 use crate::spec::MetricsPolicy;
 use crate::view::PluginView;
+use crate::vm_events::{Notified, NotifyError, VmEvent};
 
 // === To the store ===
 
@@ -178,6 +179,36 @@ pub struct Listed {
     pub points: Vec<Point>,
 }
 
+/// From the sweep actor: which files must stay. `None` while not all plugins of an earlier life are
+/// back, and when the agent ends.
+#[derive(Message, Debug)]
+#[rtype(result = "Option<References>")]
+pub struct ListReferences;
+
+// === To the sweep actor ===
+
+/// From the local API: look for files that nothing refers to.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Result<SweepReport, NotSwept>")]
+pub struct SweepNow(pub SweepManner);
+
+/// Why there was no sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSwept {
+    /// Nobody can say yet, or any more, which files are needed.
+    #[error("the agent does not know all of its plugins yet")]
+    NotReady,
+    /// What the agent knows is not what it would find after a crash.
+    #[error("the store cannot be written, so nothing is deleted")]
+    NotDurable,
+    /// Another run is not over.
+    #[error("a sweep is under way already")]
+    UnderWay,
+    /// It took too long.
+    #[error("the sweep did not end within {} s", .0.as_secs())]
+    TimedOut(std::time::Duration),
+}
+
 // === To the monitor ===
 
 /// From a plugin: tell me when this process exits, and how it fares until then.
@@ -271,6 +302,21 @@ pub struct Verdict {
     pub name: String,
     /// The order's number, or why it was refused.
     pub result: Result<Generation, String>,
+}
+
+// === To the VM-event actor ===
+
+/// From the agent, the local API and the command socket: tell every running plugin of this. Answered
+/// when each was told or given up on.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "Result<Vec<Notified>, NotifyError>")]
+pub struct NotifyVm {
+    /// What happens.
+    pub event: VmEvent,
+    /// What plugins are handed, byte for byte.
+    pub request: Arc<str>,
+    /// Longest that all of it may take.
+    pub within: Duration,
 }
 
 // === Inside of actors ===

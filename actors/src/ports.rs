@@ -6,13 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
 use crate::exit::ExitCause;
+use crate::facts::FactSet;
 use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
 use crate::spec::{Config, PluginSpec};
+
+mod sweeper;
+
+pub use sweeper::{
+    Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
+    SweepReport, Sweeper,
+};
 
 /// What adapters report as the cause of a failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -30,10 +38,14 @@ pub struct Ports {
     pub meter: Arc<dyn Meter>,
     /// What is kept across restarts.
     pub storage: Arc<dyn Storage>,
+    /// Clears away what nothing refers to.
+    pub sweeper: Arc<dyn Sweeper>,
     /// The connection to the control plane.
     pub link: Arc<dyn ControlLink>,
     /// What the machine says of itself.
     pub machine: Arc<dyn Machine>,
+    /// What rules look attributes up in.
+    pub facts: Arc<dyn Facts>,
     /// Wall-clock time, for what people and records are told; never for waiting.
     pub clock: Arc<dyn Clock>,
     /// Ids of messages to the control plane.
@@ -417,6 +429,31 @@ pub trait Storage: Send + Sync {
         key: Vec<u8>,
         reason: String,
     ) -> Result<(), StorageError>;
+
+    /// What is known to be lost: whatever was set aside and is still kept.
+    async fn losses(&self) -> Result<Losses, StorageError>;
+}
+
+/// What a store has lost, as far as it is kept for people to look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Records that were set aside, the oldest first.
+    pub records: Vec<QuarantinedRecord>,
+    /// Whole stores that were set aside: where each is now, the oldest first.
+    pub stores: Vec<String>,
+}
+
+/// A record that was set aside, without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedRecord {
+    /// The table it was in.
+    pub table: Table,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Why it was set aside.
+    pub reason: String,
+    /// When, by the wall clock.
+    pub at: SystemTime,
 }
 
 /// Why the store failed.
@@ -494,7 +531,7 @@ pub enum DeliveryError {
     Refused(String),
 }
 
-// === Machine, Clock and Ids ===
+// === Machine, Facts, Clock and Ids ===
 
 /// What the machine says of itself.
 #[async_trait]
@@ -526,6 +563,14 @@ pub struct OsFacts {
     pub kernel_release: String,
     /// uname version.
     pub kernel_version: String,
+}
+
+/// What is known of the machine, for the rules of plugins.
+pub trait Facts: Send + Sync {
+    /// The newest facts, and whether they changed. They are known from the start as far as the
+    /// machine itself tells them; a scope that has to be asked for elsewhere is unavailable until it
+    /// was, with the reason. The sender lives as long as the port.
+    fn watch(&self) -> tokio::sync::watch::Receiver<Arc<FactSet>>;
 }
 
 /// Wall-clock time.

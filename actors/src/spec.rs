@@ -9,6 +9,13 @@ use std::time::Duration;
 
 use crate::id::{PluginName, RevisionId, Sha256Digest};
 
+mod execution;
+
+pub use execution::{
+    Boot, EXECUTION_TIMEOUT, Enablement, Execution, Kind, MatchPolicy, OneShot, Operator, Rule,
+    Rules, Triggers,
+};
+
 /// One revision of one plugin, as ordered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PluginSpec {
@@ -36,6 +43,8 @@ pub struct PluginSpec {
     pub backoff_factor: u32,
     /// What it is told at its start.
     pub config: Option<Config>,
+    /// When it runs, and where.
+    pub execution: Execution,
 }
 
 /// An archive and the digest it must have.
@@ -102,7 +111,8 @@ pub enum Difference {
     Unnoticed,
     /// Only the configuration, which can be handed to a running plugin.
     Config,
-    /// What it is started with: entry point, arguments, limits.
+    /// What it is started with: entry point, arguments, limits; or it runs to completion now and did
+    /// not before, or the other way round.
     Launch,
     /// Another archive under the same revision.
     Archive,
@@ -119,6 +129,7 @@ impl PluginSpec {
         } else if self.entry_point != other.entry_point
             || self.arguments != other.arguments
             || self.limits != other.limits
+            || self.execution.one_shot().is_some() != other.execution.one_shot().is_some()
         {
             Difference::Launch
         } else if self.config != other.config {
@@ -255,6 +266,7 @@ pub(crate) mod tests {
             metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
             backoff_factor: 2,
             config: Some(Config::Text("config".into())),
+            execution: Execution::default(),
         })
     }
 

@@ -23,6 +23,10 @@ use crate::spec::{
 };
 use crate::view::Reported;
 
+mod model;
+
+use model::decode_execution;
+
 /// The label that says what a message is.
 pub const MESSAGE_TYPE: &str = "message_type";
 
@@ -178,13 +182,6 @@ fn decode_spec(
     origin: Origin,
 ) -> Result<PluginSpec, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
-    match pb::PluginType::try_from(manifest.plugin_type) {
-        Ok(pb::PluginType::Unspecified | pb::PluginType::Daemon) => {}
-        Ok(pb::PluginType::OneShot) => {
-            return Err("plugin_type is ONE_SHOT; this agent runs daemon plugins".to_owned());
-        }
-        Err(_) => return Err(format!("the plugin_type {} is not known", manifest.plugin_type)),
-    }
     if manifest.plugin_installation_type
         != i32::from(pb::PluginInstallationType::DynamicInstallation)
     {
@@ -192,20 +189,11 @@ fn decode_spec(
                     from the machine itself"
             .to_owned());
     }
-    if let Some(model) = &manifest.execution_model {
-        let one_shot = matches!(model.r#type, Some(pb::execution_model::Type::OneShot(_)));
-        if one_shot || !model.rules.is_empty() {
-            return Err("execution_model has rules or is one_shot; this agent runs daemon \
-                        plugins without rules"
-                .to_owned());
-        }
-        if model.on_default() == pb::execution_model::State::Disabled {
-            return Err(
-                "execution_model.on_default is DISABLED; without rules that never runs the \
-                        plugin; remove it instead"
-                    .to_owned(),
-            );
-        }
+    let execution = decode_execution(manifest.plugin_type, manifest.execution_model)?;
+    if execution.one_shot().is_some() || *execution.rules != crate::spec::Rules::default() {
+        return Err("execution_model has rules or on_default, or plugin_type is ONE_SHOT; this \
+                    agent runs daemon plugins without rules"
+            .to_owned());
     }
     Ok(PluginSpec {
         name: name.clone(),
@@ -251,6 +239,7 @@ fn decode_spec(
             "start_exp_backoff_factor",
         )?,
         config: decode_config(manifest.config)?,
+        execution,
     })
 }
 

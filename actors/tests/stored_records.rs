@@ -33,7 +33,7 @@ use guest_agent_actors::plugin::state::{
 };
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Tries,
+    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, MetricsPolicy, PluginSpec, Tries,
 };
 use guest_agent_actors::wire;
 
@@ -124,7 +124,7 @@ fn render(name: &str, bytes: &[u8]) -> String {
 }
 
 fn snapshot(read: &Snapshot) -> String {
-    let mut text = format!("{read:#?}\n");
+    let mut text = without(&format!("{read:#?}\n"), "execution", &Execution::default());
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -145,6 +145,28 @@ fn snapshot(read: &Snapshot) -> String {
         writeln!(text, "applying {:?}", config.digest()).unwrap();
     }
     text
+}
+
+/// `text` without a field wherever it has the value that every record has which was written before
+/// there was such a field.
+fn without(text: &str, field: &str, default: &dyn std::fmt::Debug) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let block = format!("{field}: {default:#?},");
+    let block: Vec<&str> = block.lines().collect();
+    let mut kept = String::new();
+    let mut at = 0;
+    while at < lines.len() {
+        let indent = lines[at].len() - lines[at].trim_start().len();
+        let is_default = lines[at..].len() >= block.len()
+            && lines[at..].iter().zip(&block).all(|(line, of)| line.get(indent..) == Some(of));
+        if is_default {
+            at += block.len();
+        } else {
+            writeln!(kept, "{}", lines[at]).unwrap();
+            at += 1;
+        }
+    }
+    kept
 }
 
 // === Samples ===
@@ -225,6 +247,7 @@ fn spec(revision: &str, config: Option<Config>) -> Arc<PluginSpec> {
         metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
         backoff_factor: 2,
         config,
+        execution: Execution::default(),
     })
 }
 

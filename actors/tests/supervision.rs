@@ -10,5 +10,8 @@ mod supervision {
     mod health;
     mod installs;
     mod overflow;
+    mod recovery;
     mod store;
+    mod sweep;
+    mod vm_events;
 }

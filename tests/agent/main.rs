@@ -7,18 +7,22 @@
 
 mod again;
 mod cli;
+mod command_socket;
 mod conformance;
 mod crash;
 mod download;
 mod harness;
 mod hostile;
 mod install;
+mod limits;
 mod link;
 mod messages;
 mod orders;
 mod restart;
 mod start;
 mod stop;
+mod sweep;
 mod transport;
 mod unprivileged;
 mod upgrade;
+mod vm_events;

@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use tokio::task::LocalSet;
 
 use crate::fakes::{
-    ClockHandle, CountedIds, Fate, InstallerHandle, LauncherHandle, LinkHandle, MachineHandle,
-    MeterHandle, RpcHandle, StorageHandle, clock, installer, launcher, link, machine, meter, rpc,
-    storage,
+    ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle, LinkHandle,
+    MachineHandle, MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts, installer,
+    launcher, link, machine, meter, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -38,10 +38,14 @@ pub struct World {
     pub meter: MeterHandle,
     /// Records.
     pub storage: StorageHandle,
+    /// What is cleared away.
+    pub sweeper: SweeperHandle,
     /// The control plane.
     pub link: LinkHandle,
     /// The machine.
     pub machine: MachineHandle,
+    /// What rules are weighed by.
+    pub facts: FactsHandle,
     /// The time of day.
     pub clock: ClockHandle,
     ports: Ports,
@@ -70,21 +74,37 @@ impl World {
         let (fake_rpc, rpc) = rpc();
         let (fake_meter, meter) = meter();
         let (fake_storage, storage) = storage();
+        let (fake_sweeper, sweeper) = sweeper();
         let (fake_link, link) = link();
         let (fake_machine, machine) = machine(launcher.clone());
         let (fake_clock, clock) = clock();
+        let (fake_facts, facts) = facts();
         let ports = Ports {
             installer: Arc::new(fake_installer),
             launcher: Arc::new(fake_launcher),
             rpc: Arc::new(fake_rpc),
             meter: Arc::new(fake_meter),
             storage: Arc::new(fake_storage),
+            sweeper: Arc::new(fake_sweeper),
             link: Arc::new(fake_link),
             machine: Arc::new(fake_machine),
+            facts: Arc::new(fake_facts),
             clock: Arc::new(fake_clock),
             ids: Arc::new(CountedIds::default()),
         };
-        Self { installer, launcher, rpc, meter, storage, link, machine, clock, ports }
+        Self {
+            installer,
+            launcher,
+            rpc,
+            meter,
+            storage,
+            sweeper,
+            link,
+            machine,
+            facts,
+            clock,
+            ports,
+        }
     }
 
     /// From now on all fakes ask `fate` what they do, where nothing is scripted.

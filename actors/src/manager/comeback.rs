@@ -19,7 +19,7 @@ use crate::messages::{LoadSnapshot, NumberedOrder, Save};
 use crate::plugin::Beginning;
 use crate::plugin::machine::{Boot, Notice};
 use crate::plugin::snapshot::Snapshot;
-use crate::ports::{Cleanup, StopManner, StopOrder, Table};
+use crate::ports::{Cleanup, Known, Losses, StopManner, StopOrder, StorageError, Table};
 use crate::records::{InboxEntry, key_number};
 
 /// Pause before a snapshot that could not be read is read again.
@@ -36,13 +36,19 @@ impl ManagerActor {
         let load = async move {
             let plugins = storage.load(Table::Plugins).await;
             let inbox = storage.load(Table::Inbox).await;
-            (plugins, inbox)
+            // After the loads: the store sets aside what it cannot read itself.
+            let losses = storage.losses().await;
+            (plugins, inbox, losses)
         };
-        ctx.wait(load.into_actor(self).map(move |(plugins, inbox), this, ctx| {
+        ctx.wait(load.into_actor(self).map(move |(plugins, inbox, losses), this, ctx| {
             let mut strays = Vec::new();
+            if plugins.is_err() {
+                this.known = Known::Some;
+            }
             for (key, bytes) in plugins.unwrap_or_else(|error| unreadable("plugins", &error)) {
                 strays.extend(this.bring_back(key, &bytes, boot, ctx));
             }
+            strays.extend(this.lost_earlier(losses));
             let inbox = inbox.unwrap_or_else(|error| unreadable("inbox", &error));
             this.end_strays(strays, inbox, ctx);
         }));
@@ -73,6 +79,18 @@ impl ManagerActor {
         }));
     }
 
+    /// Plugins whose record is in quarantine and that were not ordered anew since.
+    fn lost_earlier(&mut self, losses: Result<Losses, StorageError>) -> Vec<PluginName> {
+        let losses = losses.unwrap_or_else(|error| {
+            error!(error = %Chain(&error), "cannot tell which records were lost");
+            self.known = Known::Some;
+            Losses::default()
+        });
+        let records = losses.records.into_iter().filter(|record| record.table == Table::Plugins);
+        let names = records.filter_map(|record| name_of_key(&record.key));
+        names.filter(|name| !self.roster.contains_key(name)).collect()
+    }
+
     /// Brings one plugin back. Gives the name of a plugin that cannot be, where that is known.
     fn bring_back(
         &mut self,
@@ -93,16 +111,12 @@ impl ManagerActor {
             Ok(_) => "it is under another name's key".to_owned(),
             Err(error) => Chain(&error).to_string(),
         };
-        let name: Option<PluginName> =
-            std::str::from_utf8(&key).ok().and_then(|name| name.parse().ok());
+        let name = name_of_key(&key);
+        if name.is_none() {
+            self.known = Known::Some;
+        }
         if let Some(name) = &name {
-            let details = format!(
-                "the record of this plugin is unreadable and was set aside ({reason}); its \
-                 processes are ended; install it again"
-            );
-            let now = self.ports.clock.now();
-            let lost = event::Draft::new(Notice::InstallFailed, name.as_str(), "", now, &details);
-            self.save(Save { writes: Vec::new(), events: vec![lost] }, ctx);
+            self.give_up(name, &reason, ctx);
         }
         self.set_aside(Table::Plugins, key, &reason, ctx);
         name
@@ -172,27 +186,71 @@ impl ManagerActor {
                     let snapshot = Box::new(snapshot);
                     let beginning = Beginning::Recovered { snapshot, boot: Boot::Same };
                     this.start(name.clone(), delivered, beginning, ctx);
+                    this.give_again(&name, ctx);
+                }
+                Some(Err(error)) => {
+                    let reason = Chain(&error).to_string();
+                    this.give_up(&name, &reason, ctx);
+                    this.set_aside(Table::Plugins, name.as_str().into(), &reason, ctx);
+                    this.end_and_forget(name, ctx);
                 }
                 // It died before anything of it was durable, or when nothing was left.
-                Some(Err(_)) | None => {
-                    this.roster.remove(&name);
-                }
+                None => this.end_and_forget(name, ctx),
             }
-            let lost: Vec<NumberedOrder> = this
-                .open
-                .values()
-                .flat_map(BTreeMap::values)
-                .filter(|order| order.name == name)
-                .cloned()
-                .collect();
-            let known = this.roster.keys().cloned().collect();
-            for assignment in assign(&known, lost) {
-                // A refusal was told when the order came.
-                this.carry_out(assignment, ctx);
-            }
-            this.moved();
         }));
     }
+
+    /// A plugin that cannot be brought back leaves the roster when its processes have ended, and its
+    /// orders go on without it.
+    fn end_and_forget(&mut self, name: PluginName, ctx: &mut Context<Self>) {
+        self.lost.insert(name.clone());
+        let (launcher, order) = (self.ports.launcher.clone(), everything_of(name.clone()));
+        let end = async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await };
+        ctx.spawn(end.into_actor(self).map(move |ended, this, ctx| {
+            if let Ok(Err(error)) = ended {
+                error!(error = %Chain(&error), "left processes of a lost plugin behind");
+            }
+            this.roster.remove(&name);
+            this.give_again(&name, ctx);
+        }));
+    }
+
+    /// Gives a plugin the orders that it had not made durable when its actor died.
+    fn give_again(&mut self, name: &PluginName, ctx: &mut Context<Self>) {
+        let lost: Vec<NumberedOrder> = self
+            .open
+            .values()
+            .flat_map(BTreeMap::values)
+            .filter(|order| order.name == *name)
+            .cloned()
+            .collect();
+        let known = self.roster.keys().cloned().collect();
+        let numbers: Vec<_> = lost.iter().map(|order| order.generation).collect();
+        for (generation, assignment) in numbers.into_iter().zip(assign(&known, lost)) {
+            // Nobody is left who could say that the order was taken.
+            if let Some(refusal) = self.carry_out(assignment, ctx) {
+                self.taken((name.clone(), generation), vec![refusal], ctx);
+            }
+        }
+        self.moved();
+    }
+
+    /// Tells that the record of a plugin is lost.
+    fn give_up(&mut self, name: &PluginName, reason: &str, ctx: &mut Context<Self>) {
+        self.lost.insert(name.clone());
+        let details = format!(
+            "the record of this plugin is unreadable and was set aside ({reason}); its processes are \
+             ended; install it again"
+        );
+        let now = self.ports.clock.now();
+        let lost = event::Draft::new(Notice::InstallFailed, name.as_str(), "", now, &details);
+        self.save(Save { writes: Vec::new(), events: vec![lost] }, ctx);
+    }
+}
+
+/// The plugin that a key of the plugins' table names.
+pub(crate) fn name_of_key(key: &[u8]) -> Option<PluginName> {
+    std::str::from_utf8(key).ok()?.parse().ok()
 }
 
 /// The order to end whatever runs under a name.

@@ -4,34 +4,27 @@
 //! [`recover`] does it again under a new number. Only this file knows the record types.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use guest_agent_proto::record as rec;
 use prost::Message;
 
 use crate::exit::ExitCause;
-use crate::id::{
-    Attempt, BootId, Endpoint, Generation, IdError, PluginName, Process, RevisionId, Sha256Digest,
-};
+use crate::id::{Attempt, BootId, Endpoint, Generation, IdError, PluginName, Process, RevisionId};
 use crate::plugin::machine::{Event, Found, Transition, transition};
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
     Target, Then, Trial,
 };
-use crate::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, EntryPointError, Limits, MetricsPolicy, PluginSpec,
-    Tries,
-};
+use crate::spec::EntryPointError;
+
+mod spec;
+
+use spec::{config_of, config_record, spec_of, spec_record};
 
 /// The version this agent writes.
 const VERSION: u32 = 1;
-
-/// No order has a longer timeout, so no record has one; longer ones could overflow when added up.
-const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
-
-/// No order asks for more samples.
-const POINTS_MAX: usize = 10_000;
 
 /// A state with the times that people are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +96,9 @@ impl Snapshot {
             last_exit: state.last_exit.map(exit_record),
             last_exit_at: self.last_exit_at.map(Into::into),
             started_at: self.started_at.map(Into::into),
+            runs: None,
+            last_output: String::new(),
+            moves: Vec::new(),
         }
         .encode_to_vec()
     }
@@ -160,80 +156,6 @@ fn check_names(state: &State) -> Result<(), SnapshotError> {
         Some(spec) => Err(SnapshotError::OtherPlugin(state.name.clone(), spec.name.clone())),
         None => Ok(()),
     }
-}
-
-// === Specs ===
-
-fn spec_record(spec: &PluginSpec) -> rec::Spec {
-    rec::Spec {
-        name: spec.name.to_string(),
-        revision: spec.revision.to_string(),
-        url: spec.artifact.url.expose().to_owned(),
-        sha256: spec.artifact.sha256.as_bytes().to_vec(),
-        entry_point: spec.entry_point.as_str().to_owned(),
-        arguments: spec.arguments.clone(),
-        memory_bytes: spec.limits.memory_bytes,
-        cpu_percent: spec.limits.cpu_percent,
-        download_attempts: spec.download.attempts,
-        download_timeout: duration_record(spec.download.timeout),
-        start_attempts: spec.start.attempts,
-        start_timeout: duration_record(spec.start.timeout),
-        stop_timeout: duration_record(spec.stop_timeout),
-        metrics_interval: duration_record(spec.metrics.interval),
-        metrics_points: u64::try_from(spec.metrics.points).unwrap_or(u64::MAX),
-        backoff_factor: spec.backoff_factor,
-        config: spec.config.as_ref().map(config_record),
-    }
-}
-
-fn spec_of(record: Option<rec::Spec>) -> Result<Arc<PluginSpec>, SnapshotError> {
-    let record = record.ok_or(SnapshotError::Missing("spec"))?;
-    let sha256: [u8; 32] =
-        record.sha256.try_into().map_err(|_| SnapshotError::Range("checksum"))?;
-    Ok(Arc::new(PluginSpec {
-        name: record.name.parse().map_err(SnapshotError::Id)?,
-        revision: record.revision.parse().map_err(SnapshotError::Id)?,
-        artifact: Artifact {
-            url: ArtifactUrl::new(&record.url),
-            sha256: Sha256Digest::from_bytes(sha256),
-        },
-        entry_point: EntryPoint::parse(&record.entry_point).map_err(SnapshotError::EntryPoint)?,
-        arguments: record.arguments,
-        limits: Limits { memory_bytes: record.memory_bytes, cpu_percent: record.cpu_percent },
-        download: Tries {
-            attempts: record.download_attempts.max(1),
-            timeout: duration_of(record.download_timeout, "download timeout")?,
-        },
-        start: Tries {
-            attempts: record.start_attempts.max(1),
-            timeout: duration_of(record.start_timeout, "start timeout")?,
-        },
-        stop_timeout: duration_of(record.stop_timeout, "stop timeout")?,
-        metrics: MetricsPolicy {
-            interval: duration_of(record.metrics_interval, "metrics interval")?,
-            points: usize::try_from(record.metrics_points)
-                .ok()
-                .filter(|points| *points <= POINTS_MAX)
-                .ok_or(SnapshotError::Range("number of metrics"))?,
-        },
-        backoff_factor: record.backoff_factor,
-        config: record.config.and_then(config_of),
-    }))
-}
-
-fn config_record(config: &Config) -> rec::Config {
-    let form = match config {
-        Config::Text(text) => rec::config::Form::Text(text.to_string()),
-        Config::Struct(bytes) => rec::config::Form::Struct(bytes.to_vec()),
-    };
-    rec::Config { form: Some(form) }
-}
-
-fn config_of(record: rec::Config) -> Option<Config> {
-    record.form.map(|form| match form {
-        rec::config::Form::Text(text) => Config::Text(text.into()),
-        rec::config::Form::Struct(bytes) => Config::Struct(bytes.into()),
-    })
 }
 
 // === Phases ===
@@ -330,6 +252,9 @@ fn phase_of(record: Option<rec::phase::Phase>, attempt: Attempt) -> Result<Phase
         P::Crashed(rest) => Phase::Crashed { reason: rest.reason.into() },
         P::Removing(removing) => Phase::Removing { attempt, failures: removing.failures },
         P::Gone(_) => Phase::Gone,
+        P::Executing(_) | P::Idle(_) | P::Disabled(_) => {
+            return Err(SnapshotError::Range("phase"));
+        }
     })
 }
 
@@ -357,7 +282,9 @@ fn then_of(record: Option<rec::Then>) -> Result<Then, SnapshotError> {
         Ok(Kind::BackOff) => Ok(Then::BackOff { reason }),
         Ok(Kind::Rest) => Ok(Then::Rest { reason }),
         Ok(Kind::Remove) => Ok(Then::Remove),
-        Ok(Kind::Unspecified) | Err(_) => Err(SnapshotError::Range("kind of what follows")),
+        Ok(Kind::Unspecified | Kind::Fail | Kind::Disable) | Err(_) => {
+            Err(SnapshotError::Range("kind of what follows"))
+        }
     }
 }
 
@@ -428,18 +355,6 @@ fn exit_of(record: rec::ExitCause) -> ExitCause {
 
 fn due(owed: bool) -> Due {
     if owed { Due::Yes } else { Due::No }
-}
-
-fn duration_record(duration: Duration) -> Option<prost_types::Duration> {
-    duration.try_into().ok()
-}
-
-fn duration_of(
-    record: Option<prost_types::Duration>,
-    what: &'static str,
-) -> Result<Duration, SnapshotError> {
-    let duration = Duration::try_from(record.ok_or(SnapshotError::Missing(what))?);
-    duration.ok().filter(|d| *d <= DURATION_MAX).ok_or(SnapshotError::Range(what))
 }
 
 #[cfg(test)]

@@ -399,6 +399,7 @@ fn view() -> PluginView {
         progress: None,
         updated_at: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
         metrics: spec.metrics,
+        needed: std::collections::BTreeSet::new(),
     }
 }
 

@@ -486,7 +486,8 @@ impl Ledger {
             }
             Fact::Applied(endpoint, config) => {
                 self.log(&format!("applied {endpoint} {}", show(config)));
-                if let Some((name, _)) = self.at(endpoint)
+                if !is_vm_event(config)
+                    && let Some((name, _)) = self.at(endpoint)
                     && let Some(alive) = self.processes.get_mut(&name)
                 {
                     alive.config = config.cloned();
@@ -517,6 +518,11 @@ fn samples_of(message: &OutboundMessage) -> Vec<(String, BTreeSet<(i64, i32)>)> 
         (state.name, times.map(|at| (at.seconds, at.nanos)).collect())
     };
     states.daemon_plugin_states.into_iter().map(samples).collect()
+}
+
+/// Events of the machine are handed over like configurations, and are none.
+fn is_vm_event(config: Option<&Config>) -> bool {
+    matches!(config, Some(Config::Text(text)) if text.starts_with("{\"Command\":\"VmEvent\""))
 }
 
 pub(crate) fn show(config: Option<&Config>) -> String {

@@ -17,7 +17,7 @@ use guest_agent_actors::plugin::machine::{
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
 use guest_agent_actors::ports::Stopped;
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Tries,
+    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, MetricsPolicy, PluginSpec, Tries,
 };
 
 /// A spec of revision `revision`, with two launches per start.
@@ -38,6 +38,7 @@ pub(crate) fn spec(revision: &str) -> PluginSpec {
         metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
         backoff_factor: 2,
         config: None,
+        execution: Execution::default(),
     }
 }
 

@@ -10,7 +10,8 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, EntryPoint, Limits as Resources, MetricsPolicy, PluginSpec, Tries,
+    Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
+    Tries,
 };
 use tokio::sync::watch;
 
@@ -119,6 +120,7 @@ pub(super) fn spec(url: &str, sha256: Sha256Digest) -> PluginSpec {
         metrics: MetricsPolicy { interval: PATIENCE, points: 1 },
         backoff_factor: 2,
         config: None,
+        execution: Execution::default(),
     }
 }
 

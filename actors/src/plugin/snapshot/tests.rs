@@ -1,10 +1,70 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 
+use super::spec::POINTS_MAX;
 use super::*;
+use crate::facts::{Number, Scope, Value};
 use crate::plugin::machine::Boot;
 use crate::spec::tests::spec;
+use crate::spec::{
+    Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
+    PluginSpec, Rule, Rules, Tries, Triggers,
+};
 
-fn any_spec() -> impl Strategy<Value = Arc<PluginSpec>> {
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<i32>().prop_map(|n| Value::Number(Number::new(f64::from(n) / 8.0).expect("finite"))),
+        ".{0,9}".prop_map(|text| Value::text(&text)),
+        any::<bool>().prop_map(Value::Bool),
+    ];
+    leaf.prop_recursive(3, 8, 3, |inner| {
+        let key = "[a-z]{1,3}".prop_map(Arc::<str>::from);
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::List),
+            proptest::collection::btree_map(key, inner, 0..3).prop_map(Value::Struct),
+        ]
+    })
+}
+
+fn any_rule() -> BoxedStrategy<Rule> {
+    let scope = prop_oneof![Just(Scope::Os), Just(Scope::Instance), Just(Scope::Metadata)];
+    let operator =
+        prop_oneof![Just(Operator::Equal), Just(Operator::NotEqual), Just(Operator::Contains)];
+    (scope, "[a-z/]{1,9}", operator, any_value())
+        .prop_map(|(scope, attribute, operator, value)| Rule {
+            scope,
+            attribute: attribute.into(),
+            operator,
+            value,
+        })
+        .boxed()
+}
+
+fn any_execution() -> BoxedStrategy<Execution> {
+    let interval = proptest::option::of((1u64..1_000_000).prop_map(Duration::from_secs));
+    let one_shot = (any::<bool>(), any::<bool>(), interval, 1u64..86_400).prop_map(
+        |(startup, firstboot, interval, timeout)| {
+            let triggers = Triggers { startup, firstboot, interval };
+            Kind::OneShot(OneShot { triggers, timeout: Duration::from_secs(timeout) })
+        },
+    );
+    let kind = prop_oneof![Just(Kind::Daemon), one_shot];
+    let enablement = || prop_oneof![Just(Enablement::Enabled), Just(Enablement::Disabled)];
+    let policy = prop_oneof![Just(MatchPolicy::All), Just(MatchPolicy::Any)];
+    let all = proptest::collection::vec(any_rule(), 0..3);
+    let boot = prop_oneof![Just(Needed::Ordinary), Just(Needed::Critical)];
+    (kind, enablement(), enablement(), policy, all, boot)
+        .prop_map(|(kind, on_default, on_match, policy, all, boot)| Execution {
+            kind,
+            rules: Arc::new(Rules { on_default, on_match, policy, all }),
+            boot,
+        })
+        .boxed()
+}
+
+fn any_spec() -> BoxedStrategy<Arc<PluginSpec>> {
     let config = prop_oneof![
         Just(None),
         ".{0,20}".prop_map(|text| Some(Config::Text(text.into()))),
@@ -12,16 +72,27 @@ fn any_spec() -> impl Strategy<Value = Arc<PluginSpec>> {
             .prop_map(|bytes| Some(Config::Struct(bytes.into()))),
     ];
     let limits = (proptest::option::of(any::<u64>()), proptest::option::of(any::<u32>()));
-    ("[1-4]", config, limits, 1u32..100, 0u64..3_600_000, 0usize..=POINTS_MAX).prop_map(
-        |(revision, config, (memory_bytes, cpu_percent), attempts, millis, points)| {
-            let mut made = PluginSpec::clone(&spec("a", &revision));
-            made.config = config;
-            made.limits = Limits { memory_bytes, cpu_percent };
-            made.start = Tries { attempts, timeout: Duration::from_millis(millis) };
-            made.metrics.points = points;
-            Arc::new(made)
-        },
-    )
+    let times = (1u32..100, 0u64..3_600_000);
+    ("[1-4]", config, limits, times, 0usize..=POINTS_MAX, any_execution())
+        .prop_map(
+            |(
+                revision,
+                config,
+                (memory_bytes, cpu_percent),
+                (attempts, millis),
+                points,
+                execution,
+            )| {
+                let mut made = PluginSpec::clone(&spec("a", &revision));
+                made.config = config;
+                made.limits = Limits { memory_bytes, cpu_percent };
+                made.start = Tries { attempts, timeout: Duration::from_millis(millis) };
+                made.metrics.points = points;
+                made.execution = execution;
+                Arc::new(made)
+            },
+        )
+        .boxed()
 }
 
 fn any_process() -> impl Strategy<Value = Process> {
