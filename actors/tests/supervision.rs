@@ -9,8 +9,10 @@ mod supervision {
     mod conversation;
     mod health;
     mod installs;
+    mod one_shot;
     mod overflow;
     mod recovery;
+    mod rules;
     mod store;
     mod sweep;
     mod vm_events;

@@ -287,22 +287,29 @@ impl Launcher for FakeLauncher {
             answer = script.answer("launch revision", &format!("{name} {revision}")).await;
         }
         let ended = world.with(|world| world.all.get(&process.pid)?.ended);
+        let runs_once = spec.execution.one_shot().is_some();
         match (ended, &answer) {
             (None, Ok(())) => self.0.fate().happened(Fact::Started(&spec, &process)),
             (None, Err(_)) => {
                 self.0.end(name, ExitCause::Signaled(9), Asked::Yes);
                 self.0.fate().happened(Fact::LaunchFailed(&spec));
             }
+            (Some(_), Ok(())) if runs_once => {
+                self.0.fate().happened(Fact::Started(&spec, &process));
+            }
             (Some(_), _) => self.0.fate().happened(Fact::LaunchFailed(&spec)),
         }
         match (ended, answer) {
-            (Some(cause), _) => Err(LaunchError::Exited { cause, output: String::new() }),
-            (None, Err(reason)) => Err(LaunchError::Refused {
+            // The end of a run is its result, however soon it comes.
+            (Some(cause), _) if !runs_once => {
+                Err(LaunchError::Exited { cause, output: String::new() })
+            }
+            (_, Err(reason)) => Err(LaunchError::Refused {
                 code: "INTERNAL".to_owned(),
                 message: reason.to_string(),
                 output: String::new(),
             }),
-            (None, Ok(())) => {
+            (_, Ok(())) => {
                 let endpoint = Endpoint::unix(&format!("/fake/{name}/{}", process.pid));
                 Ok(Launched { process, endpoint })
             }
