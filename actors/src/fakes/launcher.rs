@@ -90,6 +90,12 @@ impl Processes {
         process
     }
 
+    fn disown(&mut self, name: &str) {
+        for entry in self.all.values_mut().filter(|entry| entry.name == name) {
+            entry.life = 0;
+        }
+    }
+
     /// Ends what an earlier agent left of a plugin.
     fn end_left_by_others(&mut self, name: &str) -> Vec<Process> {
         let life = self.life;
@@ -327,7 +333,11 @@ impl Launcher for FakeLauncher {
         };
         world.with(|world| world.stops.push(order.clone()));
         let waited = Duration::from_secs(5);
-        script.answer("stop", &name).await.map_err(|_| StopError { pid, waited })?;
+        if script.answer("stop", &name).await.is_err() {
+            // What could not be ended is left to the next launch.
+            world.with(|world| world.disown(&name));
+            return Err(StopError { pid, waited });
+        }
         let cause = match order.manner {
             StopManner::Politely { .. } => ExitCause::Exited(0),
             StopManner::AtOnce => ExitCause::Signaled(9),
