@@ -53,7 +53,7 @@ const SAVE_WAIT: Duration = Duration::from_secs(10);
 pub enum Destination {
     /// Events wait for it.
     ControlPlane,
-    /// None is configured: events are settled at once.
+    /// None is configured or known: events are settled at once, until there is a connection after all.
     Nobody,
 }
 
@@ -330,6 +330,8 @@ impl Handler<LinkChanged> for OutboxActor {
         match change {
             LinkChanged::Connected { .. } => {
                 self.connection = Connection::Up;
+                // Where there was nobody, somebody may appear: the metadata server tells where.
+                self.destination = Destination::ControlPlane;
                 self.send_what_can_be_sent(ctx);
             }
             LinkChanged::Disconnected { .. } => self.connection = Connection::Down,

@@ -378,6 +378,8 @@ pub fn encode_agent_info(to: &InboundMessage, agent: &AgentFacts) -> OutboundMes
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
+        "x86" => "386",
+        "loongarch64" => "loong64",
         other => other,
     };
     let body = pb::AgentInfo {

@@ -15,10 +15,11 @@ use tonic::Status;
 
 use super::fake::{FakeAgent, Script, Then, plugins};
 use super::*;
-use crate::config::{LogConfig, MapEnvironment};
+use crate::config::{Config, LogConfig, MapEnvironment};
 use crate::install::pack::{Compression, Packed};
 
 mod basics;
+mod doctor;
 mod offline;
 mod orders;
 mod status;
@@ -45,6 +46,14 @@ struct Recorder {
 impl Services for Recorder {
     fn start_logging(&self, log: &LogConfig) {
         self.logs.borrow_mut().push(log.clone());
+    }
+
+    fn check(&self, config: &Config) -> Result<(), Cause> {
+        if config.agent.name == "refused" {
+            Err("the service would refuse it".into())
+        } else {
+            Ok(())
+        }
     }
 
     fn run(&self, args: RunArgs) -> Result<(), Cause> {
@@ -184,6 +193,7 @@ fn everything() -> Script {
         link_connected: true,
         outbox_depth: 2,
         instance_id: "i".to_owned(),
+        troubles: Vec::new(),
     });
     Script { status: vec![status], ..Script::default() }
 }
