@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
+use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
 use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, Save};
@@ -140,6 +141,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     // Before anything is started: another agent may answer here.
     let local_socket = config.agent.socket();
     let listening = socket::bind_private(&local_socket).await?;
+    crash_point::reach("after", "bind", "agent.sock");
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
@@ -210,6 +212,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         agent: config.agent.name.clone(),
     };
     let telling = actix_rt::spawn(teller.run());
+    crash_point::reach("before", "ready", "agent");
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
     let fault = tokio::select! {
@@ -249,7 +252,12 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     if stops_plugins {
         stop_plugins(&system, &*launcher).await;
     }
-    if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
+    // What was acknowledged a moment ago is on its way to the store; it takes this path, too.
+    let flushed = async {
+        drop(tokio::time::timeout(STOP_SLACK, system.store.send(Save::default())).await);
+        storage.commit(Vec::new(), Durability::Durable).await
+    };
+    if let Err(error) = flushed.await {
         warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
     }
     if let Some(commands) = commands {

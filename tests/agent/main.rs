@@ -11,6 +11,7 @@ mod cli;
 mod command_socket;
 mod conformance;
 mod crash;
+mod crash_points;
 mod doctor;
 mod download;
 mod fleet;
