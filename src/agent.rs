@@ -183,6 +183,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
         vm_events: system.vm_events.clone(),
+        scheduler: system.scheduler.clone(),
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
