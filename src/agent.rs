@@ -24,7 +24,8 @@ use guest_agent_actors::plugin::machine::Notice;
 use guest_agent_actors::plugin::restart::RestartPolicy;
 use guest_agent_actors::plugin::state::Policy;
 use guest_agent_actors::ports::{
-    Cause, Cleanup, Durability, Launcher, Machine, Ports, StopManner, StopOrder, Stopped, Storage,
+    Cause, Cleanup, Durability, Launcher, Machine, Ports, RandomIds, StopManner, StopOrder,
+    Stopped, Storage,
 };
 use guest_agent_actors::system::{self, Settings, System};
 use guest_agent_actors::vm_events::{self, NOTIFY_WAIT, VmEvent};
@@ -164,6 +165,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         machine: machine.clone(),
         facts: facts.clone(),
         clock: Arc::new(SystemClock),
+        ids: Arc::new(RandomIds),
     };
     let destination = match opened.leads {
         Leads::Somewhere => Destination::ControlPlane,

@@ -190,7 +190,6 @@ impl ManagerActor {
             }
             Assignment::Deliver(NumberedOrder { generation, name, order }) => {
                 if let Some(entry) = self.roster.get_mut(&name) {
-                    // Two messages that became durable together may come in either order.
                     entry.delivered = entry.delivered.max(generation);
                     entry.retired = entry.retired.filter(|known| generation <= *known);
                     entry.address.do_send(Deliver { generation, order });
@@ -244,6 +243,27 @@ impl ManagerActor {
                 points,
             },
         );
+    }
+
+    /// An order needs the inbox no longer; with it `events` become durable.
+    fn taken(
+        &mut self,
+        order: (PluginName, Generation),
+        events: Vec<event::Draft>,
+        ctx: &mut Context<Self>,
+    ) {
+        let mut writes = Vec::new();
+        self.open.retain(|inbox, open| {
+            let done = open.remove(&order).is_some() && open.is_empty();
+            if done {
+                writes.push(forget(*inbox));
+            }
+            !done
+        });
+        if !writes.is_empty() || !events.is_empty() {
+            self.save(Save { writes, events }, ctx);
+        }
+        self.bury(ctx);
     }
 
     fn save(&self, save: Save, ctx: &mut Context<Self>) {
@@ -413,18 +433,7 @@ impl Handler<Taken> for ManagerActor {
     type Result = ();
 
     fn handle(&mut self, Taken { name, generation }: Taken, ctx: &mut Self::Context) {
-        let order = (name, generation);
-        let mut done = Vec::new();
-        for (inbox, open) in &mut self.open {
-            if open.remove(&order).is_some() && open.is_empty() {
-                done.push(*inbox);
-            }
-        }
-        for inbox in done {
-            self.open.remove(&inbox);
-            self.save(Save { writes: vec![forget(inbox)], events: Vec::new() }, ctx);
-        }
-        self.bury(ctx);
+        self.taken((name, generation), Vec::new(), ctx);
     }
 }
 

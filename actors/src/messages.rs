@@ -31,6 +31,12 @@ pub struct Save {
     pub events: Vec<event::Draft>,
 }
 
+/// From those who are asked again when it fails: make this durable, or nothing of it. What cannot be
+/// written is not kept, and its events are not told.
+#[derive(Message, Debug, Default)]
+#[rtype(result = "Result<(), SaveFailed>")]
+pub struct SaveOrForget(pub Save);
+
 /// From those who can lose it: write this when something is written anyway.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]

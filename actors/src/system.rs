@@ -100,10 +100,20 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     crash_point::reach("end", "load", "system");
     let Settings { policy, health, agent, destination, outbox } = settings;
 
-    let (outbox, events) =
-        OutboxActor::new(ports.link.clone(), destination, outbox, left.waiting, left.history);
+    let (outbox, events) = OutboxActor::new(
+        (ports.link.clone(), ports.ids.clone()),
+        destination,
+        outbox,
+        left.waiting,
+        left.history,
+    );
     let outbox = outbox.start();
-    let store = StoreActor::new(ports.storage.clone(), outbox.clone().recipient(), left.next_event);
+    let store = StoreActor::new(
+        ports.storage.clone(),
+        ports.ids.clone(),
+        outbox.clone().recipient(),
+        left.next_event,
+    );
     let store = store.start();
     outbox.do_send(UseStore {
         lazily: store.clone().recipient(),
