@@ -10,6 +10,7 @@
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -40,9 +41,9 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::cgroup::Cgroups;
-use crate::cli::RunArgs;
+use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
-use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
+use crate::config::{Auth, Config, ControlPlaneConfig, ProcessEnvironment, Transport};
 use crate::control_link::{
     self, ClientCertificate, FileToken, Link, LinkConfig, LinkListener, LinkTask, TlsFiles,
 };
@@ -53,7 +54,9 @@ use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::machine::{InstanceSource, LocalMachine, SystemClock};
 use crate::meter::SystemMeter;
+use crate::notify::{self, Notifier, Watched};
 use crate::plugin_rpc::GrpcPluginRpc;
+use crate::reload::Change;
 use crate::socket::{self, Access};
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
@@ -120,7 +123,7 @@ pub fn run(args: RunArgs) -> Result<(), Cause> {
 async fn serve(args: RunArgs) -> Result<(), Cause> {
     let started_at = SystemTime::now();
     // Listening for signals comes first: from here on a signal means an orderly stop.
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     let config = &args.config;
     check_supported(config)?;
     make_directory(&config.agent.state_dir, 0o755)?;
@@ -178,18 +181,31 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         // A dropped sender means the same as a sent one: stop.
         drop(api_stopped.await);
     }));
-    let (_effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
     let commands = serve_commands(&args.config, &system, in_effect).await;
     let mut link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    let notifier = Notifier::from_environment(&ProcessEnvironment);
+    let informing = inform(&notifier, &system, &link);
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
-    let fault = tokio::select! {
-        () = signals.wait_for_stop() => None,
-        actor = system.ended() => Some(Ended::Actor(actor)),
-        _ = &mut api => Some(Ended::LocalSocket),
-        () = end_of(link_ended.as_mut()) => Some(Ended::Link),
+    let mut actor_ended = pin!(system.ended());
+    let fault = loop {
+        tokio::select! {
+            told = signals.next() => match told {
+                Told::Stop => break None,
+                Told::Reload => {
+                    notifier.reloading().await;
+                    reload(&args, &effective, &system).await;
+                    notifier.reloaded().await;
+                }
+            },
+            actor = &mut actor_ended => break Some(Ended::Actor(actor)),
+            _ = &mut api => break Some(Ended::LocalSocket),
+            () = end_of(link_ended.as_mut()) => break Some(Ended::Link),
+        }
     };
+    notifier.stopping().await;
     // An agent that lost a part of itself comes back at once, and finds its plugins as they are.
     let stops_plugins = args.stop_plugins && fault.is_none();
     match &fault {
@@ -201,6 +217,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         tell_shutdown(&system).await;
     }
     trimming.abort();
+    informing.abort();
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);
@@ -389,6 +406,61 @@ fn open_link(
     Ok((link, Some(task)))
 }
 
+/// Keeps the service manager informed, where there is one.
+fn inform(notifier: &Notifier, system: &System, link: &Link) -> JoinHandle<()> {
+    let beat = notify::watchdog_beat(&ProcessEnvironment);
+    let watched = Watched {
+        list: system.manager.clone().recipient(),
+        roster: system.roster.clone(),
+        link: link.watch_state(),
+    };
+    let notifier = notifier.clone();
+    actix_rt::spawn(async move {
+        if notifier.is_used() {
+            notify::keep_informed(notifier, beat, watched).await;
+        }
+    })
+}
+
+/// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else of
+/// the machine's own files the agent reads at its start is looked at again from here.
+async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: &System) {
+    let sources = args.sources.clone();
+    let reading =
+        tokio::task::spawn_blocking(move || cli::configured(&ProcessEnvironment, &sources));
+    let wanted = match reading.await {
+        Ok(Ok(wanted)) => wanted,
+        Ok(Err(failure)) => {
+            let (reason, causes) = (failure.reason, failure.causes.join("; "));
+            error!(
+                reason,
+                causes, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+            );
+            return;
+        }
+        Err(error) => {
+            error!(%error, "the configuration could not be read; the agent goes on with the one it has");
+            return;
+        }
+    };
+    if let Err(error) = check_supported(&wanted) {
+        error!(%error, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has");
+        return;
+    }
+    let Change { effective: config, applied, needs_restart } =
+        Change::between(&effective.borrow(), &wanted);
+    cli::logging::set_level(&config.log.level);
+    let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
+    system.reconfigure(policy, health);
+    effective.send_replace(Arc::new(config));
+    let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
+    if needs_restart.is_empty() {
+        info!(changed, "the configuration was read again");
+    } else {
+        warn!(changed, restart, "the configuration was read again; some settings need a restart");
+    }
+}
+
 /// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever
 /// keeps it from being made is said loudly and is no reason to leave plugins alone.
 async fn serve_commands(
@@ -546,6 +618,14 @@ impl LinkListener for Listener {
 
 // === Signals ===
 
+/// What a signal means.
+enum Told {
+    /// To end.
+    Stop,
+    /// To read its configuration again.
+    Reload,
+}
+
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -561,15 +641,12 @@ impl Signals {
         })
     }
 
-    async fn wait_for_stop(mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => {
-                    warn!("SIGHUP: this version reads its configuration at its start only");
-                }
-            }
+    /// What the agent is told next. May be dropped without losing anything.
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
         }
     }
 }

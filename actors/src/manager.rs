@@ -20,7 +20,7 @@ use crate::id::{Generation, PluginName};
 use crate::messages::{
     Begin, Changed, Configure, Deliver, Died, Dismiss, Leave, ListPlugins, ListReferences, Listed,
     LoadSnapshot, Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken,
-    Unmeasure, Unwatch, Watch,
+    Unmeasure, Unwatch, UsePolicy, Watch,
 };
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
@@ -337,6 +337,17 @@ impl Handler<Dismiss> for ManagerActor {
         });
         let ends = futures_util::future::join_all(plugins);
         Box::pin(async move { drop(ends.await) })
+    }
+}
+
+impl Handler<UsePolicy> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, UsePolicy(policy): UsePolicy, _: &mut Self::Context) {
+        self.policy = policy.clone();
+        for entry in self.roster.values() {
+            entry.address.do_send(UsePolicy(policy.clone()));
+        }
     }
 }
 

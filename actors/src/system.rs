@@ -23,6 +23,7 @@ use crate::error::Chain;
 use crate::event::Recorded;
 use crate::id::Generation;
 use crate::manager::{ManagerActor, Staff, number_orders};
+use crate::messages::{UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::monitor::{HealthPolicy, MonitorActor};
 use crate::outbox::{Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting};
@@ -66,6 +67,7 @@ pub struct System {
     pub sweep: Addr<SweepActor>,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
+    monitor: Recipient<UseHealthPolicy>,
     /// Whether each actor that there is one of still lives.
     pulses: Rc<[(&'static str, Pulse)]>,
 }
@@ -105,6 +107,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
 
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
     pulses.push(("monitor", pulse(&monitor)));
+    let health_policy = monitor.clone().recipient();
     let (roster_moved, roster) = watch::channel(0);
     // The manager and the metrics actor know each other, so one starts inside of the other's birth.
     let manager = ManagerActor::create(|ctx| {
@@ -151,7 +154,8 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let vm_events = VmEventActor::new(ports.machine, ports.storage, ports.rpc, partners).start();
     pulses.push(("VM-event", pulse(&vm_events)));
     let pulses = pulses.into();
-    System { manager, control_plane, vm_events, store, events, sweep, roster, pulses }
+    let monitor = health_policy;
+    System { manager, control_plane, vm_events, store, events, sweep, roster, monitor, pulses }
 }
 
 fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {
@@ -162,6 +166,12 @@ fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {
 // === impl System ===
 
 impl System {
+    /// Goes by other policies from now on, those of plugins that run already included.
+    pub fn reconfigure(&self, policy: Policy, health: HealthPolicy) {
+        self.manager.do_send(UsePolicy(Arc::new(policy)));
+        self.monitor.do_send(UseHealthPolicy(health));
+    }
+
     /// Resolves, with its name, when one of the actors that there is one of has ended, which only a panic
     /// can do. What it knew is gone and nobody builds it anew: the agent has to start again.
     pub fn ended(&self) -> impl Future<Output = &'static str> + use<> {

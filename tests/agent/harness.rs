@@ -75,6 +75,7 @@ pub(crate) struct Bed {
     pub(crate) artifacts: ArtifactServer,
     settings: Vec<String>,
     flags: Vec<String>,
+    environment: Vec<(String, String)>,
     agent: Option<Child>,
     finished: bool,
 }
@@ -83,6 +84,7 @@ pub(crate) struct Bed {
 pub(crate) struct Builder {
     settings: Vec<String>,
     flags: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 /// What a command line said.
@@ -109,6 +111,12 @@ impl Builder {
         self
     }
 
+    /// Sets an environment variable of the agent.
+    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// Makes the bed. The agent does not run yet.
     pub(crate) async fn build(self) -> Bed {
         let temporary = short_temporary_directory();
@@ -126,6 +134,7 @@ impl Builder {
             artifacts,
             settings,
             flags: self.flags,
+            environment: self.environment,
             agent: None,
             finished: false,
         }
@@ -149,7 +158,7 @@ impl Bed {
 
     /// A bed to be described.
     pub(crate) fn builder() -> Builder {
-        Builder { settings: Vec::new(), flags: Vec::new() }
+        Builder { settings: Vec::new(), flags: Vec::new(), environment: Vec::new() }
     }
 
     /// Starts the agent and waits until the control plane and the local socket have it.
@@ -177,6 +186,7 @@ impl Bed {
         for setting in &self.settings {
             command.arg("--set").arg(setting);
         }
+        command.envs(self.environment.iter().cloned());
         command.args(&self.flags).stderr(log).process_group(0).kill_on_drop(true);
         self.agent = Some(command.spawn().unwrap());
     }
