@@ -111,5 +111,7 @@ mod tests {
         let loaded = Loaded { config: current, origins: Default::default() };
         let keys: Vec<_> = entries(&loaded).into_iter().map(|entry| entry.key).collect();
         assert!(AT_ONCE.iter().all(|key| keys.iter().any(|known| known == key)));
+        let page = include_str!("../docs/service.md");
+        assert!(AT_ONCE.iter().all(|key| page.contains(&format!("`{key}`"))), "docs/service.md");
     }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use actix::prelude::*;
 use tracing::debug;
 
-use crate::event::shortened;
 use crate::id::{Endpoint, PluginName, Process};
 use crate::messages::{Happened, HealthHeard, Unwatch, UseHealthPolicy, Watch};
 use crate::plugin::machine::{Event, Verdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
+use crate::text::shortened;
 
 /// The adapter keeps the deadline of a check; this much later the monitor does, for one that does not.
 const SLACK: Duration = Duration::from_secs(1);
