@@ -130,6 +130,7 @@ impl ProcessLauncher {
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
         let prepared = self.prepare(spec, &program).await.map_err(failed)?;
         self.shared.rpc.forget(&prepared.address.endpoint());
+        self.clear_abandoned_sockets(name);
         remove_stale_socket(&prepared.address).map_err(|error| failed(error.into()))?;
 
         let ticket = self.table().tickets.issue(name);

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::launch::tree::{self, Member};
 use crate::launch::watch::Watched;
-use crate::launch::{Gate, ProcessLauncher};
+use crate::launch::{Gate, ProcessLauncher, address};
 
 /// No stop waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_STOP: Duration = Duration::from_secs(24 * 3600);
@@ -38,8 +38,9 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long one round of SIGKILL waits before it looks again.
 const KILL_ROUND: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for the cause of an end that it saw, and for the reaping of it.
-const CAUSE_WAIT: Duration = Duration::from_millis(250);
+/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. A child's is
+/// known at once; that of a process which somebody else has to reap first mostly is.
+const CAUSE_WAIT: Duration = Duration::from_millis(100);
 
 /// Who was met while ending everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,7 @@ impl ProcessLauncher {
         if alive.is_none() && met == Met::Nobody && killed == Met::Nobody {
             return Ok(Stopped::NothingRan);
         }
+        // Whoever reaps it may be late; a stop that was asked for is not held up for how it went.
         let cause = match &target {
             Some(watched) => timeout(CAUSE_WAIT, watched.cause()).await,
             None => Ok(ExitCause::Unknown),
@@ -136,7 +138,7 @@ impl ProcessLauncher {
         }
         if let Some(watched) = newest.filter(|watched| !watched.is_alive()) {
             // No zombie is left behind; its reaping takes a moment after its end.
-            drop(timeout(CAUSE_WAIT, watched.gone()).await);
+            drop(timeout(CAUSE_WAIT, watched.put_away()).await);
         }
         Ok(met)
     }
@@ -208,6 +210,24 @@ impl ProcessLauncher {
                 && error.kind() != std::io::ErrorKind::NotFound
             {
                 tracing::warn!(socket = %path.display(), %error, "a socket cannot be removed");
+            }
+        }
+        self.clear_abandoned_sockets(&order.name);
+    }
+
+    /// Removes what processes of any revision left that ended while nobody looked: with an agent that
+    /// was killed, or before it had recorded them. To be called when no process of the plugin lives.
+    pub(super) fn clear_abandoned_sockets(&self, name: &PluginName) {
+        let table = self.table();
+        let others = table.slots.keys().filter(|other| *other != name);
+        let abandoned = address::abandoned(&self.sockets_dir(), name, others);
+        drop(table);
+        for socket in abandoned {
+            match std::fs::remove_file(&socket) {
+                Ok(()) => tracing::debug!(plugin = %name, socket = %socket.display(), "removed"),
+                Err(error) => {
+                    tracing::warn!(socket = %socket.display(), %error, "a socket cannot be removed")
+                }
             }
         }
     }
