@@ -58,6 +58,7 @@ use crate::notify::{self, Notifier, Watched};
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
 use crate::socket::{self, Access};
+use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
@@ -169,6 +170,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
+        store: storage.clone(),
+        sweep: system.sweep.clone(),
         rpc,
         link: link.watch_state(),
         log_dir: places.logs.clone(),
@@ -187,6 +190,12 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
     let notifier = Notifier::from_environment(&ProcessEnvironment);
     let informing = inform(&notifier, &system, &link);
+    let teller = Teller {
+        storage: storage.clone(),
+        store: system.store.clone().recipient(),
+        agent: config.agent.name.clone(),
+    };
+    let telling = actix_rt::spawn(teller.run());
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
     let mut actor_ended = pin!(system.ended());
@@ -218,6 +227,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     }
     trimming.abort();
     informing.abort();
+    telling.abort();
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);

@@ -9,7 +9,9 @@ mod supervision {
     mod conversation;
     mod health;
     mod installs;
+    mod one_shot;
     mod overflow;
+    mod rules;
     mod store;
     mod sweep;
     mod vm_events;

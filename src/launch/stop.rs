@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Politely: Stop call ─► waiting, at most the timeout ─► SIGTERM to who is left ─► 2 s ─┐
+//! (without an endpoint:                                  SIGTERM ─► at most the timeout ─┤)
 //! AtOnce:   ────────────────────────────────────────────────────────────────────────────┴► SIGKILL
 //! ```
 //!
@@ -66,8 +67,10 @@ impl ProcessLauncher {
 
         let gate = self.gate(name).await;
         let mut met = Met::Nobody;
-        if let StopManner::Politely { .. } = order.manner {
-            met = self.terminate(name, order.process.as_ref(), &gate).await;
+        if let StopManner::Politely { timeout } = order.manner {
+            // Whoever cannot be asked by a call has all of the time after SIGTERM.
+            let grace = if order.endpoint.is_some() { TERM_GRACE } else { timeout };
+            met = self.terminate(name, order.process.as_ref(), grace, &gate).await;
         }
         let killed = self.end_all(name, order.process.as_ref(), &gate).await?;
         self.clear_endpoints(&order, target.as_deref());
@@ -179,14 +182,20 @@ impl ProcessLauncher {
     }
 
     /// Sends SIGTERM to everybody and waits for them a moment.
-    async fn terminate(&self, name: &PluginName, given: Option<&Process>, _gate: &Gate) -> Met {
+    async fn terminate(
+        &self,
+        name: &PluginName,
+        given: Option<&Process>,
+        grace: Duration,
+        _gate: &Gate,
+    ) -> Met {
         let members = self.family(name, given).look().await;
         if members.is_empty() {
             return Met::Nobody;
         }
         let leader_lives = self.newest(name).is_some_and(|watched| watched.is_alive());
         send(name, &members, Signal::TERM);
-        let grace = if leader_lives { TERM_GRACE } else { LEFTOVER_GRACE };
+        let grace = if leader_lives { grace.min(LONGEST_STOP) } else { LEFTOVER_GRACE };
         // Whoever is left is killed next.
         drop(timeout(grace, all_died(&members)).await);
         Met::Somebody

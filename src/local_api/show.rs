@@ -4,6 +4,7 @@ use std::path::Path;
 
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::messages::Listed;
+use guest_agent_actors::spec::Kind;
 use guest_agent_actors::view::{Activity, Reported};
 use guest_agent_actors::wire;
 use guest_agent_proto::local;
@@ -25,7 +26,11 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
         name: view.name.to_string(),
         revision: view.revision.to_string(),
         state: wire::state_name(view.state).to_owned(),
-        kind: "daemon".to_owned(),
+        kind: match view.spec.execution.kind {
+            Kind::Daemon => "daemon",
+            Kind::OneShot(_) => "one_shot",
+        }
+        .to_owned(),
         installation: "dynamic".to_owned(),
         pid: view.pid,
         started_at: view.started_at.map(Into::into),

@@ -44,6 +44,9 @@ pub struct PluginRecord {
     /// What happened to it lately, oldest first.
     #[prost(message, repeated, tag = "19")]
     pub moves: ::prost::alloc::vec::Vec<Move>,
+    /// What went wrong last; its state is the event that told of it.
+    #[prost(message, optional, tag = "20")]
+    pub trouble: ::core::option::Option<Move>,
 }
 /// The runs of a one-shot plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
