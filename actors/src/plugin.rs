@@ -476,7 +476,7 @@ impl Handler<UsePolicy> for PluginActor {
         self.policy = policy;
         // What was recovered and is not found yet has no deadline that could be right.
         if self.is_found {
-            self.arm(ctx);
+            self.arm(self.ports.clock.now(), ctx);
         }
     }
 }
