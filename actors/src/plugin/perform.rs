@@ -245,5 +245,5 @@ impl PluginActor {
 
 /// An error with its causes. It becomes part of the state, so it is cut to what an event may carry.
 fn reason(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
-    event::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
+    crate::text::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
 }
