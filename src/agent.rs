@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
+use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
 use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, Save};
@@ -144,6 +145,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     // Before anything is started: another agent may answer here.
     let local_socket = config.agent.socket();
     let listening = socket::bind_private(&local_socket).await?;
+    crash_point::reach("after", "bind", "agent.sock");
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
@@ -185,6 +187,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
         vm_events: system.vm_events.clone(),
+        scheduler: system.scheduler.clone(),
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
@@ -223,6 +226,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         agent: config.agent.name.clone(),
     };
     let telling = actix_rt::spawn(teller.run());
+    crash_point::reach("before", "ready", "agent");
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
     let mut actor_ended = pin!(system.ended());
@@ -274,7 +278,12 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     if stops_plugins {
         stop_plugins(&system, &*launcher).await;
     }
-    if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
+    // What was acknowledged a moment ago is on its way to the store; it takes this path, too.
+    let flushed = async {
+        drop(tokio::time::timeout(STOP_SLACK, system.store.send(Save::default())).await);
+        storage.commit(Vec::new(), Durability::Durable).await
+    };
+    if let Err(error) = flushed.await {
         warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
     }
     if let Some(commands) = commands {

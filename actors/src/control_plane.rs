@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::Generation;
@@ -234,6 +235,7 @@ impl ControlPlaneActor {
         let saved = async move {
             let saved = flatten(store.send(SaveOrForget(save)).await);
             if saved.is_ok() {
+                crash_point::reach("before", "acknowledgement", "inbox");
                 acknowledge(&*link, receipt.clone()).await;
             }
             (saved, receipt)
@@ -246,6 +248,7 @@ impl ControlPlaneActor {
                 Ok(()) => {
                     this.remembered.remember(key, receipt.stream, at, since.elapsed());
                     this.acknowledge_all(repeated, ctx);
+                    crash_point::reach("after", "acknowledgement", "inbox");
                     this.carry_out(first, configure);
                 }
                 // Not acknowledged: the control plane sends it again.

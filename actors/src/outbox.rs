@@ -14,6 +14,7 @@ use actix::prelude::*;
 use tokio::sync::broadcast;
 use tracing::{debug, warn};
 
+use crate::crash_point;
 use crate::event::Recorded;
 use crate::messages::{Enqueue, LinkChanged, Save, SaveLazily};
 use crate::ports::{ControlLink, DeliveryError, Ids, Table, Write};
@@ -189,6 +190,7 @@ impl OutboxActor {
     }
 
     fn send(&mut self, recorded: Recorded, attempt: u32, ctx: &mut Context<Self>) {
+        crash_point::reach("before", "delivery", &recorded.event.plugin);
         let (link, message) = (self.link.clone(), wire::encode_event(&recorded));
         let delivery = async move { link.deliver(message).await };
         ctx.spawn(delivery.into_actor(self).map(move |result, this, ctx| {
@@ -206,6 +208,7 @@ impl OutboxActor {
         let is_refused = matches!(result, Err(DeliveryError::Refused(_)));
         let pause = match result {
             Ok(()) => {
+                crash_point::reach("after", "delivery", &recorded.event.plugin);
                 self.in_flight.remove(&recorded.event.plugin);
                 self.settle(&recorded);
                 self.send_what_can_be_sent(ctx);

@@ -442,6 +442,7 @@ impl Actor for PluginActor {
                     find.await.unwrap_or_default()
                 };
                 ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
+                    this.reach("end", "find");
                     this.is_found = true;
                     this.step_with_output(Event::Recovered(Found { boot, process }), ctx);
                     // The machine may have become another one meanwhile.

@@ -16,6 +16,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
+use crate::crash_point::Labels;
 use crate::error::Chain;
 use crate::event::{Draft, Recorded};
 use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily, SaveOrForget};
@@ -53,6 +54,7 @@ struct Waiting {
     passing: Vec<Write>,
     passing_events: Vec<Recorded>,
     answers: Vec<oneshot::Sender<Result<(), SaveFailed>>>,
+    labels: Labels,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,10 +87,12 @@ impl StoreActor {
     }
 
     fn record(&mut self, save: Save) {
+        let first = self.waiting.writes.len();
         self.waiting.writes.extend(save.writes);
         let (writes, events) = self.number(save.events);
         self.waiting.writes.extend(writes);
         self.waiting.events.extend(events);
+        self.waiting.labels.add(&self.waiting.writes[first..]);
     }
 
     /// Events under their numbers, and the writes that record them.
@@ -135,6 +139,7 @@ impl StoreActor {
         let mut writes: Vec<Write> = self.backlog.values().cloned().collect();
         writes.extend(batch.writes.iter().chain(&batch.passing).cloned());
         self.commit = Commit::UnderWay;
+        batch.labels.reach("before");
         let storage = self.storage.clone();
         let commit = async move { storage.commit(writes, durability).await };
         ctx.spawn(
@@ -151,6 +156,7 @@ impl StoreActor {
         self.commit = Commit::Idle;
         let answered = match result {
             Ok(()) => {
+                batch.labels.reach("after");
                 if !self.backlog.is_empty() {
                     info!(records = self.backlog.len(), "the store is written again");
                     self.backlog.clear();
@@ -250,7 +256,9 @@ impl Handler<SaveOrForget> for StoreActor {
         ctx: &mut Self::Context,
     ) -> Self::Result {
         let (writes, events) = self.number(save.events);
+        let first = self.waiting.passing.len();
         self.waiting.passing.extend(save.writes.into_iter().chain(writes));
+        self.waiting.labels.add(&self.waiting.passing[first..]);
         self.waiting.passing_events.extend(events);
         self.answer_when_durable(ctx)
     }
@@ -260,6 +268,7 @@ impl Handler<SaveLazily> for StoreActor {
     type Result = ();
 
     fn handle(&mut self, SaveLazily(writes): SaveLazily, ctx: &mut Self::Context) {
+        self.waiting.labels.add(&writes);
         self.waiting.writes.extend(writes);
         self.commit(ctx);
     }

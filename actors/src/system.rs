@@ -19,6 +19,7 @@ use tracing::error;
 
 use crate::control_plane::remembered::{self, MessageKey, Remembered};
 use crate::control_plane::{ControlPlaneActor, NEXT_GENERATION, Partners};
+use crate::crash_point;
 use crate::error::Chain;
 use crate::event::Recorded;
 use crate::id::Generation;
@@ -98,6 +99,7 @@ struct Left {
 /// logged and taken as empty.
 pub async fn start(ports: Ports, settings: Settings) -> System {
     let left = Left::load(&*ports.storage).await;
+    crash_point::reach("end", "load", "system");
     let Settings { policy, health, agent, destination, outbox } = settings;
 
     let (outbox, events) = OutboxActor::new(

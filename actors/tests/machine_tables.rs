@@ -616,6 +616,20 @@ fn a_launch_that_was_cut_short_by_an_agent_restart_begins_anew() {
 }
 
 #[test]
+fn a_stop_that_was_over_when_the_agent_died_is_told() {
+    let mut world = running();
+    world.order(Order::Remove);
+    // The process has ended, and the agent that knew it is gone.
+    world.alive = None;
+    let rows = [
+        (AgentRestarts, "Stopping (then remove) r1", ""),
+        (Good, "Removing r1", "6(r1)"),
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    check(world, rows);
+}
+
+#[test]
 fn a_restart_of_the_machine_is_not_a_crash() {
     let mut world = running();
     world.restart(Boot::New);

@@ -20,6 +20,7 @@ use crate::install::pack::{Compression, Packed};
 
 mod basics;
 mod doctor;
+mod explain;
 mod offline;
 mod orders;
 mod status;

@@ -206,6 +206,18 @@ impl Bed {
         self.agent = Some(command.spawn().unwrap());
     }
 
+    /// What the agents that are started from now on have in their environment beside the usual.
+    pub(crate) fn set_environment(&mut self, variables: Vec<(String, String)>) {
+        self.variables = variables;
+    }
+
+    /// How the agent ended, if it did by itself. A next one can be started then.
+    pub(crate) fn agent_ended(&mut self) -> Option<ExitStatus> {
+        let status = self.agent.as_mut()?.try_wait().unwrap()?;
+        self.agent = None;
+        Some(status)
+    }
+
     /// Kills the agent as a crash or the OOM killer would. Its plugins live on.
     pub(crate) async fn kill_agent(&mut self) {
         let mut agent = self.agent.take().expect("the agent runs");
@@ -264,7 +276,12 @@ impl Bed {
     }
 
     /// Removes every plugin, stops the agent and checks that nothing is left of either.
-    pub(crate) async fn finish(mut self) {
+    pub(crate) async fn finish(self) {
+        self.finish_after(async |_| {}).await;
+    }
+
+    /// The same, with a last look at what a stopped agent leaves.
+    pub(crate) async fn finish_after(mut self, look: impl AsyncFnOnce(&Self)) {
         if self.agent.is_none() {
             self.spawn_agent();
         }
@@ -287,6 +304,7 @@ impl Bed {
         if !status.success() {
             self.fail(format_args!("the agent ended with {status}"));
         }
+        look(&self).await;
         if let Some(left) = self.leftovers() {
             self.fail(format_args!("something is left behind: {left}"));
         }
@@ -514,7 +532,7 @@ fn agent_config(dir: &Path) -> String {
     format!(
         "[agent]\nstate_dir = {}\nruntime_dir = {}\nlog_dir = {}\nlocal_plugin_dir = {}\n\n\
          [instance]\nmetadata_url = \"none\"\n\n\
-         [control_plane]\nendpoint = {}\nresource = \"{RESOURCE}\"\n",
+         [control_plane]\nendpoint = {}\nresource = \"{RESOURCE}\"\nauth = \"none\"\n",
         path("state"),
         path("run"),
         path("log"),

@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 
 use super::plan::assign;
 use super::{Lists, ManagerActor, number_orders};
+use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::PluginName;
@@ -42,6 +43,7 @@ impl ManagerActor {
             (plugins, inbox, losses)
         };
         ctx.wait(load.into_actor(self).map(move |(plugins, inbox, losses), this, ctx| {
+            crash_point::reach("end", "load", "manager");
             let mut strays = Vec::new();
             if plugins.is_err() {
                 this.known = Known::Some;
@@ -81,6 +83,7 @@ impl ManagerActor {
             for (key, bytes) in inbox {
                 this.replay(key, &bytes, ctx);
             }
+            crash_point::reach("before", "ready", "manager");
             this.ready(ctx);
         }));
     }

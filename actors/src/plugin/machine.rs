@@ -680,7 +680,7 @@ impl Draft<'_> {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),
             Event::Stopped { attempt: answered, result } if answered == attempt => match result {
-                Ok(stopped) => self.after_stop(then, &stopped),
+                Ok(stopped) => self.after_stop(then, &seen(stopped, &target)),
                 // The deadline tries again; a removal says so, because somebody waits for it.
                 Err(reason) => {
                     if then == Then::Remove {
@@ -777,5 +777,15 @@ impl Draft<'_> {
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
         }
+    }
+}
+
+/// How a stop ended, as far as the world is concerned. A process that lived when its stop began and is
+/// gone when the stop looks for it did end: under an earlier stop whose answer was lost, with the agent
+/// or because a later stop took its place. Nobody can tell any more how.
+fn seen(stopped: Stopped, target: &Target) -> Stopped {
+    match (stopped, &target.process) {
+        (Stopped::NothingRan, Some(_)) => Stopped::Ended(ExitCause::Unknown),
+        (stopped, _) => stopped,
     }
 }

@@ -331,8 +331,10 @@ impl Draft<'_> {
                 self.effect(Effect::Retire);
             }
             Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. } => {}
-            Phase::Stopping { attempt, target, .. } => {
-                self.state.phase = Phase::Stopping { attempt, target, then: Then::Remove };
+            Phase::Stopping { target, .. } => {
+                // The stop under way told it to keep its data; this one takes its place.
+                let manner = self.politely();
+                self.stop(target, Then::Remove, manner);
             }
             Phase::Running { process, endpoint, change } => {
                 self.stop_running(&Live { process, endpoint, change }, Then::Remove);
