@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use crate::crash_point;
 use crate::event::Recorded;
 use crate::messages::{Enqueue, LinkChanged, Save, SaveLazily};
-use crate::ports::{ControlLink, DeliveryError, Table, Write};
+use crate::ports::{ControlLink, DeliveryError, Ids, Table, Write};
 use crate::records::number_key;
 use crate::wire;
 
@@ -116,7 +116,7 @@ impl OutboxActor {
     /// those that are kept for people.
     #[must_use]
     pub fn new(
-        link: Arc<dyn ControlLink>,
+        (link, ids): (Arc<dyn ControlLink>, Arc<dyn Ids>),
         destination: Destination,
         bounds: Bounds,
         waiting: Vec<Waiting>,
@@ -131,7 +131,7 @@ impl OutboxActor {
             bounds,
             store: None,
             connection: Connection::Down,
-            backlog: Backlog::default(),
+            backlog: Backlog::new(ids),
             in_flight: BTreeSet::new(),
             refused: 0,
             history: history.into(),

@@ -442,8 +442,8 @@ pub fn encode_event(recorded: &Recorded) -> OutboundMessage {
 fn reply(to: &InboundMessage, kind: &str, body: Vec<u8>) -> OutboundMessage {
     let mut labels = to.labels.clone();
     labels.insert(MESSAGE_TYPE.to_owned(), kind.to_owned());
-    let id = uuid::Uuid::new_v4().to_string();
-    OutboundMessage { id, labels, type_url: type_url(kind), body }
+    // Whoever sends it gives it an id.
+    OutboundMessage { id: String::new(), labels, type_url: type_url(kind), body }
 }
 
 fn type_url(message: &str) -> String {

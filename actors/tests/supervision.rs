@@ -11,6 +11,7 @@ mod supervision {
     mod installs;
     mod one_shot;
     mod overflow;
+    mod recovery;
     mod rules;
     mod store;
     mod sweep;

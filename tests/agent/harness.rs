@@ -532,7 +532,7 @@ fn agent_config(dir: &Path) -> String {
     format!(
         "[agent]\nstate_dir = {}\nruntime_dir = {}\nlog_dir = {}\nlocal_plugin_dir = {}\n\n\
          [instance]\nmetadata_url = \"none\"\n\n\
-         [control_plane]\nendpoint = {}\nresource = \"{RESOURCE}\"\n",
+         [control_plane]\nendpoint = {}\nresource = \"{RESOURCE}\"\nauth = \"none\"\n",
         path("state"),
         path("run"),
         path("log"),

@@ -147,8 +147,8 @@ async fn without_endpoint_and_metadata_server_the_agent_says_so_and_asks_seldom(
     let begun = Instant::now();
     let mut connections = 0;
     // Waits of half a second and a second at least lie between the first three questions, and each
-    // question may take a second connection.
-    while connections < 5 {
+    // question may take a few connections.
+    while connections < 12 {
         let accepted = tokio::time::timeout(PATIENCE * 2, nobody.accept()).await;
         drop(accepted.expect("it goes on asking").unwrap());
         connections += 1;

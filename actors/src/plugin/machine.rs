@@ -356,6 +356,7 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
             | Event::DeadlinePassed(_) => {}
         }
     }
+    draft.sweep_leftovers(&event);
     match state.phase.clone() {
         Phase::Installing { attempt } => draft.installing(attempt, event),
         Phase::InstallFailed { .. } | Phase::Crashed { .. } => draft.resting(event),
@@ -381,6 +382,32 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
 // === impl Draft: one function per phase ===
 
 impl Draft<'_> {
+    /// After a restart of the agent no process lives on that is not accounted for. One may be there in
+    /// any phase: an agent that could not write what it did is followed by one that knows less, and a
+    /// search can fail.
+    fn sweep_leftovers(&mut self, event: &Event) {
+        let Event::Recovered(found) = event else { return };
+        let accounted_for = match &self.state.phase {
+            Phase::Running { .. }
+            | Phase::Executing { .. }
+            | Phase::Starting { .. }
+            | Phase::BackingOff { .. } => found.process.is_some(),
+            Phase::Stopping { .. } => true,
+            Phase::Installing { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Pausing { .. }
+            | Phase::Stopped { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
+            | Phase::Crashed { .. }
+            | Phase::Removing { .. }
+            | Phase::Gone => false,
+        };
+        if !accounted_for {
+            self.effect(Effect::Sweep);
+        }
+    }
+
     /// Installing ──Installed──► Starting │ InstallFailed
     fn installing(&mut self, attempt: Attempt, event: Event) {
         match event {

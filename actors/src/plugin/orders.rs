@@ -28,6 +28,10 @@ impl Draft<'_> {
             Order::Apply(config) => self.ordered_apply(config),
             Order::Restart => self.ordered_restart(),
         }
+        if self.state.phase == Phase::Gone && !self.retires() {
+            // It had just missed the end, and whoever keeps the roster waits for the plugin to know it.
+            self.effect(Effect::Retire);
+        }
     }
 
     fn ordered_install(&mut self, spec: Arc<PluginSpec>) {

@@ -20,6 +20,12 @@ use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{Cleanup, Ports, Progress, RpcError, StopManner, StopOrder};
 use crate::spec::PluginSpec;
 
+/// Work that never answers is given up after this long, so that what waits for its turn goes on.
+const PROCESSES_WAIT: Duration = Duration::from_secs(60);
+
+/// The same for files, of which there may be many.
+const FILES_WAIT: Duration = Duration::from_secs(10 * 60);
+
 /// How often a download's progress is shown.
 const PROGRESS_BEAT: Duration = Duration::from_millis(250);
 
@@ -104,13 +110,18 @@ impl PluginActor {
                 let turn = self.files.take();
                 let discard = async move {
                     let _turn = turn.await;
-                    (installer.discard(&name, &revision).await, name)
+                    let discard = installer.discard(&name, &revision);
+                    (tokio::time::timeout(FILES_WAIT, discard).await, name)
                 };
                 ctx.spawn(discard.into_actor(self).map(|(result, name), this, _| {
                     this.reach("end", "discard");
-                    if let Err(error) = result {
+                    match result {
+                        Ok(Ok(())) => {}
                         // What remains is left to the next installation or sweep.
-                        warn!(plugin = %name, error = %Chain(&error), "left files behind");
+                        Ok(Err(error)) => {
+                            warn!(plugin = %name, error = %Chain(&error), "left files behind");
+                        }
+                        Err(_) => warn!(plugin = %name, "gave up deleting files"),
                     }
                 }));
             }
@@ -119,11 +130,14 @@ impl PluginActor {
                 let turn = self.files.take();
                 let remove = async move {
                     let _turn = turn.await;
-                    installer.remove(&name).await
+                    tokio::time::timeout(FILES_WAIT, installer.remove(&name)).await
                 };
                 self.answer("remove", remove, ctx, move |result| Event::Removed {
                     attempt,
-                    result: result.map_err(|error| reason(&error)),
+                    result: match result {
+                        Ok(result) => result.map_err(|error| reason(&error)),
+                        Err(_) => Err("the deletion took too long".into()),
+                    },
                 });
             }
             Effect::Retire => {
@@ -233,14 +247,17 @@ impl PluginActor {
                 cleanup: Cleanup::Keep,
                 manner: StopManner::AtOnce,
             };
-            launcher.stop(order).await
+            tokio::time::timeout(PROCESSES_WAIT, launcher.stop(order)).await
         };
         ctx.spawn(sweep.into_actor(self).map(|result, this, _| {
             this.reach("end", "sweep");
-            if let Err(error) = result {
+            match result {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
                 warn!(plugin = %this.state.name, error = %Chain(&error), "left processes behind");
             }
-        }));
+            Err(_) => warn!(plugin = %this.state.name, "gave up ending processes"),
+        }}));
     }
 
     fn answer<T: 'static>(
@@ -298,5 +315,5 @@ const fn name_of(effect: &Effect) -> &'static str {
 
 /// An error with its causes. It becomes part of the state, so it is cut to what an event may carry.
 fn reason(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
-    event::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
+    crate::text::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
 }
