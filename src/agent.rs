@@ -10,6 +10,7 @@
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -36,9 +37,10 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::cgroup::Cgroups;
-use crate::cli::RunArgs;
+use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
-use crate::config::{Config, NO_METADATA, Transport};
+use crate::config::{Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::install::{Limits, Pipeline, PipelineConfig};
@@ -47,7 +49,9 @@ use crate::local_api::LocalApi;
 use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
 use crate::metadata::{self, MetadataAddress};
 use crate::meter::SystemMeter;
+use crate::notify::{self, Notifier, Watched};
 use crate::plugin_rpc::GrpcPluginRpc;
+use crate::reload::Change;
 use crate::socket::{self, Access};
 use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
@@ -125,7 +129,7 @@ pub fn run(args: RunArgs) -> Result<(), Cause> {
 async fn serve(args: RunArgs) -> Result<(), Cause> {
     let started_at = SystemTime::now();
     // Listening for signals comes first: from here on a signal means an orderly stop.
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     let config = &args.config;
     check_supported(config)?;
     make_directory(&config.agent.state_dir, 0o755)?;
@@ -201,12 +205,21 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         // A dropped sender means the same as a sent one: stop.
         drop(api_stopped.await);
     }));
-    let (_effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
     let commands = serve_commands(&args.config, &system, in_effect, &mut modules).await;
     let mut link_ended = link_task.map(actix_rt::spawn);
     let reporting = actix_rt::spawn(report::send(link.clone(), attributes.state(), modules));
-    let mut another = actix_rt::spawn(attributes.follow(facts, memory, machine.clone()));
+    let another = actix_rt::spawn(attributes.follow(facts, memory, machine.clone()));
+    let following = another.abort_handle();
+    let mut became_another = pin!(async move {
+        // One that panicked has nothing to say.
+        if another.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    });
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    let notifier = Notifier::from_environment(&ProcessEnvironment);
+    let informing = inform(&notifier, &system, &link);
     let teller = Teller {
         storage: storage.clone(),
         store: system.store.clone().recipient(),
@@ -216,13 +229,24 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     crash_point::reach("before", "ready", "agent");
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
-    let fault = tokio::select! {
-        () = signals.wait_for_stop() => None,
-        actor = system.ended() => Some(Ended::Actor(actor)),
-        _ = &mut api => Some(Ended::LocalSocket),
-        () = end_of(link_ended.as_mut()) => Some(Ended::Link),
-        Ok(()) = &mut another => Some(Ended::AnotherMachine),
+    let mut actor_ended = pin!(system.ended());
+    let fault = loop {
+        tokio::select! {
+            told = signals.next() => match told {
+                Told::Stop => break None,
+                Told::Reload => {
+                    notifier.reloading().await;
+                    reload(&args, &effective, &system).await;
+                    notifier.reloaded().await;
+                }
+            },
+            actor = &mut actor_ended => break Some(Ended::Actor(actor)),
+            _ = &mut api => break Some(Ended::LocalSocket),
+            () = end_of(link_ended.as_mut()) => break Some(Ended::Link),
+            () = &mut became_another => break Some(Ended::AnotherMachine),
+        }
     };
+    notifier.stopping().await;
     // An agent that lost a part of itself comes back at once, and finds its plugins as they are; as
     // another machine's agent it would not know them.
     let stops_plugins = match &fault {
@@ -241,7 +265,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     }
     trimming.abort();
     reporting.abort();
-    another.abort();
+    following.abort();
+    informing.abort();
     telling.abort();
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
@@ -443,6 +468,61 @@ fn settings(config: &Config, destination: Destination) -> Settings {
     }
 }
 
+/// Keeps the service manager informed, where there is one.
+fn inform(notifier: &Notifier, system: &System, link: &Link) -> JoinHandle<()> {
+    let beat = notify::watchdog_beat(&ProcessEnvironment);
+    let watched = Watched {
+        list: system.manager.clone().recipient(),
+        roster: system.roster.clone(),
+        link: link.watch_state(),
+    };
+    let notifier = notifier.clone();
+    actix_rt::spawn(async move {
+        if notifier.is_used() {
+            notify::keep_informed(notifier, beat, watched).await;
+        }
+    })
+}
+
+/// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else of
+/// the machine's own files the agent reads at its start is looked at again from here.
+async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: &System) {
+    let sources = args.sources.clone();
+    let reading =
+        tokio::task::spawn_blocking(move || cli::configured(&ProcessEnvironment, &sources));
+    let wanted = match reading.await {
+        Ok(Ok(wanted)) => wanted,
+        Ok(Err(failure)) => {
+            let (reason, causes) = (failure.reason, failure.causes.join("; "));
+            error!(
+                reason,
+                causes, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+            );
+            return;
+        }
+        Err(error) => {
+            error!(%error, "the configuration could not be read; the agent goes on with the one it has");
+            return;
+        }
+    };
+    if let Err(error) = check_supported(&wanted) {
+        error!(%error, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has");
+        return;
+    }
+    let Change { effective: config, applied, needs_restart } =
+        Change::between(&effective.borrow(), &wanted);
+    cli::logging::set_level(&config.log.level);
+    let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
+    system.reconfigure(policy, health);
+    effective.send_replace(Arc::new(config));
+    let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
+    if needs_restart.is_empty() {
+        info!(changed, "the configuration was read again");
+    } else {
+        warn!(changed, restart, "the configuration was read again; some settings need a restart");
+    }
+}
+
 /// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever
 /// keeps it from being made is said loudly and is no reason to leave plugins alone.
 async fn serve_commands(
@@ -563,6 +643,14 @@ impl Places {
 
 // === Signals ===
 
+/// What a signal means.
+enum Told {
+    /// To end.
+    Stop,
+    /// To read its configuration again.
+    Reload,
+}
+
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -578,15 +666,12 @@ impl Signals {
         })
     }
 
-    async fn wait_for_stop(mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => {
-                    warn!("SIGHUP: this version reads its configuration at its start only");
-                }
-            }
+    /// What the agent is told next. May be dropped without losing anything.
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
         }
     }
 }

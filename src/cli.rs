@@ -49,7 +49,7 @@ mod wait;
 pub use console::Console;
 pub use dev::DevArgs;
 pub use failure::{Exit, Failure};
-pub use run::RunArgs;
+pub use run::{RunArgs, configured};
 pub use sample_plugin::SamplePluginArgs;
 pub use services::Services;
 

@@ -36,7 +36,7 @@ pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironm
 pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
 pub use mode::SocketMode;
-pub use show::{Entry, entries, value};
+pub use show::{Entry, differences, entries, value};
 pub use validate::is_log_level;
 
 /// The value of `instance.metadata_url` with which no metadata server is asked.

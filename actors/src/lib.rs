@@ -17,6 +17,7 @@ pub mod exit;
 pub mod facts;
 pub mod id;
 pub mod spec;
+mod text;
 
 pub mod plugin;
 pub mod view;

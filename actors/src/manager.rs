@@ -20,7 +20,8 @@ use crate::id::{Generation, PluginName};
 use crate::messages::{
     Begin, Changed, Configure, Deliver, Died, Dismiss, Explain, ExplainYourself, FactsMoved, Fire,
     Happened, Leave, ListPlugins, ListReferences, Listed, LoadSnapshot, Measure, MetricsDelivered,
-    NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch, Watch,
+    NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch,
+    UsePolicy, Watch,
 };
 use crate::plugin::explain::Explanation;
 use crate::plugin::machine::Event;
@@ -406,6 +407,17 @@ impl Handler<Dismiss> for ManagerActor {
         });
         let ends = futures_util::future::join_all(plugins);
         Box::pin(async move { drop(ends.await) })
+    }
+}
+
+impl Handler<UsePolicy> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, UsePolicy(policy): UsePolicy, _: &mut Self::Context) {
+        self.policy = policy.clone();
+        for entry in self.roster.values() {
+            entry.address.do_send(UsePolicy(policy.clone()));
+        }
     }
 }
 

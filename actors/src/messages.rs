@@ -10,10 +10,11 @@ use actix::{Message, Recipient};
 
 use crate::event;
 use crate::id::{Endpoint, Generation, PluginName, Process};
+use crate::monitor::HealthPolicy;
 use crate::plugin::explain::Explanation;
 use crate::plugin::machine::{Boot, Event, Order};
 use crate::plugin::runs::Firing;
-use crate::plugin::state::State;
+use crate::plugin::state::{Policy, State};
 use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
 use crate::spec::MetricsPolicy;
 use crate::view::PluginView;
@@ -275,7 +276,18 @@ pub enum NotSwept {
     TimedOut(std::time::Duration),
 }
 
+/// From the agent, when it was configured anew: restarts and probations go by this from now on. The
+/// manager hands it to every plugin.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct UsePolicy(pub Arc<Policy>);
+
 // === To the monitor ===
+
+/// From the agent, when it was configured anew: health is checked and judged like this from now on.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct UseHealthPolicy(pub HealthPolicy);
 
 /// From a plugin: tell me when this process exits, and how it fares until then.
 #[derive(Message)]

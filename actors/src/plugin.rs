@@ -22,7 +22,7 @@ use crate::facts::FactSet;
 use crate::id::{Attempt, Process};
 use crate::messages::{
     Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Measure, Retired,
-    Save, Taken, Unmeasure, Unwatch, Watch,
+    Save, Taken, Unmeasure, Unwatch, UsePolicy, Watch,
 };
 use crate::ports::{Health, Ports, Progress};
 use crate::records;
@@ -478,6 +478,18 @@ impl Handler<Deliver> for PluginActor {
 
     fn handle(&mut self, Deliver { generation, order }: Deliver, ctx: &mut Self::Context) {
         self.step(Event::Ordered { generation, order }, ctx);
+    }
+}
+
+impl Handler<UsePolicy> for PluginActor {
+    type Result = ();
+
+    fn handle(&mut self, UsePolicy(policy): UsePolicy, ctx: &mut Self::Context) {
+        self.policy = policy;
+        // What was recovered and is not found yet has no deadline that could be right.
+        if self.is_found {
+            self.arm(self.ports.clock.now(), ctx);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::event::Recorded;
 use crate::id::Generation;
 use crate::manager::readiness::Readiness;
 use crate::manager::{ManagerActor, Staff, number_orders};
+use crate::messages::{UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::monitor::{HealthPolicy, MonitorActor};
 use crate::outbox::{Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting};
@@ -71,6 +72,7 @@ pub struct System {
     pub sweep: Addr<SweepActor>,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
+    monitor: Recipient<UseHealthPolicy>,
     /// Whether the plugins that the machine needs are up, or had their chance.
     pub readiness: watch::Receiver<Readiness>,
     /// Whether each actor that there is one of still lives.
@@ -123,6 +125,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
 
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
     pulses.push(("monitor", pulse(&monitor)));
+    let health_policy = monitor.clone().recipient();
     let (roster_moved, roster) = watch::channel(0);
     let (ready, readiness) = watch::channel(Readiness::Waiting { on: Vec::new() });
     let mut scheduling = None;
@@ -191,6 +194,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         events,
         sweep,
         roster,
+        monitor: health_policy,
         readiness,
         pulses,
     }
@@ -204,6 +208,12 @@ fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {
 // === impl System ===
 
 impl System {
+    /// Goes by other policies from now on, those of plugins that run already included.
+    pub fn reconfigure(&self, policy: Policy, health: HealthPolicy) {
+        self.manager.do_send(UsePolicy(Arc::new(policy)));
+        self.monitor.do_send(UseHealthPolicy(health));
+    }
+
     /// Resolves, with its name, when one of the actors that there is one of has ended, which only a panic
     /// can do. What it knew is gone and nobody builds it anew: the agent has to start again.
     pub fn ended(&self) -> impl Future<Output = &'static str> + use<> {

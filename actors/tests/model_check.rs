@@ -485,6 +485,11 @@ impl Model for SmallWorld {
 
     fn actions(&self, life: &Life, acts: &mut Vec<Act>) {
         acts.extend(life.own_acts());
+        // A run may be over before anybody knows of it, also while there is no agent.
+        let runs = life.record.as_ref().is_some_and(runs_once) && !life.processes.is_empty();
+        if runs && !acts.contains(&Act::Finish) {
+            acts.push(Act::Finish);
+        }
         let Some(agent) = &life.agent else { return };
         if life.budget.agent_crashes > 0 {
             acts.push(Act::CrashAgent);

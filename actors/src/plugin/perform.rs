@@ -315,5 +315,5 @@ const fn name_of(effect: &Effect) -> &'static str {
 
 /// An error with its causes. It becomes part of the state, so it is cut to what an event may carry.
 fn reason(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
-    event::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
+    crate::text::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
 }
