@@ -188,6 +188,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         control_plane: system.control_plane.clone(),
         vm_events: system.vm_events.clone(),
         scheduler: system.scheduler.clone(),
+        readiness: system.readiness.clone(),
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
@@ -475,6 +476,7 @@ fn inform(notifier: &Notifier, system: &System, link: &Link) -> JoinHandle<()> {
         list: system.manager.clone().recipient(),
         roster: system.roster.clone(),
         link: link.watch_state(),
+        readiness: system.readiness.clone(),
     };
     let notifier = notifier.clone();
     actix_rt::spawn(async move {

@@ -15,6 +15,7 @@ use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::ManagerActor;
+use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::{
     Explain, ListPlugins, Listed, NotifyVm, PlanOf, Submission, Submit, SweepNow,
 };
@@ -75,6 +76,8 @@ pub struct LocalApi {
     pub link: watch::Receiver<LinkState>,
     /// Knows what makes plugins run.
     pub scheduler: Addr<SchedulerActor>,
+    /// Whether the agent counts as ready.
+    pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
     pub log_dir: PathBuf,
     /// Where revisions are.
@@ -134,7 +137,10 @@ impl LocalApi {
             link: show::link(&link),
             outbox_depth: u64::try_from(*self.outbox.depth.borrow()).unwrap_or(u64::MAX),
             instance_id: self.instance_id.clone(),
-            troubles: health::troubles(&self.store.watch_health().borrow()),
+            troubles: health::troubles(
+                &self.store.watch_health().borrow(),
+                &self.readiness.borrow(),
+            ),
         }
     }
 

@@ -5,8 +5,8 @@
 //!   keep_informed: ready, status, watchdog ──┴─► Notifier ─► datagram to $NOTIFY_SOCKET
 //! ```
 //!
-//! Ready means that the local socket is served and the manager knows what an earlier life left. The
-//! watchdog is fed from the runtime that carries every actor, and only while the manager answers: an
+//! Ready means that the local socket is served, the manager knows what an earlier life left, and the
+//! boot-critical plugins among that are up or have had their chance. The watchdog is fed from the runtime that carries every actor, and only while the manager answers: an
 //! agent that hangs is started again, and finds its plugins running.
 
 use std::os::linux::net::SocketAddrExt;
@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix::Recipient;
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::ListPlugins;
 use guest_agent_actors::view::Reported;
 use rustix::time::{ClockId, clock_gettime};
@@ -53,6 +55,8 @@ pub struct Watched {
     pub roster: watch::Receiver<u64>,
     /// State of the control-plane link.
     pub link: watch::Receiver<LinkState>,
+    /// Whether the agent counts as ready.
+    pub readiness: watch::Receiver<Readiness>,
 }
 
 // === impl Notifier ===
@@ -153,13 +157,12 @@ pub fn watchdog_beat(environment: &dyn Environment) -> Option<Duration> {
 /// Says when the agent is ready, what it is doing, and, at every beat, that it lives. Goes on until
 /// it is dropped.
 pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: Watched) {
-    let Watched { list, mut roster, mut link } = watched;
+    let Watched { list, mut roster, mut link, mut readiness } = watched;
     // Held back by the manager until it knows.
     if list.send(ListPlugins).await.is_err() {
         return;
     }
-    notifier.ready().await;
-    info!("the service manager knows that the agent is ready");
+    let mut is_ready = false;
     let mut beats = beat.map(interval);
     let mut next_status = Instant::now();
     let mut said = String::new();
@@ -174,6 +177,13 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
                 } else {
                     warn!("the manager does not answer; the watchdog is not told that all is well");
                 }
+            }
+            ready = becomes_ready(&mut readiness), if !is_ready => {
+                // The manager is gone, and soon the agent.
+                let Some(without) = ready else { return };
+                is_ready = true;
+                notifier.ready().await;
+                info!(without, "the service manager knows that the agent is ready");
             }
             () = tokio::time::sleep_until(next_status), if is_news => {
                 roster.mark_unchanged();
@@ -196,6 +206,19 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
             },
         }
     }
+}
+
+/// Resolves when the agent counts as ready, with the boot-critical plugins that it is ready without.
+async fn becomes_ready(readiness: &mut watch::Receiver<Readiness>) -> Option<String> {
+    let ready = readiness.wait_for(Readiness::is_ready).await.ok()?;
+    match &*ready {
+        Readiness::Ready { without } => Some(in_words(without)),
+        Readiness::Waiting { on } => Some(in_words(on)),
+    }
+}
+
+fn in_words(plugins: &[PluginName]) -> String {
+    plugins.iter().map(PluginName::as_str).collect::<Vec<_>>().join(" ")
 }
 
 fn interval(beat: Duration) -> Interval {
@@ -304,10 +327,12 @@ mod tests {
         let (answers, may_answer) = watch::channel(false);
         let (_roster, roster) = watch::channel(0);
         let (_link, link) = watch::channel(LinkState::Disabled);
+        let critical = "critical".parse().expect("a name");
+        let (ready, readiness) = watch::channel(Readiness::Waiting { on: vec![critical] });
         let beat = Duration::from_secs(5);
         let actors = tokio::task::LocalSet::new();
         let list = actors.run_until(async { Manager(may_answer).start().recipient() }).await;
-        let watched = Watched { list, roster, link };
+        let watched = Watched { list, roster, link, readiness };
         let informing = actors.spawn_local(keep_informed(notifier.clone(), Some(beat), watched));
         let pass = async |seconds| {
             actors.run_until(tokio::time::sleep(Duration::from_secs(seconds))).await;
@@ -317,9 +342,17 @@ mod tests {
         assert_eq!(heard(), [""; 0], "it is not ready, so it does not reload either");
         answers.send_replace(true);
         pass(21).await;
+        let waiting = heard();
+        assert!(waiting.contains(&"WATCHDOG=1".to_owned()), "it lives while it waits: {waiting:?}");
+        assert!(waiting.contains(&"STATUS=0 of 0 plugins running; no control plane".to_owned()));
+        assert!(
+            !waiting.contains(&"READY=1".to_owned()),
+            "a critical plugin is not up: {waiting:?}"
+        );
+        ready.send_replace(Readiness::Ready { without: Vec::new() });
+        pass(21).await;
         let first = heard();
         assert_eq!(first[0], "READY=1");
-        assert!(first.contains(&"STATUS=0 of 0 plugins running; no control plane".to_owned()));
         let fed = |heard: &[String]| heard.iter().filter(|it| *it == "WATCHDOG=1").count();
         assert!((4..=5).contains(&fed(&first)), "{first:?}");
         answers.send_replace(false);

@@ -1,6 +1,8 @@
 //! How the agent itself fares, as the local API shows it.
 
 use guest_agent_actors::error::Chain;
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::ports::{Losses, StorageError, SweepReport};
 use guest_agent_proto::local;
 
@@ -8,8 +10,22 @@ use crate::storage::StoreHealth;
 use crate::storage::told::{shown_key, table_name};
 
 /// What is wrong with the agent itself, a sentence each.
-pub(super) fn troubles(health: &StoreHealth) -> Vec<String> {
+pub(super) fn troubles(health: &StoreHealth, readiness: &Readiness) -> Vec<String> {
     let mut troubles = Vec::new();
+    let names = |plugins: &[PluginName]| {
+        plugins.iter().map(PluginName::as_str).collect::<Vec<_>>().join(", ")
+    };
+    match readiness {
+        // Which plugins there are is known in a moment.
+        Readiness::Waiting { on } if on.is_empty() => {}
+        Readiness::Waiting { on } => {
+            troubles.push(format!("it waits for boot-critical plugins: {}", names(on)));
+        }
+        Readiness::Ready { without } if without.is_empty() => {}
+        Readiness::Ready { without } => {
+            troubles.push(format!("boot-critical plugins did not come up: {}", names(without)));
+        }
+    }
     if let Some(why) = &health.trouble {
         troubles.push(format!("the store does not work, so nothing new is durable: {why}"));
     }

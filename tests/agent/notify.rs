@@ -5,6 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use guest_agent_proto::agent_controlplane::ExecutionModel;
 use nix::sys::signal::Signal;
 
 use crate::harness::{Bed, orders, signal};
@@ -102,5 +103,33 @@ async fn a_reload_is_announced_with_its_time_and_its_end() {
     let time = heard[reloading].strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
     assert!(time.parse::<u64>().unwrap() > 0);
     assert!(heard.iter().rposition(|it| it == "READY=1").unwrap() > reloading, "{heard:?}");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn the_agent_is_ready_when_its_boot_critical_plugins_are_or_had_their_chance() {
+    let services = ServiceManager::abstract_one("critical");
+    let mut bed = Bed::builder().variable("NOTIFY_SOCKET", services.name.clone()).start().await;
+    let ready = || services.heard().iter().filter(|it| *it == "READY=1").count();
+    services.hears(&bed, "READY=1").await;
+    let trouble = bed.trouble().await;
+    let critical = |name: &str| {
+        orders::install(name, "1", &trouble).manifest(|manifest| {
+            manifest.start_timeout = orders::seconds(1.0);
+            manifest.start_attempt_count = 1;
+            let model = ExecutionModel { boot_critical: true, ..ExecutionModel::default() };
+            manifest.execution_model = Some(model);
+        })
+    };
+    bed.configure(vec![critical("good").order()]).await;
+    bed.running("good", "1").await;
+    bed.kill_agent().await;
+    // Nobody hears it, and at its next start it will not get up at once.
+    let pid = bed.processes("good")[0];
+    signal(pid, Signal::SIGKILL);
+    bed.until("it is dead", async || bed.processes("good").is_empty().then_some(())).await;
+    bed.start_agent().await;
+    bed.until("it is ready again", async || (ready() == 2).then_some(())).await;
+    assert_eq!(bed.status("good").await.unwrap().state, "RUNNING");
     bed.finish().await;
 }
