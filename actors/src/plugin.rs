@@ -28,6 +28,7 @@ use crate::records;
 use crate::view::{Activity, PluginView, Reported, reported};
 
 mod draft;
+mod local;
 pub mod machine;
 mod orders;
 mod perform;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};
-use guest_agent_actors::spec::PluginSpec;
+use guest_agent_actors::spec::{Artifact, PluginSpec};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -42,6 +42,7 @@ pub(super) struct Attempt<'a, H> {
     pub(super) limits: &'a Limits,
     pub(super) resolver: Resolver,
     pub(super) spec: &'a Arc<PluginSpec>,
+    pub(super) artifact: &'a Artifact,
     pub(super) progress: &'a ProgressSender,
     /// Counts from 1.
     pub(super) number: u32,
@@ -78,9 +79,9 @@ struct Fate(AtomicU8);
 impl<H: Send + 'static> Attempt<'_, H> {
     /// Tries. When this answers, an unsuccessful attempt has left nothing behind.
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let spec = self.spec;
-        let url = &spec.artifact.url;
-        let timeout = spec.download.timeout;
+        let artifact = self.artifact;
+        let url = &artifact.url;
+        let timeout = self.spec.download.timeout;
         let late = |received| {
             Failure::Fetch(FetchError::Timeout { url: url.to_string(), timeout, received })
         };
@@ -98,7 +99,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
         let limits = self.limits;
         let mut worker = self.start(total);
         let whole = async {
-            feed(spec, limits, &mut body, &mut worker, &mut meter).await?;
+            feed(artifact, limits, &mut body, &mut worker, &mut meter).await?;
             worker.end().await
         };
         match timeout_at(deadline, whole).await {
@@ -120,6 +121,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
         let (pieces, received) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let fate = Arc::new(Fate::default());
         let spec = Arc::clone(self.spec);
+        let sha256 = self.artifact.sha256;
         let folder = self.folder.clone();
         let limits = *self.limits;
         let Self { resolver, hold, .. } = self;
@@ -143,7 +145,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
                 return Err(Failure::Unpack(UnpackError::Abandoned));
             }
             staging
-                .publish(&spec.revision, spec.artifact.sha256, || decision.commit())
+                .publish(&spec.revision, sha256, || decision.commit())
                 .map_err(|error| Failure::Folder(InstallStep::Publish, error))
         });
         Worker { pieces: Some(pieces), thread: Some(thread), fate }
@@ -152,13 +154,13 @@ impl<H: Send + 'static> Attempt<'_, H> {
 
 /// Hands the whole body to the worker, and the word that it is the right one.
 async fn feed(
-    spec: &PluginSpec,
+    artifact: &Artifact,
     limits: &Limits,
     body: &mut Body,
     worker: &mut Worker,
     transfer: &mut Transfer<'_>,
 ) -> Result<(), Failure> {
-    let url = || spec.artifact.url.to_string();
+    let url = || artifact.url.to_string();
     let mut digest = Sha256::new();
     // What the worker thinks of the archive, if it has stopped early, and what was received then.
     let mut verdict: Option<(Failure, u64)> = None;
@@ -195,7 +197,7 @@ async fn feed(
     {
         return Err(Failure::Fetch(FetchError::Short { url: url(), received, total }));
     }
-    let expected = spec.artifact.sha256;
+    let expected = artifact.sha256;
     let actual = Sha256Digest::from_bytes(digest.finalize().into());
     if actual != expected {
         return Err(Failure::Checksum(ChecksumError { url: url(), expected, actual }));

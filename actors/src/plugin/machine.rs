@@ -90,6 +90,8 @@ pub enum Event {
         /// The judgement.
         verdict: Verdict,
     },
+    /// The version that came with the machine is this one now; `None`: there is none any more.
+    LocalChanged(Option<Arc<PluginSpec>>),
     /// A wait was as long as it may be.
     DeadlinePassed(Wait),
     /// The agent restarted, or the actor was rebuilt: every effect in flight is lost.
@@ -283,6 +285,19 @@ pub struct Transition {
 
 /// The first state of a plugin that was never heard of.
 pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
+    first(generation, spec, None)
+}
+
+/// The first state of a plugin that came with the machine. Nobody ordered it, so every order is newer.
+pub fn begin_local(spec: Arc<PluginSpec>) -> Transition {
+    first(Generation(0), spec.clone(), Some(spec))
+}
+
+fn first(
+    generation: Generation,
+    spec: Arc<PluginSpec>,
+    local: Option<Arc<PluginSpec>>,
+) -> Transition {
     let mut draft = Draft::of(State {
         name: spec.name.clone(),
         generation,
@@ -295,6 +310,7 @@ pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
         attempt: Attempt::default(),
         restarts: Restarts::default(),
         last_exit: None,
+        local,
     });
     draft.announce(Notice::InstallRequested, "");
     draft.install();
@@ -304,6 +320,10 @@ pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
 /// What follows when `event` happens in `state`.
 pub fn transition(state: &State, event: Event) -> Transition {
     let mut draft = Draft::of(state.clone());
+    if let Event::LocalChanged(local) = event {
+        draft.local_changed(local);
+        return draft.finish();
+    }
     if let Next::Preparing { spec, attempt } = &state.next {
         match &event {
             Event::Installed { attempt: answered, result } if answered == attempt => {
@@ -326,6 +346,7 @@ pub fn transition(state: &State, event: Event) -> Transition {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -373,6 +394,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -389,6 +411,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_)
             | Event::Recovered(_) => {}
         }
@@ -427,6 +450,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -446,6 +470,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -479,6 +504,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -529,6 +555,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -560,6 +587,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -582,6 +610,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -608,6 +637,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -625,6 +655,7 @@ impl Draft {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }

@@ -17,7 +17,7 @@ use crate::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
     Target, Then, Trial,
 };
-use crate::spec::EntryPointError;
+use crate::spec::{EntryPointError, PluginSpec};
 
 mod spec;
 
@@ -99,6 +99,7 @@ impl Snapshot {
             runs: None,
             last_output: String::new(),
             moves: Vec::new(),
+            local: state.local.as_deref().map(spec_record),
         }
         .encode_to_vec()
     }
@@ -131,6 +132,7 @@ impl Snapshot {
             attempt,
             restarts: Restarts { total: record.restarts_total, in_a_row: record.restarts_in_a_row },
             last_exit: record.last_exit.map(exit_of),
+            local: record.local.map(local_of).transpose()?,
         };
         check_names(&state)?;
         Ok(Self {
@@ -151,7 +153,7 @@ fn check_names(state: &State) -> Result<(), SnapshotError> {
     };
     let trial = state.trial.as_ref().map(|trial| &trial.last_good);
     let foreign =
-        [Some(&state.spec), next, trial].into_iter().flatten().find(|spec| spec.name != state.name);
+        [Some(&state.spec), next, trial, state.local.as_ref()].into_iter().flatten().find(|spec| spec.name != state.name);
     match foreign {
         Some(spec) => Err(SnapshotError::OtherPlugin(state.name.clone(), spec.name.clone())),
         None => Ok(()),
@@ -319,6 +321,12 @@ fn next_of(record: Option<rec::next::Next>, attempt: Attempt) -> Result<Next, Sn
 }
 
 // === Small parts ===
+
+/// The version that came with the machine. An archive in its place would be installed as if it had.
+fn local_of(record: rec::Spec) -> Result<Arc<PluginSpec>, SnapshotError> {
+    let spec = spec_of(Some(record))?;
+    if spec.is_local() { Ok(spec) } else { Err(SnapshotError::Missing("folder of the local version")) }
+}
 
 fn process_record(process: &Process) -> rec::Process {
     rec::Process {

@@ -36,6 +36,9 @@ pub struct State {
     pub restarts: Restarts,
     /// How the last process ended.
     pub last_exit: Option<ExitCause>,
+    /// The version that came with the machine, where there is one. It runs while no dynamic revision
+    /// is wanted.
+    pub local: Option<Arc<PluginSpec>>,
 }
 
 /// What the current revision is doing.
