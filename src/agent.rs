@@ -37,6 +37,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::cgroup::Cgroups;
 use crate::cli::RunArgs;
 use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
 use crate::control_link::{
@@ -46,13 +47,18 @@ use crate::facts::LocalFacts;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::{self, LocalApi};
-use crate::machine::{LocalMachine, SystemClock};
+use crate::machine::{InstanceSource, LocalMachine, SystemClock};
 use crate::meter::SystemMeter;
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
+use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
 /// How often logs of plugins are looked at for their size.
 const LOG_BEAT: Duration = Duration::from_secs(30);
+
+/// How long the agent runs under an instance id that it found out itself before it deletes what belongs
+/// to others: whoever gives ids out may only be silent for the moment.
+const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
 
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -125,15 +131,19 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
-    let launcher = Arc::new(launcher(config, &places, &machine, &rpc)?);
+    let cgroups = find_cgroups(config);
+    let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups)?);
     let listener = Arc::new(Listener::default());
     let (link, link_task) = open_link(&config.control_plane, &listener)?;
+    let installer = Arc::new(Pipeline::new(pipeline(config, &places))?);
+    let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let ports = Ports {
-        installer: Arc::new(Pipeline::new(pipeline(config, &places))?),
+        installer,
         launcher: launcher.clone(),
         rpc: rpc.clone(),
-        meter: Arc::new(SystemMeter::new()),
+        meter: Arc::new(SystemMeter::new(cgroups.clone())),
         storage: storage.clone(),
+        sweeper: Arc::new(sweeper),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         facts: Arc::new(LocalFacts::read()),
@@ -194,6 +204,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
     }
     drop(std::fs::remove_file(&socket));
+    cgroups.leave();
     fault.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
@@ -232,11 +243,24 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Ca
     Ok(Arc::new(opened.storage))
 }
 
+/// Plugins run without walls on a machine that has none to offer; it is said once, here.
+fn find_cgroups(config: &Config) -> Cgroups {
+    let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
+    let cgroups = Cgroups::detect(&config.agent.state_dir, tasks_max);
+    for trouble in cgroups.trouble() {
+        warn!("control groups: {trouble}");
+    }
+    let can: Vec<String> = cgroups.controllers().iter().map(ToString::to_string).collect();
+    info!(controllers = can.join(" "), "control groups");
+    cgroups
+}
+
 fn launcher(
     config: &Config,
     places: &Places,
     machine: &LocalMachine,
     rpc: &Arc<GrpcPluginRpc>,
+    cgroups: &Cgroups,
 ) -> Result<ProcessLauncher, launch::LauncherError> {
     let launcher = LauncherConfig {
         plugins_dir: places.plugins.clone(),
@@ -250,6 +274,7 @@ fn launcher(
         },
         log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
+        cgroups: cgroups.clone(),
     };
     ProcessLauncher::new(launcher, rpc.clone())
 }
@@ -267,6 +292,20 @@ fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
             ..Limits::default()
         },
         max_parallel: usize::try_from(config.install.max_parallel).unwrap_or(usize::MAX),
+    }
+}
+
+fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
+    SweepConfig {
+        state_dir: config.agent.state_dir.clone(),
+        instance: machine.instance_id(),
+        others: match machine.instance_source() {
+            InstanceSource::Given => OtherInstances::Go,
+            InstanceSource::Machine => OtherInstances::GoAfter(SURE_OF_THE_INSTANCE),
+            InstanceSource::Random => OtherInstances::Stay,
+        },
+        runtime_dir: config.agent.runtime_dir.clone(),
+        local_plugin_dir: config.agent.local_plugin_dir.clone(),
     }
 }
 

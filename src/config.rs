@@ -155,6 +155,8 @@ pub struct PluginsConfig {
     pub restart_max_backoff: Duration,
     /// Bytes of output after which a plugin's log is cut.
     pub log_max_bytes: u64,
+    /// Tasks that a plugin may have at once; 0 is no limit.
+    pub max_tasks: u64,
 }
 
 /// What plugins listen on.
@@ -280,6 +282,7 @@ impl Default for PluginsConfig {
             restart_initial_backoff: Duration::from_millis(100),
             restart_max_backoff: Duration::from_secs(300),
             log_max_bytes: 10 << 20,
+            max_tasks: 4096,
         }
     }
 }

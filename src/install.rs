@@ -34,6 +34,7 @@ pub mod error;
 mod fetch;
 mod folder;
 mod guard;
+pub(crate) mod leftovers;
 mod limits;
 mod local;
 mod member;

@@ -3,7 +3,7 @@
 //! Plugin actors call it. It is the only part of the agent that makes or signals processes.
 //!
 //! ```text
-//! launch: end what is left ► prepare files ► fork, exec (spawn) ► listen? (ready) ► Start (plugin_rpc)
+//! launch: end what is left ► prepare files, group ► fork, enter, exec (spawn) ► listen? (ready) ► Start (plugin_rpc)
 //!                                                │
 //!                                                └► watch: pidfd ► how it ended (oom) ► who is left (tree)
 //! stop:   Stop call ► SIGTERM ► SIGKILL, until nobody is left (stop, tree, pidfd)
@@ -19,7 +19,8 @@
 //!   the agent ends; `find` takes them up again.
 //!
 //! Calls for one plugin come from its one actor, in order; calls for different plugins are
-//! independent. Limits on resources and the files of a revision are not this module's business.
+//! independent. How limits are enforced is `cgroup`'s business; the files of a revision are the
+//! installer's.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -37,13 +38,14 @@ use guest_agent_actors::ports::{LaunchError, Launched, Launcher, StopError, Stop
 use guest_agent_actors::spec::PluginSpec;
 use tokio::sync::oneshot;
 
+use crate::cgroup::Cgroups;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::ticket::Tickets;
 use crate::launch::tree::{Family, Member};
 use crate::launch::watch::{Subject, Watched};
 use crate::plugin_rpc::GrpcPluginRpc;
 
-mod address;
+pub(crate) mod address;
 mod exec_error;
 mod oom;
 mod output;
@@ -76,6 +78,8 @@ pub struct LauncherConfig {
     pub log_max_bytes: u64,
     /// The current boot.
     pub boot: BootId,
+    /// Where plugins are walled in.
+    pub cgroups: Cgroups,
 }
 
 /// How plugins listen.
@@ -220,6 +224,7 @@ impl ProcessLauncher {
             state_dir: self.state_dir(name),
             boot: self.shared.config.boot.clone(),
             known,
+            group: self.shared.config.cgroups.group(name),
         }
     }
 

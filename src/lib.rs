@@ -2,6 +2,7 @@
 //! sled, tonic and clap. The core is in `guest-agent-actors`; `docs/architecture.md` has the map.
 
 pub mod agent;
+pub mod cgroup;
 pub mod cli;
 pub mod config;
 pub mod control_link;
@@ -13,5 +14,7 @@ pub mod local_api;
 pub mod machine;
 pub mod meter;
 pub mod plugin_rpc;
+mod readable;
 pub mod sample_plugin;
 pub mod storage;
+pub mod sweep;

@@ -26,6 +26,18 @@ pub struct LocalMachine {
     root: PathBuf,
     boot: BootId,
     instance: String,
+    source: InstanceSource,
+}
+
+/// Where the instance's id comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceSource {
+    /// It was given to the agent.
+    Given,
+    /// The machine has it.
+    Machine,
+    /// It is random: the machine has none.
+    Random,
 }
 
 /// Why the machine cannot be told from others.
@@ -65,8 +77,14 @@ impl LocalMachine {
             if text.is_empty() { Err(std::io::ErrorKind::InvalidData.into()) } else { Ok(text) }
         });
         let boot = boot.map_err(|error| MachineError::BootId { path, error })?;
-        let instance = instance_id(root, configured_instance);
-        Ok(Self { root: root.to_owned(), boot: BootId(boot.as_str().into()), instance })
+        let (instance, source) = instance_id(root, configured_instance);
+        Ok(Self { root: root.to_owned(), boot: BootId(boot.as_str().into()), instance, source })
+    }
+
+    /// Where the instance's id comes from.
+    #[must_use]
+    pub fn instance_source(&self) -> InstanceSource {
+        self.source
     }
 }
 
@@ -92,9 +110,9 @@ impl Clock for SystemClock {
     }
 }
 
-fn instance_id(root: &Path, configured: &str) -> String {
+fn instance_id(root: &Path, configured: &str) -> (String, InstanceSource) {
     if !configured.is_empty() {
-        return configured.to_owned();
+        return (configured.to_owned(), InstanceSource::Given);
     }
     let files = ["sys/class/dmi/id/product_uuid", "etc/machine-id"];
     let found = files.into_iter().find_map(|file| {
@@ -102,10 +120,13 @@ fn instance_id(root: &Path, configured: &str) -> String {
         tracing::debug!(%id, file, "the instance id comes from a file");
         Some(id)
     });
-    found.unwrap_or_else(|| {
-        tracing::warn!("the machine has no id of its own; everything on it counts as new");
-        uuid::Uuid::new_v4().to_string()
-    })
+    match found {
+        Some(id) => (id, InstanceSource::Machine),
+        None => {
+            tracing::warn!("the machine has no id of its own; everything on it counts as new");
+            (uuid::Uuid::new_v4().to_string(), InstanceSource::Random)
+        }
+    }
 }
 
 /// An id names a directory, so it is one plain word. Firmware that was never given a uuid reports

@@ -1,4 +1,5 @@
-//! What process trees use: the `Meter` port, read through sysinfo.
+//! What plugins use: the `Meter` port. Their control groups say so where there are such; for the rest,
+//! process trees are added up, read through sysinfo.
 //!
 //! The metrics actor calls it once per sweep for all plugins, so that one look at the process table
 //! serves them all. It runs on a blocking thread. Nothing here keeps samples or computes percentages.
@@ -18,12 +19,14 @@ use guest_agent_actors::ports::{Meter, Usage};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
 use tokio::sync::Mutex;
 
+use crate::cgroup::Cgroups;
 use crate::launch::procfs;
 
 /// Measures through sysinfo.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SystemMeter {
     state: Arc<Mutex<Sweeper>>,
+    cgroups: Cgroups,
 }
 
 /// What is kept between sweeps.
@@ -38,8 +41,8 @@ struct Sweeper {
 impl SystemMeter {
     /// Before its first sweep.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(cgroups: Cgroups) -> Self {
+        Self { state: Arc::default(), cgroups }
     }
 }
 
@@ -49,10 +52,35 @@ impl Meter for SystemMeter {
         // Waited for here and not on the blocking thread: behind a sweep that hangs, every sample
         // that its caller gave up would keep one more of the threads that all others need.
         let mut sweeper = Arc::clone(&self.state).lock_owned().await;
-        let sweep = move || sweeper.sweep(plugins);
+        let cgroups = self.cgroups.clone();
+        let sweep = move || {
+            let (mut usages, others) = ask_groups(&cgroups, plugins);
+            if !others.is_empty() {
+                usages.extend(sweeper.sweep(others));
+            }
+            usages
+        };
         // A sweep that panicked has measured nothing.
         tokio::task::spawn_blocking(sweep).await.unwrap_or_default()
     }
+}
+
+/// What the groups say, and whom no group says anything of: a plugin that an agent without groups
+/// started is in none.
+fn ask_groups(
+    cgroups: &Cgroups,
+    plugins: Vec<(PluginName, Process)>,
+) -> (BTreeMap<PluginName, Usage>, Vec<(PluginName, Process)>) {
+    let mut usages = BTreeMap::new();
+    let mut others = Vec::new();
+    for (name, process) in plugins {
+        let group = cgroups.group(&name);
+        match group.usage().filter(|_| group.members().contains(&process.pid)) {
+            Some(usage) => drop(usages.insert(name, usage)),
+            None => others.push((name, process)),
+        }
+    }
+    (usages, others)
 }
 
 impl Sweeper {
@@ -210,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn the_work_of_children_counts() {
         let shell = Shell::new("(while :; do :; done) & wait");
-        let meter = SystemMeter::new();
+        let meter = SystemMeter::new(Cgroups::none());
         let enough = |usage: &Usage| usage.cpu_time >= Duration::from_millis(100);
         let usage = until(&meter, &shell.process(), enough).await;
         assert!(usage.memory_bytes > 0);
@@ -220,7 +248,7 @@ mod tests {
     async fn the_work_of_children_that_are_gone_still_counts() {
         let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let shell = Shell::new(&format!("({busy}); while :; do sleep 1; done"));
-        let meter = SystemMeter::new();
+        let meter = SystemMeter::new(Cgroups::none());
         let enough = |usage: &Usage| usage.cpu_time >= Duration::from_millis(50);
         let first = until(&meter, &shell.process(), enough).await;
         let second = until(&meter, &shell.process(), |_| true).await;
@@ -229,7 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_is_gone_or_another_is_missing() {
-        let meter = SystemMeter::new();
+        let meter = SystemMeter::new(Cgroups::none());
         let process = {
             let shell = Shell::new("sleep 100");
             let other = Process { start_ticks: 1, ..shell.process() };
@@ -244,7 +272,7 @@ mod tests {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().max_blocking_threads(1).build().expect("a runtime");
         runtime.block_on(async {
-            let meter = SystemMeter::new();
+            let meter = SystemMeter::new(Cgroups::none());
             let hanging = Arc::clone(&meter.state).lock_owned().await;
             let mut sample = meter.sample(Vec::new());
             let once = std::future::poll_fn(|cx| std::task::Poll::Ready(sample.as_mut().poll(cx)));

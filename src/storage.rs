@@ -28,11 +28,14 @@ mod quarantine;
 mod worker;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use guest_agent_actors::ports::{Durability, Storage, StorageError, Table, Write};
+use guest_agent_actors::ports::{Durability, Losses, Storage, StorageError, Table, Write};
 
+pub use guest_agent_actors::ports::QuarantinedRecord;
+
+pub(crate) use generation::{FILE as MARK, is_mark};
 pub use lock::{LockError, StateLock};
 
 /// How long opening may take before the store counts as damaged.
@@ -71,19 +74,6 @@ pub enum StoreFate {
         /// What was wrong with it.
         reason: String,
     },
-}
-
-/// A record that was set aside, without its bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuarantinedRecord {
-    /// The table it was in.
-    pub table: Table,
-    /// Its key.
-    pub key: Vec<u8>,
-    /// Why it was set aside.
-    pub reason: String,
-    /// When, by the wall clock.
-    pub at: SystemTime,
 }
 
 /// Why there is no store at all, not even an empty one.
@@ -203,6 +193,16 @@ impl Storage for SledStorage {
         reason: String,
     ) -> Result<(), StorageError> {
         self.worker.ask("write", move |engine| engine.set_aside(table, &key, &reason)).await
+    }
+
+    async fn losses(&self) -> Result<Losses, StorageError> {
+        self.worker
+            .ask("read", |engine| {
+                let stores = opening::damaged_paths(engine.dir())
+                    .map_err(|cause| StorageError { action: "read", cause: cause.into() })?;
+                Ok(Losses { records: engine.quarantined()?, stores })
+            })
+            .await
     }
 }
 

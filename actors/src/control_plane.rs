@@ -67,6 +67,8 @@ pub struct ControlPlaneActor {
     /// Messages whose orders are being made durable, each with the receipts of its repetitions.
     taking: BTreeMap<MessageKey, Vec<Receipt>>,
     answering: usize,
+    /// Questions that were not answered since the flood of them began.
+    unanswered: u64,
 }
 
 /// The other actors this one talks to.
@@ -108,6 +110,7 @@ impl ControlPlaneActor {
             remembered,
             taking: BTreeMap::new(),
             answering: 0,
+            unanswered: 0,
         }
     }
 
@@ -265,8 +268,19 @@ impl ControlPlaneActor {
 
     fn answer(&mut self, question: Request, message: InboundMessage, ctx: &mut Context<Self>) {
         if self.answering >= ANSWERS_MAX {
-            warn!("too many questions at once; one is not answered");
+            // Said once per flood: whoever asks so much must not fill the log as well.
+            if self.unanswered == 0 {
+                warn!("too many questions at once; some are not answered");
+            }
+            self.unanswered = self.unanswered.saturating_add(1);
             return;
+        }
+        if self.answering == 0 && self.unanswered > 0 {
+            info!(
+                questions = self.unanswered,
+                "the flood of questions is over; these had no answer"
+            );
+            self.unanswered = 0;
         }
         self.answering += 1;
         let ports = self.ports.clone();

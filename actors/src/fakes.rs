@@ -19,20 +19,24 @@ mod harness;
 mod installer;
 mod launcher;
 mod link;
+mod local;
 mod machine;
 mod meter;
 mod rpc;
 mod storage;
+mod sweeper;
 
 pub use facts::{FactsHandle, FakeFacts, facts};
 pub use harness::{Harness, World};
 pub use installer::{FakeInstaller, InstallerHandle, installer};
 pub use launcher::{FakeLauncher, LauncherHandle, launcher};
 pub use link::{Delivery, FakeLink, Heard, LinkHandle, link};
+pub use local::{FakeLocal, LocalHandle, local};
 pub use machine::{ClockHandle, FakeClock, FakeMachine, MachineHandle, clock, machine};
 pub use meter::{FakeMeter, MeterHandle, meter};
 pub use rpc::{FakeRpc, Reply, RpcHandle, rpc};
 pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
+pub use sweeper::{FakeSweeper, SweeperHandle, sweeper};
 
 /// What a fake does when it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

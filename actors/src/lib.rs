@@ -33,6 +33,7 @@ pub mod monitor;
 pub mod outbox;
 pub mod scheduler;
 pub mod store;
+pub mod sweep;
 pub mod vm_events;
 
 pub mod system;

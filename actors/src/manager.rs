@@ -18,20 +18,23 @@ use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{
-    Begin, Changed, Configure, Deliver, Died, Dismiss, Leave, ListPlugins, Listed, LoadSnapshot,
-    Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken, Unmeasure,
-    Unwatch, Watch,
+    Begin, Changed, Configure, Deliver, Died, Dismiss, Leave, ListPlugins, ListReferences, Listed,
+    LoadSnapshot, Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken,
+    Unmeasure, Unwatch, Watch,
 };
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
-use crate::ports::{Ports, Table, Write};
+use crate::spec::PluginSpec;
+use crate::ports::{Known, Ports, References, Table, Write};
 use crate::records::{self, InboxContent, InboxEntry, number_key};
 use crate::view::PluginView;
 use crate::wire;
 
 mod comeback;
+pub mod local;
 pub mod plan;
 
+pub(crate) use comeback::name_of_key;
 use plan::{Assignment, assign};
 
 /// The other actors a manager introduces its plugins to.
@@ -65,7 +68,13 @@ pub struct ManagerActor {
     /// Deaths of plugin actors, so that one which panics at once is not rebuilt at once for ever.
     deaths: BTreeMap<PluginName, Deaths>,
     lists: Lists,
+    /// Plugins whose record was found to be unreadable in this life.
+    lost: BTreeSet<PluginName>,
+    /// Whether every plugin there was is on the roster or among the lost.
+    known: Known,
     lives: u64,
+    /// What the machine says of its own plugins.
+    machine: local::Machine,
     version: watch::Sender<u64>,
 }
 
@@ -78,6 +87,8 @@ struct Entry {
     retired: Option<Generation>,
     view: Arc<PluginView>,
     points: VecDeque<Point>,
+    /// The local version that the plugin knows of.
+    local: Option<Arc<PluginSpec>>,
 }
 
 /// How often a plugin's actor died lately.
@@ -118,7 +129,10 @@ impl ManagerActor {
             replayed: BTreeSet::new(),
             deaths: BTreeMap::new(),
             lists: Lists::Held { lists: Vec::new(), orders: Vec::new() },
+            lost: BTreeSet::new(),
+            known: Known::All,
             lives: 0,
+            machine: local::Machine::default(),
             version,
         }
     }
@@ -204,6 +218,7 @@ impl ManagerActor {
             unmeasure: self.staff.unmeasure.clone(),
         };
         let (policy, ports) = (self.policy.clone(), self.ports.clone());
+        let local = beginning.local().cloned();
         let plugin = PluginActor::new(beginning, policy, ports, neighbours, guard);
         let view = Arc::new(plugin.view());
         let plugin = plugin.start();
@@ -211,7 +226,7 @@ impl ManagerActor {
         ctx.spawn(gone.map(|_| ()).into_actor(self).map(move |(), _, ctx| ctx.notify(died)));
         let points = self.roster.remove(&name).map(|before| before.points).unwrap_or_default();
         self.roster
-            .insert(name, Entry { address: plugin, life, delivered, retired: None, view, points });
+            .insert(name, Entry { address: plugin, life, delivered, retired: None, view, points, local });
     }
 
     fn save(&self, save: Save, ctx: &mut Context<Self>) {
@@ -370,6 +385,8 @@ impl Handler<Retired> for ManagerActor {
         if let Some(entry) = self.roster.get_mut(&name)
             // An order that was under way to it begins a new life, so it stays.
             && entry.delivered <= generation
+            // Nor one that heard since of a manifest to go on with.
+            && entry.local.is_none()
         {
             entry.retired = Some(generation);
             self.moved();
@@ -440,5 +457,21 @@ impl Handler<ListPlugins> for ManagerActor {
                 Box::pin(async move { answered.await.unwrap_or_default() })
             }
         }
+    }
+}
+
+impl Handler<ListReferences> for ManagerActor {
+    type Result = MessageResult<ListReferences>;
+
+    fn handle(&mut self, _: ListReferences, _: &mut Self::Context) -> Self::Result {
+        if matches!(self.lists, Lists::Held { .. }) {
+            return MessageResult(None);
+        }
+        // A plugin shows a revision before it begins to install it, so what is not shown is not
+        // being installed either.
+        let plugins = self.roster.iter();
+        let plugins = plugins.map(|(name, entry)| (name.clone(), entry.view.needed.clone()));
+        let (lost, known) = (self.lost.clone(), self.known);
+        MessageResult(Some(References { plugins: plugins.collect(), lost, known }))
     }
 }

@@ -12,7 +12,7 @@ use crate::event;
 use crate::id::{Endpoint, Generation, PluginName, Process};
 use crate::plugin::machine::{Boot, Event, Order};
 use crate::plugin::state::State;
-use crate::ports::{Health, InboundMessage, Write};
+use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
 use crate::spec::MetricsPolicy;
 use crate::view::PluginView;
 
@@ -82,6 +82,12 @@ pub struct Leave;
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Begin(pub Boot);
+
+/// From the agent at SIGHUP, and from the manager to itself at the start: read the manifests of local
+/// plugins and follow them.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct RescanLocal;
 
 /// From the agent, when it ends together with its plugins: look after them no more. Answered when no
 /// plugin's actor is left; what is durable of them stays, and so do orders that still come.
@@ -170,6 +176,36 @@ pub struct Listed {
     pub view: Arc<PluginView>,
     /// Its samples, oldest first.
     pub points: Vec<Point>,
+}
+
+/// From the sweep actor: which files must stay. `None` while not all plugins of an earlier life are
+/// back, and when the agent ends.
+#[derive(Message, Debug)]
+#[rtype(result = "Option<References>")]
+pub struct ListReferences;
+
+// === To the sweep actor ===
+
+/// From the local API: look for files that nothing refers to.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Result<SweepReport, NotSwept>")]
+pub struct SweepNow(pub SweepManner);
+
+/// Why there was no sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSwept {
+    /// Nobody can say yet, or any more, which files are needed.
+    #[error("the agent does not know all of its plugins yet")]
+    NotReady,
+    /// What the agent knows is not what it would find after a crash.
+    #[error("the store cannot be written, so nothing is deleted")]
+    NotDurable,
+    /// Another run is not over.
+    #[error("a sweep is under way already")]
+    UnderWay,
+    /// It took too long.
+    #[error("the sweep did not end within {} s", .0.as_secs())]
+    TimedOut(std::time::Duration),
 }
 
 // === To the monitor ===

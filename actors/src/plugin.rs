@@ -25,7 +25,8 @@ use crate::messages::{
 };
 use crate::ports::{Health, Ports, Progress};
 use crate::records;
-use crate::view::{Activity, PluginView, Reported, reported};
+use crate::spec::{PluginSpec, Source};
+use crate::view::{Activity, PluginView, Reported, needed, reported};
 
 mod draft;
 mod local;
@@ -77,6 +78,17 @@ pub enum Beginning {
         /// Whether the machine restarted since.
         boot: Boot,
     },
+}
+
+impl Beginning {
+    /// The local version that the plugin begins with.
+    #[must_use]
+    pub fn local(&self) -> Option<&Arc<PluginSpec>> {
+        match self {
+            Self::Ordered(transition) => transition.next.local.as_ref(),
+            Self::Recovered { snapshot, .. } => snapshot.state.local.as_ref(),
+        }
+    }
 }
 
 /// The actor of one plugin.
@@ -336,6 +348,11 @@ impl PluginActor {
             progress: self.shown.progress.as_ref().map(|(progress, _)| *progress.borrow()),
             updated_at: self.shown.updated_at,
             metrics: self.state.spec.metrics,
+            folder: match &self.state.spec.source {
+                Source::Archive(_) => None,
+                Source::Local(files) => Some(files.folder.clone()),
+            },
+            needed: needed(&self.state),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
@@ -14,6 +14,15 @@ use crate::exit::ExitCause;
 use crate::facts::FactSet;
 use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
 use crate::spec::{Config, PluginSpec};
+
+mod local;
+mod sweeper;
+
+pub use local::{LocalPlugins, LocalScan, ScanError};
+pub use sweeper::{
+    Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
+    SweepReport, Sweeper,
+};
 
 /// What adapters report as the cause of a failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -31,6 +40,10 @@ pub struct Ports {
     pub meter: Arc<dyn Meter>,
     /// What is kept across restarts.
     pub storage: Arc<dyn Storage>,
+    /// Clears away what nothing refers to.
+    pub sweeper: Arc<dyn Sweeper>,
+    /// Plugins that came with the machine.
+    pub local: Arc<dyn LocalPlugins>,
     /// The connection to the control plane.
     pub link: Arc<dyn ControlLink>,
     /// What the machine says of itself.
@@ -418,6 +431,31 @@ pub trait Storage: Send + Sync {
         key: Vec<u8>,
         reason: String,
     ) -> Result<(), StorageError>;
+
+    /// What is known to be lost: whatever was set aside and is still kept.
+    async fn losses(&self) -> Result<Losses, StorageError>;
+}
+
+/// What a store has lost, as far as it is kept for people to look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Records that were set aside, the oldest first.
+    pub records: Vec<QuarantinedRecord>,
+    /// Whole stores that were set aside: where each is now, the oldest first.
+    pub stores: Vec<String>,
+}
+
+/// A record that was set aside, without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedRecord {
+    /// The table it was in.
+    pub table: Table,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Why it was set aside.
+    pub reason: String,
+    /// When, by the wall clock.
+    pub at: SystemTime,
 }
 
 /// Why the store failed.

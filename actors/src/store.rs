@@ -273,6 +273,10 @@ mod tests {
         async fn set_aside(&self, _: Table, _: Vec<u8>, _: String) -> Result<(), StorageError> {
             Ok(())
         }
+
+        async fn losses(&self) -> Result<crate::ports::Losses, StorageError> {
+            Ok(crate::ports::Losses::default())
+        }
     }
 
     struct Nobody;

@@ -31,6 +31,7 @@ use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
 use crate::records::{InboxEntry, key_number};
 use crate::store::{NEXT_EVENT, StoreActor};
+use crate::sweep::SweepActor;
 use crate::vm_events::VmEventActor;
 use crate::wire::AgentFacts;
 
@@ -59,6 +60,8 @@ pub struct System {
     pub store: Addr<StoreActor>,
     /// New events, and how many wait for the control plane.
     pub events: OutboxView,
+    /// Clears away what nothing refers to.
+    pub sweep: Addr<SweepActor>,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
     /// Whether each actor that there is one of still lives.
@@ -135,9 +138,11 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
 
     pulses.push(("manager", pulse(&manager)));
     pulses.push(("control-plane", pulse(&control_plane)));
+    let sweep = SweepActor::new(ports.clone(), &manager, store.clone().recipient()).start();
+    pulses.push(("sweep", pulse(&sweep)));
     let begin = manager.clone().recipient();
     VmEventActor::new(ports.machine, ports.storage, store.clone().recipient(), begin).start();
-    System { manager, control_plane, store, events, roster, pulses: pulses.into() }
+    System { manager, control_plane, store, events, sweep, roster, pulses: pulses.into() }
 }
 
 fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {

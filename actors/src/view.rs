@@ -3,6 +3,7 @@
 //! A view is made from a state when it changes and kept by the manager, so that no question about
 //! plugins ever has to visit one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -68,6 +69,10 @@ pub struct PluginView {
     pub updated_at: SystemTime,
     /// How it is measured.
     pub metrics: MetricsPolicy,
+    /// Where its files are, if they came with the machine.
+    pub folder: Option<Arc<str>>,
+    /// Revisions whose files it needs; others of it may be deleted.
+    pub needed: BTreeSet<RevisionId>,
 }
 
 /// A revision beside the current one, as shown.
@@ -141,4 +146,20 @@ pub fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option<Pendin
         }
     };
     (state.spec.revision.clone(), shown, reason, pending)
+}
+
+/// The revisions whose files a state may still need: what runs or is to run, what is being installed or
+/// about to take over, and what is returned to.
+#[must_use]
+pub fn needed(state: &State) -> BTreeSet<RevisionId> {
+    let next = match &state.next {
+        Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+            Some(spec)
+        }
+        // Its files are let go when it fails.
+        Next::Nothing | Next::Failed { .. } => None,
+    };
+    let last_good = state.trial.as_ref().map(|trial| &trial.last_good);
+    let specs = [Some(&state.spec), next, last_good].into_iter().flatten();
+    specs.map(|spec| spec.revision.clone()).collect()
 }

@@ -11,4 +11,5 @@ mod supervision {
     mod installs;
     mod overflow;
     mod store;
+    mod sweep;
 }

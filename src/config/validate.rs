@@ -129,6 +129,7 @@ fn plugins(config: &Config, rules: &mut Rules<'_>) {
         )
     });
     rules.number("plugins.log_max_bytes", plugins.log_max_bytes, 4096, 1 << 40);
+    rules.number("plugins.max_tasks", plugins.max_tasks, 0, 1 << 22);
 }
 
 fn install(config: &Config, rules: &mut Rules<'_>) {

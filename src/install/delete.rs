@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::error::DeleteError;
 
 /// What names of things that are being deleted begin with. Plugins and revisions never do.
-const TRASH: &str = ".trash-";
+pub(super) const TRASH: &str = ".trash-";
 
 /// More rounds than any honest tree is deep. Only a process that keeps writing needs more.
 const MAX_ROUNDS: usize = 100_000;

@@ -27,9 +27,9 @@ use super::delete::{self, open_folder};
 use super::error::{DeleteError, FolderError, SpaceError};
 use super::tree::{self, Resolver, Tree};
 
-const CURRENT: &str = "current";
-const RECORD: &str = ".installed-";
-const STAGING: &str = ".staging-";
+pub(super) const CURRENT: &str = "current";
+pub(super) const RECORD: &str = ".installed-";
+pub(super) const STAGING: &str = ".staging-";
 
 /// A plugin's folder, there or not.
 #[derive(Clone, Debug)]
@@ -188,7 +188,13 @@ impl PluginFolder {
         remove_below(&self.plugins_dir, self.name.as_str())
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps others from changing it for a moment.
+    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         // It guards no data, so a panic while it was held spoiled none.
         self.locks.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,7 +208,7 @@ impl PluginFolder {
     }
 
     /// The checksum of the archive that a revision was made from; nothing if it is not there.
-    fn installed(
+    pub(super) fn installed(
         &self,
         folder: &OwnedFd,
         revision: &RevisionId,
@@ -284,7 +290,7 @@ impl PluginFolder {
     }
 
     /// A folder without a revision says nothing; one that is not empty stays by itself.
-    fn remove_if_empty(&self) {
+    pub(super) fn remove_if_empty(&self) {
         rustix::fs::unlinkat(rustix::fs::CWD, &self.path, AtFlags::REMOVEDIR).ok();
     }
 }

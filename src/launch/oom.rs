@@ -2,7 +2,8 @@
 //!
 //! A SIGKILL alone says nothing about who sent it. The kernel counts its OOM kills in
 //! `/proc/vmstat` and names each victim in its log. Both must agree before a plugin is said to have
-//! run out of memory; where the log cannot be read, it stays a SIGKILL.
+//! run out of memory. Where the log cannot be read, the count of the plugin's own control group has to
+//! have risen; without either it stays a SIGKILL.
 //!
 //! Called by `watch` on a blocking thread, when a child ended by a SIGKILL that was not ours.
 
@@ -13,6 +14,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::libc;
+
+use crate::cgroup::Group;
 
 /// Most that is read of the kernel's log: more than its usual buffer, less than a surprise.
 const LOG_MAX: usize = 16 * 1024 * 1024;
@@ -27,16 +30,19 @@ pub(crate) struct OomRecord {
     vmstat: PathBuf,
     log: PathBuf,
     before: Option<u64>,
+    group: Group,
+    before_in_group: Option<u64>,
 }
 
 impl OomRecord {
-    /// Takes the count now.
-    pub(crate) fn begin() -> Self {
-        Self::begin_with("/proc/vmstat".into(), "/dev/kmsg".into())
+    /// Takes the counts now.
+    pub(crate) fn begin(group: Group) -> Self {
+        Self::begin_with("/proc/vmstat".into(), "/dev/kmsg".into(), group)
     }
 
-    fn begin_with(vmstat: PathBuf, log: PathBuf) -> Self {
-        let mut record = Self { vmstat, log, before: None };
+    fn begin_with(vmstat: PathBuf, log: PathBuf, group: Group) -> Self {
+        let before_in_group = group.oom_kills();
+        let mut record = Self { vmstat, log, before: None, group, before_in_group };
         record.before = record.count();
         record
     }
@@ -44,13 +50,20 @@ impl OomRecord {
     /// Whether the count has risen and the kernel's log names this process as a victim. Blocks for
     /// up to 40 ms.
     pub(crate) fn names(&self, pid: u32) -> bool {
-        let rose = matches!((self.before, self.count()), (Some(before), Some(now)) if now > before);
-        rose && (0..LOOKS).any(|look| {
+        if !rose(self.before, self.count()) {
+            return false;
+        }
+        for look in 0..LOOKS {
             if look > 0 {
                 std::thread::sleep(PAUSE);
             }
-            self.log_names(pid)
-        })
+            match self.log_names(pid) {
+                Some(true) => return true,
+                Some(false) => {}
+                None => return rose(self.before_in_group, self.group.oom_kills()),
+            }
+        }
+        false
     }
 
     fn count(&self) -> Option<u64> {
@@ -58,31 +71,37 @@ impl OomRecord {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
     }
 
-    fn log_names(&self, pid: u32) -> bool {
+    /// `None` when the log cannot be read.
+    fn log_names(&self, pid: u32) -> Option<bool> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NONBLOCK);
-        let Ok(mut log) = options.open(&self.log) else { return false };
+        let mut log = options.open(&self.log).ok()?;
         let victim = format!("Killed process {pid} ");
         let mut record = [0u8; 8192];
         let mut seen = 0;
         while seen < LOG_MAX {
             match log.read(&mut record) {
-                Ok(0) => return false,
+                Ok(0) => return Some(false),
                 // The device gives one record at a time.
                 Ok(n) => {
                     if String::from_utf8_lossy(&record[..n]).contains(&victim) {
-                        return true;
+                        return Some(true);
                     }
                     seen += n;
                 }
                 // EPIPE: records were overwritten meanwhile, the next read goes on after them.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => seen += 1,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => seen += 1,
-                Err(_) => return false,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Some(false),
+                Err(_) => return None,
             }
         }
-        false
+        Some(false)
     }
+}
+
+fn rose(before: Option<u64>, now: Option<u64>) -> bool {
+    matches!((before, now), (Some(before), Some(now)) if now > before)
 }
 
 #[cfg(test)]
@@ -95,7 +114,7 @@ mod tests {
         let (vmstat, kmsg) = (dir.path().join("vmstat"), dir.path().join("kmsg"));
         std::fs::write(&vmstat, "pgfault 1\noom_kill 4\n").expect("written");
         std::fs::write(&kmsg, log).expect("written");
-        let record = OomRecord::begin_with(vmstat.clone(), kmsg);
+        let record = OomRecord::begin_with(vmstat.clone(), kmsg, Group::default());
         std::fs::write(&vmstat, count_after).expect("written");
         assert_eq!(record.names(123), expected);
     }

@@ -4,8 +4,7 @@
 //! order is always: open the pidfd, compare the start time of what has the pid now, and from then on
 //! trust the descriptor. Every signal of the launcher goes through one.
 //!
-//! One of the two places with `unsafe`: registering a descriptor with the runtime, and the
-//! `PIDFD_GET_INFO` ioctl, for which no safe wrapper exists.
+//! One of the few places with `unsafe`: the `PIDFD_GET_INFO` ioctl, for which no safe wrapper exists.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,10 +17,10 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal,
     waitid,
 };
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::launch::procfs;
+use crate::readable;
 
 /// Pause between two looks at a process whose descriptor could not be registered with the runtime.
 const FALLBACK_POLL: Duration = Duration::from_millis(20);
@@ -109,12 +108,8 @@ impl Pidfd {
         known.then(|| cause_of_status(info.exit_code))
     }
 
-    #[expect(unsafe_code, reason = "the runtime asks for a promise about the descriptor")]
     fn register(&self) -> io::Result<AsyncFd<OwnedFd>> {
-        let fd = self.0.try_clone()?;
-        // SAFETY: the `AsyncFd` owns this duplicate, an `OwnedFd`, which stays open and the same
-        // until it is dropped; nobody else has its number.
-        unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
+        readable::register(self.0.try_clone()?)
     }
 }
 

@@ -10,9 +10,12 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use nix::libc;
 use rustix::fs::{Mode, OFlags};
+
+use crate::cgroup::Entrance;
 
 /// Highest signal number of Linux.
 const SIGNAL_MAX: libc::c_int = 64;
@@ -36,10 +39,12 @@ pub(crate) struct Plan {
     pub(crate) directory: PathBuf,
     /// Takes its standard output and error.
     pub(crate) output: File,
+    /// The way into its control group, in every hierarchy.
+    pub(crate) entrance: Arc<Entrance>,
 }
 
 impl Plan {
-    /// Forks and executes: a session of its own, an empty environment but for the given one,
+    /// Forks, enters the group and executes: a session of its own, an empty environment but for the given one,
     /// default signals, no descriptor but 0 to 2.
     ///
     /// # Errors
@@ -59,9 +64,20 @@ impl Plan {
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors);
-        // SAFETY: `prepare_child` captures nothing and makes only system calls that are
-        // async-signal-safe; it neither allocates nor locks, as its own comments argue.
-        unsafe { command.pre_exec(prepare_child) };
+        let entrance = Arc::clone(&self.entrance);
+        // SAFETY: `prepare_child` and `Entrance::enter` make only system calls that are
+        // async-signal-safe; they neither allocate nor lock, as their own comments argue, and the
+        // closure owns nothing that is dropped in the child.
+        unsafe {
+            command.pre_exec(move || {
+                // Before anything could be forked. A plugin runs without its group rather than not
+                // at all; the agent sees whether it is inside, and says so.
+                match entrance.enter() {
+                    Ok(()) | Err(_) => {}
+                }
+                prepare_child()
+            })
+        };
         command.spawn()
     }
 }

@@ -8,15 +8,17 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::error::Chain;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder,
 };
-use guest_agent_actors::spec::{PluginSpec, Source};
+use guest_agent_actors::spec::{Limits, PluginSpec, Source};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::cgroup::{Entrance, Group};
 use crate::launch::address::Address;
 use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
@@ -55,6 +57,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// the kernel to say so, because the cause says more than "connection lost".
 const DEATH_GRACE: Duration = Duration::from_millis(500);
 
+/// Least time between two words about OOM kills.
+const OOM_PAUSE: Duration = Duration::from_secs(1);
+
 /// Why a launch failed before there was a process to wait for.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
@@ -85,6 +90,7 @@ struct Prepared {
     address: Address,
     output: File,
     log_start: u64,
+    entrance: Entrance,
 }
 
 impl ProcessLauncher {
@@ -139,8 +145,10 @@ impl ProcessLauncher {
             environment: self.environment(spec, ticket),
             directory,
             output: prepared.output,
+            entrance: Arc::new(prepared.entrance),
         };
-        let oom = OomRecord::begin();
+        let group = self.shared.config.cgroups.group(name);
+        let oom = OomRecord::begin(group.clone());
         let mut child = spawn_when_closed(&plan)
             .await
             .map_err(|error| failed(exec_error::explain(&program, error).into()))?;
@@ -170,6 +178,10 @@ impl ProcessLauncher {
         let watched = Watched::child(subject, child, oom);
         self.table().slots.entry(name.clone()).or_default().newest = Some(Arc::clone(&watched));
         drop(gate);
+        if !plan.entrance.is_empty() {
+            tell_of_oom_kills(name.clone(), &group, Arc::clone(&watched));
+            say_whether_inside(name.clone(), pid, group);
+        }
         Ok(watched)
     }
 
@@ -181,8 +193,11 @@ impl ProcessLauncher {
         let transport = self.shared.config.transport;
         let socket = self.free_socket(spec);
         let program = program.to_owned();
+        let (name, limits) = (spec.name.clone(), spec.limits);
+        let group = self.shared.config.cgroups.group(&name);
         let work = move || -> Result<Prepared, Cause> {
             exec_error::check(&program)?;
+            let entrance = build_walls(&name, &group, &limits);
             for (path, mode) in [(&state_dir, 0o700), (&sockets, 0o700)] {
                 make_dir(path, mode)
                     .map_err(|error| PrepareError::Make { path: path.clone(), error })?;
@@ -198,7 +213,7 @@ impl ProcessLauncher {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
                 Transport::Unix => Address::Unix(socket),
             };
-            Ok(Prepared { address, output, log_start })
+            Ok(Prepared { address, output, log_start, entrance })
         };
         match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(done)) => done,
@@ -318,6 +333,53 @@ impl ProcessLauncher {
             tracing::warn!(plugin = %name, %error, "a failed launch left a process");
         }
     }
+}
+
+/// Makes the plugin's control group and opens it. What the machine cannot do is said in the log and
+/// does not keep the plugin from running.
+fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> Entrance {
+    let entrance = group.prepare(limits).and_then(|enforced| {
+        for missing in enforced.missing {
+            tracing::warn!(plugin = %name, "{missing}");
+        }
+        group.entrance()
+    });
+    entrance.unwrap_or_else(|error| {
+        tracing::warn!(plugin = %name, error = %Chain(&error), "runs outside of a control group");
+        Entrance::default()
+    })
+}
+
+/// When the kernel ends a helper for memory, the plugin lives on and nobody else would say so.
+fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
+    let Some(watch) = group.watch_oom() else { return };
+    let group = group.clone();
+    tokio::spawn(async move {
+        let mut before = group.oom_kills();
+        loop {
+            tokio::select! {
+                () = watched.gone() => return,
+                notice = watch.notice() => if notice.is_err() { return },
+            }
+            let now = group.oom_kills();
+            if now > before {
+                let total = now.unwrap_or_default();
+                tracing::warn!(plugin = %name, total, "the kernel killed a process of it for memory");
+                before = now;
+            }
+            // More of them within this time are one line.
+            tokio::time::sleep(OOM_PAUSE).await;
+        }
+    });
+}
+
+/// The child cannot tell that it could not go inside.
+fn say_whether_inside(name: PluginName, pid: u32, group: Group) {
+    tokio::task::spawn_blocking(move || {
+        if procfs::stat(pid).is_some() && !group.members().contains(&pid) {
+            tracing::warn!(plugin = %name, pid, "could not enter its control group");
+        }
+    });
 }
 
 /// Removes what a former process left where the new one will listen. Done here and not on another

@@ -11,13 +11,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::error::Chain;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{Cleanup, StopError, StopManner, StopOrder, Stopped};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::launch::tree::Member;
+use crate::launch::tree::{self, Member};
 use crate::launch::watch::Watched;
 use crate::launch::{Gate, ProcessLauncher};
 
@@ -70,6 +71,12 @@ impl ProcessLauncher {
         let killed = self.end_all(name, order.process.as_ref(), &gate).await?;
         self.clear_endpoints(&order, target.as_deref());
         self.table().tickets.revoke(name);
+        if order.cleanup == Cleanup::Wipe {
+            let group = self.shared.config.cgroups.group(name);
+            if let Some(Err(error)) = tree::look_aside(move || group.remove()).await {
+                tracing::warn!(plugin = %name, error = %Chain(&error), "an empty group stays");
+            }
+        }
         drop(gate);
         if order.cleanup == Cleanup::Wipe {
             self.forget_plugin(name);
@@ -95,6 +102,7 @@ impl ProcessLauncher {
     ) -> Result<Met, StopError> {
         let began = Instant::now();
         let newest = self.newest(name);
+        let group = self.shared.config.cgroups.group(name);
         let mut met = Met::Nobody;
         loop {
             let family = self.family(name, given);
@@ -104,6 +112,11 @@ impl ProcessLauncher {
             let found = leader.map(|watched| watched.process.pid);
             let found = found.or_else(|| members.first().map(|member| member.process.pid));
             let Some(pid) = found else { break };
+            if met == Met::Somebody && group.is_real() {
+                // Somebody forks faster than it is looked for: the kernel ends the group as one.
+                let group = group.clone();
+                drop(tree::look_aside(move || group.kill()).await);
+            }
             met = Met::Somebody;
             if began.elapsed() >= KILL_WAIT {
                 return Err(StopError { pid, waited: KILL_WAIT });

@@ -36,6 +36,7 @@ impl Bed {
     fn launcher_in(root: &Path, transport: Transport) -> ProcessLauncher {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let config = LauncherConfig {
+            cgroups: Cgroups::none(),
             plugins_dir: root.join("plugins"),
             state_root: root.join("state"),
             runtime_dir: root.join("run"),

@@ -7,10 +7,11 @@
 //! - carries the plugin's markers in its environment (so helpers that were forked, left their
 //!   session and lost their parent are found, and so are those of an earlier life of the agent), or
 //! - is a child of one that belongs, or
-//! - is in a session that was made by one that belongs.
+//! - is in a session that was made by one that belongs, or
+//! - is in the plugin's control group, where there are such.
 //!
 //! A process that clears its environment, makes a session and loses its parent before anybody looks
-//! is out of reach of these rules; only a control group holds such a one.
+//! is out of reach of all rules but the last.
 //!
 //! Looking takes milliseconds and blocks, so it happens on a blocking thread. Reading the environment
 //! of a process that hangs in the kernel can hang as well; looks are few at a time and are given up
@@ -23,6 +24,7 @@ use std::time::Duration;
 use guest_agent_actors::id::{BootId, PluginName, Process};
 use tokio::sync::Semaphore;
 
+use crate::cgroup::Group;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::procfs::{self, Stat};
 
@@ -43,6 +45,8 @@ pub(crate) struct Family {
     pub(crate) boot: BootId,
     /// Processes that are known to be the plugin's, dead ones as well.
     pub(crate) known: Vec<Process>,
+    /// The plugin's control group.
+    pub(crate) group: Group,
 }
 
 /// A living process of a plugin.
@@ -112,6 +116,11 @@ impl Family {
         });
         through.extend(known.map(|p| (p.pid, None)));
         through.extend(marked.iter().map(|&pid| (pid, None)));
+        // Only in the group: proven when it is still there after it was taken hold of.
+        let inside = self.group.members();
+        let only_inside: HashSet<u32> =
+            inside.into_iter().filter(|pid| !through.contains_key(pid)).collect();
+        through.extend(only_inside.iter().map(|&pid| (pid, None)));
         loop {
             let found: Vec<(u32, u32)> = listed
                 .values()
@@ -146,7 +155,15 @@ impl Family {
             let leads_session = stat.session == pid;
             proven.then_some(Member { process, pidfd, marked, leads_session })
         };
-        through.into_iter().filter_map(|(pid, link)| hold(pid, link)).collect()
+        let mut members: Vec<Member> =
+            through.into_iter().filter_map(|(pid, link)| hold(pid, link)).collect();
+        if !only_inside.is_empty() {
+            let still = self.group.members();
+            members.retain(|Member { process: Process { pid, .. }, .. }| {
+                !only_inside.contains(pid) || still.contains(pid)
+            });
+        }
+        members
     }
 
     /// Who carries the markers. Whoever waits for a device is asked a moment later, because most such
@@ -233,6 +250,7 @@ mod tests {
             state_dir: dir.path().to_owned(),
             boot: BootId("this".into()),
             known: Vec::new(),
+            group: Group::default(),
         };
         assert!(family.members().is_empty());
     }

@@ -17,9 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::ports::{Durability, StorageError, Table, Write};
+use guest_agent_actors::ports::{Durability, QuarantinedRecord, StorageError, Table, Write};
 
-use super::QuarantinedRecord;
 use super::frame;
 use super::generation::{self, Generation, Survey};
 use super::quarantine::{self, Index};

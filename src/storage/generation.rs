@@ -16,7 +16,7 @@ use super::frame;
 pub(super) const MARK_EVERY: u64 = 32;
 
 /// Name of the file.
-const FILE: &str = "generation";
+pub(crate) const FILE: &str = "generation";
 
 /// What the database says of itself as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,16 @@ impl Survey {
 /// database's own record still counts.
 pub(super) fn read_mark(dir: &Path) -> Option<u64> {
     let bytes = fs::read(dir.join(FILE)).ok()?;
-    let payload = frame::decode(FILE.as_bytes(), &bytes).ok()?;
+    marked(&bytes)
+}
+
+/// Whether bytes are a mark: nothing but a store of this agent leaves one.
+pub(crate) fn is_mark(bytes: &[u8]) -> bool {
+    marked(bytes).is_some()
+}
+
+fn marked(bytes: &[u8]) -> Option<u64> {
+    let payload = frame::decode(FILE.as_bytes(), bytes).ok()?;
     payload.try_into().ok().map(u64::from_be_bytes)
 }
 

@@ -234,6 +234,13 @@ fn damaged_stores(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
     Ok(stores)
 }
 
+/// Where the damaged stores are that are kept, the oldest first.
+pub(super) fn damaged_paths(dir: &Path) -> std::io::Result<Vec<String>> {
+    let mut damaged = damaged_stores(dir)?;
+    damaged.sort_unstable_by_key(|(number, _)| *number);
+    Ok(damaged.into_iter().map(|(_, path)| path.to_string_lossy().into_owned()).collect())
+}
+
 fn numbered(dir: &Path, number: u64) -> PathBuf {
     dir.with_file_name(format!("{}.damaged-{number}", file_name(dir)))
 }

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::QuarantinedRecord;
+use guest_agent_actors::ports::QuarantinedRecord;
+
 use super::engine::{table_of_tag, tag};
 
 /// Most records kept.

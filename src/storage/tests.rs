@@ -3,6 +3,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

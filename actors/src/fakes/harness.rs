@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use crate::fakes::{
-    ClockHandle, FactsHandle, InstallerHandle, LauncherHandle, LinkHandle, MachineHandle,
-    MeterHandle, RpcHandle, StorageHandle, clock, facts, installer, launcher, link, machine, meter,
-    rpc, storage,
+    ClockHandle, FactsHandle, InstallerHandle, LauncherHandle, LinkHandle, LocalHandle, MachineHandle,
+    MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts, installer, launcher, link,
+    local, machine, meter, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -37,6 +37,10 @@ pub struct World {
     pub meter: MeterHandle,
     /// Records.
     pub storage: StorageHandle,
+    /// What is cleared away.
+    pub sweeper: SweeperHandle,
+    /// Plugins that came with the machine.
+    pub local: LocalHandle,
     /// The control plane.
     pub link: LinkHandle,
     /// The machine.
@@ -71,6 +75,8 @@ impl World {
         let (fake_rpc, rpc) = rpc();
         let (fake_meter, meter) = meter();
         let (fake_storage, storage) = storage();
+        let (fake_sweeper, sweeper) = sweeper();
+        let (fake_local, local) = local();
         let (fake_link, link) = link();
         let (fake_machine, machine) = machine(launcher.clone());
         let (fake_clock, clock) = clock();
@@ -81,12 +87,27 @@ impl World {
             rpc: Arc::new(fake_rpc),
             meter: Arc::new(fake_meter),
             storage: Arc::new(fake_storage),
+            sweeper: Arc::new(fake_sweeper),
+            local: Arc::new(fake_local),
             link: Arc::new(fake_link),
             machine: Arc::new(fake_machine),
             facts: Arc::new(fake_facts),
             clock: Arc::new(fake_clock),
         };
-        Self { installer, launcher, rpc, meter, storage, link, machine, facts, clock, ports }
+        Self {
+            installer,
+            launcher,
+            rpc,
+            meter,
+            storage,
+            sweeper,
+            local,
+            link,
+            machine,
+            facts,
+            clock,
+            ports,
+        }
     }
 
     /// What no agent may ever do to its world: run two processes of a plugin, run what is not on disk,

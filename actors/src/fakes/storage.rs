@@ -1,12 +1,12 @@
 //! Records, in memory. They survive the agent, as far as they were durable.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
 use crate::fakes::Shared;
-use crate::ports::{Durability, Storage, StorageError, Table, Write};
+use crate::ports::{Durability, Losses, QuarantinedRecord, Storage, StorageError, Table, Write};
 
 type Records = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
@@ -39,6 +39,7 @@ struct Disk {
     crash: Option<(usize, CrashPoint)>,
     crashed: bool,
     aside: Vec<(Table, Vec<u8>, String)>,
+    lost_stores: Vec<String>,
 }
 
 /// A store with nothing in it.
@@ -118,6 +119,11 @@ impl StorageHandle {
             disk.records.insert((table, key.to_vec()), value.to_vec());
             disk.durable.insert((table, key.to_vec()), value.to_vec());
         });
+    }
+
+    /// An earlier store is known to have been lost as a whole.
+    pub fn lose_store(&self, path: &str) {
+        self.0.with(|disk| disk.lost_stores.push(path.to_owned()));
     }
 
     /// The records that were set aside, with the reasons.
@@ -216,5 +222,21 @@ impl Storage for FakeStorage {
             disk.aside.push((table, key, reason));
         });
         Ok(())
+    }
+
+    async fn losses(&self) -> Result<Losses, StorageError> {
+        self.0.0.with(|disk| {
+            if disk.unreadable {
+                return Err(failed("read"));
+            }
+            let aside = disk.aside.iter().cloned();
+            let records = aside.map(|(table, key, reason)| QuarantinedRecord {
+                table,
+                key,
+                reason,
+                at: SystemTime::UNIX_EPOCH,
+            });
+            Ok(Losses { records: records.collect(), stores: disk.lost_stores.clone() })
+        })
     }
 }

@@ -15,11 +15,11 @@ use super::{Lists, ManagerActor, number_orders};
 use crate::error::Chain;
 use crate::event;
 use crate::id::PluginName;
-use crate::messages::{LoadSnapshot, NumberedOrder, Save};
+use crate::messages::{LoadSnapshot, NumberedOrder, RescanLocal, Save};
 use crate::plugin::Beginning;
 use crate::plugin::machine::{Boot, Notice};
 use crate::plugin::snapshot::Snapshot;
-use crate::ports::{Cleanup, StopManner, StopOrder, Table};
+use crate::ports::{Cleanup, Known, Losses, StopManner, StopOrder, StorageError, Table};
 use crate::records::{InboxEntry, key_number};
 
 /// Pause before a snapshot that could not be read is read again.
@@ -36,13 +36,19 @@ impl ManagerActor {
         let load = async move {
             let plugins = storage.load(Table::Plugins).await;
             let inbox = storage.load(Table::Inbox).await;
-            (plugins, inbox)
+            // After the loads: the store sets aside what it cannot read itself.
+            let losses = storage.losses().await;
+            (plugins, inbox, losses)
         };
-        ctx.wait(load.into_actor(self).map(move |(plugins, inbox), this, ctx| {
+        ctx.wait(load.into_actor(self).map(move |(plugins, inbox, losses), this, ctx| {
             let mut strays = Vec::new();
+            if plugins.is_err() {
+                this.known = Known::Some;
+            }
             for (key, bytes) in plugins.unwrap_or_else(|error| unreadable("plugins", &error)) {
                 strays.extend(this.bring_back(key, &bytes, boot, ctx));
             }
+            strays.extend(this.lost_earlier(losses));
             let inbox = inbox.unwrap_or_else(|error| unreadable("inbox", &error));
             this.end_strays(strays, inbox, ctx);
         }));
@@ -73,6 +79,18 @@ impl ManagerActor {
         }));
     }
 
+    /// Plugins whose record is in quarantine and that were not ordered anew since.
+    fn lost_earlier(&mut self, losses: Result<Losses, StorageError>) -> Vec<PluginName> {
+        let losses = losses.unwrap_or_else(|error| {
+            error!(error = %Chain(&error), "cannot tell which records were lost");
+            self.known = Known::Some;
+            Losses::default()
+        });
+        let records = losses.records.into_iter().filter(|record| record.table == Table::Plugins);
+        let names = records.filter_map(|record| name_of_key(&record.key));
+        names.filter(|name| !self.roster.contains_key(name)).collect()
+    }
+
     /// Brings one plugin back. Gives the name of a plugin that cannot be, where that is known.
     fn bring_back(
         &mut self,
@@ -93,9 +111,12 @@ impl ManagerActor {
             Ok(_) => "it is under another name's key".to_owned(),
             Err(error) => Chain(&error).to_string(),
         };
-        let name: Option<PluginName> =
-            std::str::from_utf8(&key).ok().and_then(|name| name.parse().ok());
+        let name = name_of_key(&key);
+        if name.is_none() {
+            self.known = Known::Some;
+        }
         if let Some(name) = &name {
+            self.lost.insert(name.clone());
             let details = format!(
                 "the record of this plugin is unreadable and was set aside ({reason}); its \
                  processes are ended; install it again"
@@ -147,6 +168,7 @@ impl ManagerActor {
             }
         }
         self.moved();
+        ctx.notify(RescanLocal);
     }
 
     /// Brings a plugin back whose actor is gone, and gives it the orders that it had not made durable.
@@ -175,6 +197,7 @@ impl ManagerActor {
                 }
                 // It died before anything of it was durable, or when nothing was left.
                 Some(Err(_)) | None => {
+                    this.lost.insert(name.clone());
                     this.roster.remove(&name);
                 }
             }
@@ -190,9 +213,15 @@ impl ManagerActor {
                 // A refusal was told when the order came.
                 this.carry_out(assignment, ctx);
             }
+            this.follow_machine(ctx);
             this.moved();
         }));
     }
+}
+
+/// The plugin that a key of the plugins' table names.
+pub(crate) fn name_of_key(key: &[u8]) -> Option<PluginName> {
+    std::str::from_utf8(key).ok()?.parse().ok()
 }
 
 /// The order to end whatever runs under a name.

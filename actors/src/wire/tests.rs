@@ -399,6 +399,8 @@ fn view() -> PluginView {
         progress: None,
         updated_at: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
         metrics: spec.metrics,
+        folder: None,
+        needed: std::collections::BTreeSet::new(),
     }
 }
 

@@ -25,6 +25,8 @@ struct Story {
     messages: u32,
     /// Every state that was seen since the last order, without repetitions.
     states: Vec<StatusValue>,
+    /// Whether a list was asked for and has not come.
+    asked: bool,
 }
 
 impl Story {
@@ -32,7 +34,7 @@ impl Story {
         let mut raw = Raw::new().await;
         let peer = raw.stream().await;
         let archive = raw.bed.trouble().await;
-        Self { raw, peer, archive, messages: 0, states: Vec::new() }
+        Self { raw, peer, archive, messages: 0, states: Vec::new(), asked: false }
     }
 
     /// Gives an order.
@@ -48,7 +50,7 @@ impl Story {
     async fn tells(&mut self, expected: &[(i32, &str)]) {
         let mut told: Vec<Told> = Vec::new();
         while told.len() < expected.len() {
-            if told.len().is_multiple_of(2) {
+            if !self.asked {
                 self.ask().await;
             }
             let frame = self.peer.frame().await.expect("the stream goes on");
@@ -68,6 +70,7 @@ impl Story {
 
     async fn ask(&mut self) {
         self.messages += 1;
+        self.asked = true;
         let id = format!("list-{}", self.messages);
         let question = body("agent_controlplane.ListPluginStates", &[], &ListPluginStates {});
         self.peer.say(&id, question).await;
@@ -91,7 +94,9 @@ impl Story {
     }
 
     fn note(&mut self, frame: &StreamAgentMessagesRequest) {
-        for state in states_in(frame).unwrap_or_default().daemon_plugin_states {
+        let Some(states) = states_in(frame) else { return };
+        self.asked = false;
+        for state in states.daemon_plugin_states {
             let status = state.current_plugin_status.unwrap_or_default().status();
             if self.states.last() != Some(&status) {
                 self.states.push(status);

@@ -1,0 +1,197 @@
+//! The port that clears away what nothing refers to any more.
+//!
+//! The danger is all on one side: a file that stays is a nuisance, a file that goes and was needed is
+//! an outage. So the adapter deletes from a *reference set*, which it asks for again, after it shut
+//! installations of a plugin out, for every single plugin; and whoever cannot tell says so, which
+//! deletes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::id::{PluginName, RevisionId};
+
+/// Looks for files that nothing refers to, and deletes them.
+#[async_trait]
+pub trait Sweeper: Send + Sync {
+    /// One bounded run over everything that the agent keeps on disk. A run that is dropped stops
+    /// after the file it is at.
+    async fn sweep(&self, manner: SweepManner, references: Arc<dyn ReferenceSet>) -> SweepReport;
+}
+
+/// Knows what must stay.
+#[async_trait]
+pub trait ReferenceSet: Send + Sync {
+    /// What must stay, as of now. `None` when nobody can tell, and then nothing may be deleted.
+    async fn now(&self) -> Option<References>;
+}
+
+/// Whether a run deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SweepManner {
+    /// It only says what it would do.
+    Pretend,
+    /// It does.
+    Delete,
+}
+
+/// What must stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    /// Every plugin on the roster, with the revisions that run, are current, being installed, about to
+    /// take over, or returned to.
+    pub plugins: BTreeMap<PluginName, BTreeSet<RevisionId>>,
+    /// Plugins whose record could not be read: everything of theirs stays.
+    pub lost: BTreeSet<PluginName>,
+    /// Whether these are all plugins there are.
+    pub known: Known,
+}
+
+/// Whether every plugin of this machine is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Known {
+    /// All of them: a name that is not here is of a plugin that is gone.
+    All,
+    /// Perhaps not: a name that is not here may be of a plugin whose record was lost.
+    #[default]
+    Some,
+}
+
+/// What is known of one plugin's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Only these revisions are needed.
+    Revisions(BTreeSet<RevisionId>),
+    /// Nobody knows which are needed, for this reason.
+    Unknown(&'static str),
+    /// The plugin is gone.
+    Nothing,
+}
+
+/// What one run found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Everything worth telling, at most [`SWEEP_ITEMS_MAX`].
+    pub items: Vec<SweepItem>,
+    /// Whether a bound ended the run before everything was looked at.
+    pub unfinished: bool,
+}
+
+/// Most items of one report.
+pub const SWEEP_ITEMS_MAX: usize = 1000;
+
+/// One thing that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepItem {
+    /// Where it is.
+    pub path: String,
+    /// What became of it.
+    pub fate: SweepFate,
+    /// Why, as a fragment.
+    pub why: String,
+}
+
+/// What became of one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SweepFate {
+    /// It is gone.
+    Deleted,
+    /// It would be gone, had the run not been a rehearsal.
+    WouldDelete,
+    /// It stays: it is not ours, or nobody can tell.
+    LeftAlone,
+    /// Its turn comes with the next run.
+    Postponed,
+    /// It should be gone and is not.
+    Failed,
+}
+
+// === impl References ===
+
+impl References {
+    /// What is known of a plugin's files.
+    #[must_use]
+    pub fn of(&self, name: &PluginName) -> Claim {
+        if self.lost.contains(name) {
+            return Claim::Unknown("the plugin's record is unreadable");
+        }
+        match (self.plugins.get(name), self.known) {
+            (Some(revisions), _) => Claim::Revisions(revisions.clone()),
+            (None, Known::Some) => {
+                Claim::Unknown("records of plugins were lost, and it may be of one of those")
+            }
+            (None, Known::All) => Claim::Nothing,
+        }
+    }
+}
+
+// === impl SweepReport ===
+
+impl SweepReport {
+    /// Adds an item, unless there are too many.
+    pub fn push(&mut self, path: impl Into<String>, fate: SweepFate, why: impl Into<String>) {
+        if self.items.len() < SWEEP_ITEMS_MAX {
+            self.items.push(SweepItem { path: path.into(), fate, why: why.into() });
+        } else {
+            self.unfinished = true;
+        }
+    }
+
+    /// How many items have that fate.
+    #[must_use]
+    pub fn count(&self, fate: SweepFate) -> usize {
+        self.items.iter().filter(|item| item.fate == fate).count()
+    }
+}
+
+impl fmt::Display for SweepFate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deleted => "deleted",
+            Self::WouldDelete => "would delete",
+            Self::LeftAlone => "left alone",
+            Self::Postponed => "postponed",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> PluginName {
+        text.parse().expect("a name")
+    }
+
+    #[test]
+    fn a_plugin_that_may_have_been_lost_keeps_everything() {
+        let revisions = BTreeSet::from(["1".parse().expect("a revision")]);
+        let mut references = References {
+            plugins: BTreeMap::from([(name("a"), revisions.clone())]),
+            lost: BTreeSet::new(),
+            known: Known::All,
+        };
+        assert_eq!(references.of(&name("a")), Claim::Revisions(revisions.clone()));
+        assert_eq!(references.of(&name("b")), Claim::Nothing);
+        references.known = Known::Some;
+        assert_eq!(references.of(&name("a")), Claim::Revisions(revisions));
+        assert!(matches!(references.of(&name("b")), Claim::Unknown(_)));
+        // Although it was installed anew since: what was lost may refer to other revisions.
+        references.lost.insert(name("a"));
+        assert!(matches!(references.of(&name("a")), Claim::Unknown(_)));
+        assert!(matches!(References::default().of(&name("x")), Claim::Unknown(_)));
+    }
+
+    #[test]
+    fn a_report_is_bounded() {
+        let mut report = SweepReport::default();
+        for number in 0..=SWEEP_ITEMS_MAX {
+            report.push(number.to_string(), SweepFate::LeftAlone, "odd");
+        }
+        assert_eq!(report.items.len(), SWEEP_ITEMS_MAX);
+        assert!(report.unfinished);
+    }
+}

@@ -1,0 +1,191 @@
+//! Clears away what nothing refers to: once when all plugins of an earlier life are back, and daily.
+//!
+//! ```text
+//!   timer, local API ─► Sweep ─► Sweeper (port) ─► what must stay, per plugin? ─► Manager
+//! ```
+//!
+//! This actor decides when, never what: the adapter deletes from the reference set that the manager
+//! gives ([`crate::ports::References`]). Nothing is deleted while the store cannot be written, because
+//! then an agent that crashes comes back as it was before, and needs what it needed then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use async_trait::async_trait;
+use tracing::{debug, info, warn};
+
+use crate::error::Chain;
+use crate::manager::{ManagerActor, name_of_key};
+use crate::messages::{ListPlugins, ListReferences, NotSwept, Save, SweepNow};
+use crate::plugin::restart::RestartPolicy;
+use crate::ports::{
+    Known, Losses, Machine, ReferenceSet, References, Storage, SweepFate, SweepManner, SweepReport,
+    Sweeper, Table,
+};
+
+/// Longest pause between two runs. The shortest is half of it: machines that were started together
+/// do not sweep together.
+const DAY: Duration = Duration::from_secs(30 * 3600);
+
+/// The same after a run that did not get to its end.
+const AGAIN: Duration = Duration::from_secs(1200);
+
+/// Longest that one run may take.
+const SWEEP_WAIT: Duration = Duration::from_secs(600);
+
+/// The sweep actor.
+pub struct SweepActor {
+    sweeper: Arc<dyn Sweeper>,
+    storage: Arc<dyn Storage>,
+    machine: Arc<dyn Machine>,
+    list: Recipient<ListPlugins>,
+    references: Recipient<ListReferences>,
+    store: Recipient<Save>,
+    runs: u32,
+    /// Held while a run deletes.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What must stay: what the manager says now, and what was lost before the run began.
+struct Roster {
+    references: Recipient<ListReferences>,
+    losses: Losses,
+}
+
+// === impl SweepActor ===
+
+impl SweepActor {
+    /// An actor that begins when the manager knows all plugins.
+    #[must_use]
+    pub fn new(
+        ports: crate::ports::Ports,
+        manager: &Addr<ManagerActor>,
+        store: Recipient<Save>,
+    ) -> Self {
+        Self {
+            sweeper: ports.sweeper,
+            storage: ports.storage,
+            machine: ports.machine,
+            list: manager.clone().recipient(),
+            references: manager.clone().recipient(),
+            store,
+            runs: 0,
+            turn: Arc::default(),
+        }
+    }
+
+    /// One run. It lives by itself, so that it can be part of an answer.
+    fn run(
+        &self,
+        manner: SweepManner,
+    ) -> impl Future<Output = Result<SweepReport, NotSwept>> + use<> {
+        let (sweeper, storage) = (self.sweeper.clone(), self.storage.clone());
+        let (references, store) = (self.references.clone(), self.store.clone());
+        let turn = (manner == SweepManner::Delete).then(|| self.turn.clone().try_lock_owned());
+        async move {
+            let _turn = turn.transpose().map_err(|_| NotSwept::UnderWay)?;
+            // Nothing to save: answered as failed while something else cannot be saved.
+            if manner == SweepManner::Delete
+                && !matches!(store.send(Save::default()).await, Ok(Ok(())))
+            {
+                return Err(NotSwept::NotDurable);
+            }
+            let losses = storage.losses().await.map_err(|error| {
+                warn!(error = %Chain(&error), "cannot tell which records were lost");
+                NotSwept::NotReady
+            })?;
+            let roster = Arc::new(Roster { references, losses });
+            roster.now().await.ok_or(NotSwept::NotReady)?;
+            let swept = tokio::time::timeout(SWEEP_WAIT, sweeper.sweep(manner, roster));
+            swept.await.map_err(|_| NotSwept::TimedOut(SWEEP_WAIT))
+        }
+    }
+
+    fn sweep(&mut self, ctx: &mut Context<Self>) {
+        self.runs = self.runs.wrapping_add(1);
+        let run = self.run(SweepManner::Delete);
+        ctx.spawn(run.into_actor(self).map(|result, this, ctx| {
+            let most = match result {
+                Ok(report) => {
+                    let most = if report.unfinished || report.count(SweepFate::Postponed) > 0 {
+                        AGAIN
+                    } else {
+                        DAY
+                    };
+                    tell(&report);
+                    most
+                }
+                Err(error) => {
+                    warn!(%error, "files that nothing refers to may remain");
+                    AGAIN
+                }
+            };
+            let pause = this.pause(most);
+            debug!(?pause, "sweeps again");
+            ctx.run_later(pause, Self::sweep);
+        }));
+    }
+
+    /// Between half and all of `most`.
+    fn pause(&self, most: Duration) -> Duration {
+        let policy = RestartPolicy { initial: most, max: most, ..RestartPolicy::default() };
+        policy.pause(self.runs, 1, &self.machine.instance_id())
+    }
+}
+
+impl Actor for SweepActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(64);
+        // Answered when the plugins of an earlier life are back.
+        let ready = self.list.send(ListPlugins);
+        ctx.spawn(ready.into_actor(self).map(|_, this, ctx| this.sweep(ctx)));
+    }
+}
+
+impl Handler<SweepNow> for SweepActor {
+    type Result = ResponseActFuture<Self, Result<SweepReport, NotSwept>>;
+
+    fn handle(&mut self, SweepNow(manner): SweepNow, _: &mut Self::Context) -> Self::Result {
+        let run = self.run(manner).into_actor(self);
+        Box::pin(run.map(move |result, _, _| {
+            if let (SweepManner::Delete, Ok(report)) = (manner, &result) {
+                tell(report);
+            }
+            result
+        }))
+    }
+}
+
+// === impl Roster ===
+
+#[async_trait]
+impl ReferenceSet for Roster {
+    async fn now(&self) -> Option<References> {
+        let mut references = self.references.send(ListReferences).await.ok()??;
+        for record in self.losses.records.iter().filter(|record| record.table == Table::Plugins) {
+            match name_of_key(&record.key) {
+                Some(name) => drop(references.lost.insert(name)),
+                None => references.known = Known::Some,
+            }
+        }
+        if !self.losses.stores.is_empty() {
+            references.known = Known::Some;
+        }
+        Some(references)
+    }
+}
+
+fn tell(report: &SweepReport) {
+    for item in &report.items {
+        let (path, why) = (&item.path, &item.why);
+        match item.fate {
+            SweepFate::Failed => warn!(path, why, "could not be swept away"),
+            SweepFate::Deleted => info!(path, why, "swept away"),
+            SweepFate::LeftAlone => info!(path, why, "left alone"),
+            SweepFate::WouldDelete | SweepFate::Postponed => debug!(path, why, "{}", item.fate),
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Control groups: the walls around a plugin's processes.
+//!
+//! ```text
+//! Cgroups::detect ─► where groups can be made (hierarchy)         once, at start
+//! Cgroups::group(name) ─► Group ─► prepare(limits) ─► entrance ─► the child enters before it executes
+//!                           │
+//!                           └► kill · members · usage · oom_kills · remove
+//! ```
+//!
+//! The launcher makes a plugin's group before its process, so that everything the plugin ever forks is
+//! inside, also what clears its environment and leaves its session. The meter reads usage from it, and a
+//! stop ends everything in it. Version 2 and version 1 of the kernel's interface are served alike,
+//! also both at once: a *place* is one mounted hierarchy with what it can do, and a group is the same
+//! path in every place.
+//!
+//! What a machine cannot do is not an error: a limit without a controller is not enforced, and whoever
+//! asks is told ([`Enforced`]). Nothing here decides how much a plugin may use.
+
+mod hierarchy;
+mod oom;
+mod v1;
+mod v2;
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use guest_agent_actors::id::{PluginName, Sha256Digest};
+use guest_agent_actors::ports::Usage;
+use guest_agent_actors::spec::Limits;
+use nix::libc;
+
+pub use hierarchy::{Controller, Version};
+pub(crate) use oom::OomWatch;
+
+use hierarchy::Place;
+
+/// How long a group that is being killed may take to become empty.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+
+/// Pause between two looks at a group that is being killed or removed.
+const KILL_BEAT: Duration = Duration::from_millis(5);
+
+/// All of this agent's groups.
+#[derive(Clone, Debug)]
+pub struct Cgroups {
+    places: Vec<Place>,
+    trouble: Vec<String>,
+    tasks_max: Option<u64>,
+}
+
+/// The group of one plugin.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    /// The same group in each hierarchy.
+    rooms: Vec<Room>,
+    tasks_max: Option<u64>,
+}
+
+/// One group in one hierarchy.
+#[derive(Clone, Debug)]
+struct Room {
+    version: Version,
+    controllers: BTreeSet<Controller>,
+    dir: PathBuf,
+}
+
+/// What became of the limits that were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Enforced {
+    /// Limits that nothing on this machine enforces, each with the reason, for people.
+    pub missing: Vec<String>,
+}
+
+/// Opened doors of a group: a process that writes `0` into each is inside.
+#[derive(Debug, Default)]
+pub(crate) struct Entrance {
+    doors: Vec<File>,
+}
+
+/// Why something could not be done to a group.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {action} the control group {}", path.display())]
+pub struct CgroupError {
+    action: &'static str,
+    path: PathBuf,
+    #[source]
+    cause: io::Error,
+}
+
+// === impl Cgroups ===
+
+impl Cgroups {
+    /// Finds where the groups of the agent with this state directory can be made, and makes their
+    /// parents. Never fails: a machine without control groups gives a value that makes none.
+    #[must_use]
+    pub fn detect(state_dir: &Path, tasks_max: Option<u64>) -> Self {
+        let own = format!("guest-agent-{}", fingerprint(state_dir));
+        let found = hierarchy::find(&own);
+        Self { places: found.places, trouble: found.trouble, tasks_max }
+    }
+
+    /// No groups at all.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { places: Vec::new(), trouble: Vec::new(), tasks_max: None }
+    }
+
+    /// Whether this machine can hold plugins in groups.
+    #[must_use]
+    pub fn are_there(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    /// What this machine can limit.
+    #[must_use]
+    pub fn controllers(&self) -> BTreeSet<Controller> {
+        self.places.iter().flat_map(|place| place.controllers.iter().copied()).collect()
+    }
+
+    /// What stood in the way, for people.
+    #[must_use]
+    pub fn trouble(&self) -> &[String] {
+        &self.trouble
+    }
+
+    /// The group of a plugin, whether it exists or not.
+    #[must_use]
+    pub fn group(&self, name: &PluginName) -> Group {
+        let room = |place: &Place| Room {
+            version: place.version,
+            controllers: place.controllers.clone(),
+            dir: place.base.join(name.as_str()),
+        };
+        Group { rooms: self.places.iter().map(room).collect(), tasks_max: self.tasks_max }
+    }
+
+    /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
+    pub fn leave(&self) {
+        for place in &self.places {
+            if let Err(error) = std::fs::remove_dir(&place.base) {
+                tracing::debug!(group = %place.base.display(), %error, "groups stay");
+            }
+        }
+    }
+
+    /// The plugins that have a group, by name.
+    #[must_use]
+    pub fn existing(&self) -> BTreeSet<PluginName> {
+        let entries = self.places.iter().filter_map(|place| std::fs::read_dir(&place.base).ok());
+        entries
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect()
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    /// Makes the group where it is missing and sets its limits, also while processes are in it. A limit
+    /// that this machine cannot enforce is told and does not keep the plugin from running.
+    ///
+    /// # Errors
+    /// A group cannot be made.
+    pub fn prepare(&self, limits: &Limits) -> Result<Enforced, CgroupError> {
+        for room in &self.rooms {
+            match std::fs::create_dir(&room.dir) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(cause) => {
+                    return Err(CgroupError { action: "make", path: room.dir.clone(), cause });
+                }
+            }
+        }
+        let mut enforced = Enforced::default();
+        let mut limit = |what: &str, controller, wanted: Option<String>, set: SetLimit<'_>| {
+            let room = self.rooms.iter().find(|room| room.controllers.contains(&controller));
+            let trouble = match (room, &wanted) {
+                (Some(room), _) => set(room).err().map(|error| error.to_string()),
+                (None, Some(_)) => Some(format!("no {controller} controller on this machine")),
+                (None, None) => None,
+            };
+            if let (Some(trouble), Some(wanted)) = (trouble, wanted) {
+                enforced.missing.push(format!("{what} {wanted} is not enforced: {trouble}"));
+            }
+        };
+        limit(
+            "memory limit",
+            Controller::Memory,
+            limits.memory_bytes.map(|bytes| format!("{bytes} bytes")),
+            &|room| match room.version {
+                Version::V1 => v1::limit_memory(&room.dir, limits.memory_bytes),
+                Version::V2 => v2::limit_memory(&room.dir, limits.memory_bytes),
+            },
+        );
+        limit(
+            "cpu limit",
+            Controller::Cpu,
+            limits.cpu_percent.map(|percent| format!("{percent} %")),
+            &|room| match room.version {
+                Version::V1 => v1::limit_cpu(&room.dir, limits.cpu_percent),
+                Version::V2 => v2::limit_cpu(&room.dir, limits.cpu_percent),
+            },
+        );
+        limit(
+            "limit of tasks",
+            Controller::Pids,
+            self.tasks_max.map(|tasks| tasks.to_string()),
+            &|room| write(&room.dir, "pids.max", &maximum(self.tasks_max)),
+        );
+        Ok(enforced)
+    }
+
+    /// Opens the doors for a child. The group has to be there.
+    ///
+    /// # Errors
+    /// A door cannot be opened.
+    pub(crate) fn entrance(&self) -> Result<Entrance, CgroupError> {
+        let open = |room: &Room| {
+            let path = room.dir.join("cgroup.procs");
+            let door = OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(&path);
+            door.map_err(|cause| CgroupError { action: "open", path, cause })
+        };
+        Ok(Entrance { doors: self.rooms.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether the machine has groups at all.
+    #[must_use]
+    pub(crate) fn is_real(&self) -> bool {
+        !self.rooms.is_empty()
+    }
+
+    /// The processes in the group and in groups that they made below it. Blocks.
+    #[must_use]
+    pub fn members(&self) -> BTreeSet<u32> {
+        self.rooms.iter().flat_map(|room| members_below(&room.dir)).collect()
+    }
+
+    /// Ends every process in the group, those that are being forked meanwhile as well; returns when
+    /// the group is empty. Blocks for up to five seconds.
+    ///
+    /// # Errors
+    /// Processes remain.
+    pub fn kill(&self) -> Result<(), CgroupError> {
+        let began = Instant::now();
+        loop {
+            let members = self.members();
+            let Some(room) = self.rooms.first().filter(|_| !members.is_empty()) else {
+                return Ok(());
+            };
+            if began.elapsed() >= KILL_WAIT {
+                let cause = io::Error::other(format!("{} processes remain", members.len()));
+                return Err(CgroupError { action: "empty", path: room.dir.clone(), cause });
+            }
+            self.kill_once();
+            std::thread::sleep(KILL_BEAT);
+        }
+    }
+
+    fn kill_once(&self) {
+        let by_kernel = self
+            .rooms
+            .iter()
+            .filter(|room| room.version == Version::V2)
+            .any(|room| v2::kill(&room.dir).is_ok());
+        if by_kernel {
+            return;
+        }
+        // Frozen processes fork no more, so nobody is missed; the signal ends them when they thaw.
+        let freezer = self.rooms.iter().find(|room| {
+            room.version == Version::V1 && room.controllers.contains(&Controller::Freezer)
+        });
+        let frozen = freezer.is_some_and(|room| v1::freeze(&room.dir).is_ok());
+        for room in &self.rooms {
+            v1::kill_members(&room.dir);
+        }
+        if let Some(room) = freezer.filter(|_| frozen)
+            && let Err(error) = v1::thaw(&room.dir)
+        {
+            tracing::warn!(group = %room.dir.display(), %error, "a group cannot be thawed");
+        }
+    }
+
+    /// Deletes the group and those that its processes made below it. Succeeds when there is none.
+    ///
+    /// # Errors
+    /// Processes are in it.
+    pub fn remove(&self) -> Result<(), CgroupError> {
+        for room in &self.rooms {
+            remove_below(&room.dir).map_err(|cause| CgroupError {
+                action: "remove",
+                path: room.dir.clone(),
+                cause,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What the processes in the group, dead ones included, have used. `None` where the machine does
+    /// not count.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        let cpu_time = self.rooms.iter().find_map(|room| match room.version {
+            Version::V1 if room.controllers.contains(&Controller::CpuAccounting) => {
+                v1::cpu_time(&room.dir)
+            }
+            Version::V1 => None,
+            Version::V2 => v2::cpu_time(&room.dir),
+        })?;
+        let memory =
+            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        let memory_bytes = match memory.version {
+            Version::V1 => v1::memory(&memory.dir),
+            Version::V2 => v2::memory(&memory.dir),
+        }?;
+        Some(Usage { cpu_time, memory_bytes })
+    }
+
+    /// How many processes of the group the kernel has killed because the group's memory ran out.
+    #[must_use]
+    pub fn oom_kills(&self) -> Option<u64> {
+        let memory =
+            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        match memory.version {
+            Version::V1 => v1::oom_kills(&memory.dir),
+            Version::V2 => v2::oom_kills(&memory.dir),
+        }
+    }
+
+    /// Hears of every OOM kill in the group from now on. `None` where the machine cannot tell.
+    pub(crate) fn watch_oom(&self) -> Option<OomWatch> {
+        let memory =
+            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        let watch = match memory.version {
+            Version::V1 => OomWatch::v1(&memory.dir),
+            Version::V2 => OomWatch::v2(&memory.dir),
+        };
+        match watch {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                let group = memory.dir.display();
+                tracing::debug!(%group, %error, "nobody will tell of OOM kills");
+                None
+            }
+        }
+    }
+}
+
+type SetLimit<'a> = &'a dyn Fn(&Room) -> io::Result<()>;
+
+// === impl Entrance ===
+
+impl Entrance {
+    /// Whether there is nowhere to go.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.doors.is_empty()
+    }
+
+    /// Goes inside. Only makes system calls that are allowed between fork and exec.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        for door in &self.doors {
+            rustix::io::write(door, b"0")?;
+        }
+        Ok(())
+    }
+}
+
+// === helpers that both versions use ===
+
+/// Sets a file of a group.
+fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
+    let path = dir.join(file);
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{file}: {error}"));
+    // Never creates: in a hierarchy a file is there or the kernel cannot do it.
+    let mut opened = OpenOptions::new().write(true).open(path).map_err(named)?;
+    io::Write::write_all(&mut opened, value.as_bytes()).map_err(named)
+}
+
+/// Reads a file of a group.
+fn read(dir: &Path, file: &str) -> Option<String> {
+    std::fs::read_to_string(dir.join(file)).ok()
+}
+
+/// The number after a key in a file of `key number` lines.
+fn keyed(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// A limit as version 2 and the pids controller write it.
+fn maximum(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string())
+}
+
+fn members_below(dir: &Path) -> Vec<u32> {
+    let own = read(dir, "cgroup.procs").unwrap_or_default();
+    let mut pids: Vec<u32> = own.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    for child in children(dir) {
+        pids.extend(members_below(&child));
+    }
+    pids
+}
+
+fn remove_below(dir: &Path) -> io::Result<()> {
+    for child in children(dir) {
+        remove_below(&child)?;
+    }
+    match std::fs::remove_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn children(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Tells the groups of two agents on one machine apart.
+fn fingerprint(state_dir: &Path) -> String {
+    let digest = Sha256Digest::of(state_dir.as_os_str().as_encoded_bytes()).to_string();
+    digest.chars().take(12).collect()
+}
+
+#[cfg(test)]
+mod tests;

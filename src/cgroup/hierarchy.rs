@@ -1,0 +1,302 @@
+//! Finds the mounted hierarchies, what each can do, and where in it our groups go.
+//!
+//! Ours are below the group that the agent itself is in, so whoever limits the agent limits its plugins
+//! with it, and a service manager that delegated that group has delegated ours. Under version 2 a
+//! group with processes cannot hand controllers to its children: the agent moves itself into a leaf of
+//! its own first.
+//!
+//! Called once at start. What cannot be had is said in words and left out.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{read, write};
+
+/// Where the agent itself goes under version 2.
+const OWN_LEAF: &str = "guest-agent-itself";
+
+/// A version of the kernel's interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy per controller, or for a few of them.
+    V1,
+    /// One for all.
+    V2,
+}
+
+/// A kind of limit or of accounting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Controller {
+    /// How much memory.
+    Memory,
+    /// How much CPU time.
+    Cpu,
+    /// Counts CPU time under version 1; version 2 always counts.
+    CpuAccounting,
+    /// How many tasks.
+    Pids,
+    /// Stops and thaws; version 1 only.
+    Freezer,
+}
+
+/// A mounted hierarchy, and where our groups are in it.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) version: Version,
+    pub(super) controllers: BTreeSet<Controller>,
+    pub(super) base: PathBuf,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) places: Vec<Place>,
+    pub(super) trouble: Vec<String>,
+}
+
+/// A mounted hierarchy as the kernel lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    version: Version,
+    /// Names of its controllers; version 2 says them elsewhere.
+    controllers: Vec<String>,
+    /// The part of the hierarchy that is mounted.
+    root: String,
+    /// Where.
+    point: PathBuf,
+}
+
+// === impl Controller ===
+
+impl Controller {
+    const ALL: [Self; 5] =
+        [Self::Memory, Self::Cpu, Self::CpuAccounting, Self::Pids, Self::Freezer];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+            Self::CpuAccounting => "cpuacct",
+            Self::Pids => "pids",
+            Self::Freezer => "freezer",
+        }
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Looks at this machine and makes the parent of our groups in every hierarchy that allows it.
+pub(super) fn find(own: &str) -> Found {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut found = Found::default();
+    for mount in parse_mounts(&mounts) {
+        let Some(inside) = own_group(&mount, &memberships) else {
+            let point = mount.point.display();
+            found.trouble.push(format!("{point}: the agent's own group is not visible there"));
+            continue;
+        };
+        match settle(&mount, &inside, own) {
+            Ok(Some(place)) => found.places.push(place),
+            Ok(None) => {}
+            Err(error) => {
+                found.trouble.push(format!("{}: {error}", inside.join(own).display()));
+            }
+        }
+    }
+    if found.places.is_empty() && found.trouble.is_empty() {
+        found.trouble.push("no control group hierarchy is mounted".to_owned());
+    }
+    found
+}
+
+/// Makes the parent of our groups in one hierarchy. `None` where it is of no use.
+fn settle(mount: &Mount, inside: &Path, own: &str) -> io::Result<Option<Place>> {
+    let base = inside.join(own);
+    match mount.version {
+        Version::V1 => {
+            let named = |controller: &Controller| {
+                mount.controllers.iter().any(|name| name == controller.name())
+            };
+            let controllers: BTreeSet<_> = Controller::ALL.into_iter().filter(named).collect();
+            if controllers.is_empty() {
+                return Ok(None);
+            }
+            make(&base)?;
+            Ok(Some(Place { version: Version::V1, controllers, base }))
+        }
+        Version::V2 => {
+            // A group that this agent made in an earlier life is inside the one it was given.
+            let inside = match inside.strip_prefix(&mount.point) {
+                Ok(path) if path.ends_with(OWN_LEAF) => inside.parent().unwrap_or(inside),
+                _ => inside,
+            };
+            let base = inside.join(own);
+            make(&base)?;
+            let offered = read(inside, "cgroup.controllers").unwrap_or_default();
+            let wanted: Vec<&str> = ["memory", "cpu", "pids"]
+                .into_iter()
+                .filter(|wanted| offered.split_whitespace().any(|name| name == *wanted))
+                .collect();
+            if !wanted.is_empty() {
+                hand_down(inside, &base, &wanted)?;
+            }
+            let handed = read(&base, "cgroup.subtree_control").unwrap_or_default();
+            let has = |controller: &Controller| {
+                handed.split_whitespace().any(|name| name == controller.name())
+            };
+            let controllers = Controller::ALL.into_iter().filter(has).collect();
+            Ok(Some(Place { version: Version::V2, controllers, base }))
+        }
+    }
+}
+
+/// Hands controllers down from the group the agent was given to the groups of plugins.
+fn hand_down(inside: &Path, base: &Path, wanted: &[&str]) -> io::Result<()> {
+    let enable = wanted.iter().map(|name| format!("+{name}")).collect::<Vec<_>>().join(" ");
+    if write(inside, "cgroup.subtree_control", &enable).is_err() {
+        // Processes are in the way: most likely only this one.
+        let leaf = inside.join(OWN_LEAF);
+        make(&leaf)?;
+        write(&leaf, "cgroup.procs", "0")?;
+        write(inside, "cgroup.subtree_control", &enable)?;
+    }
+    write(base, "cgroup.subtree_control", &enable)
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    match std::fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The lines of `/proc/<pid>/mountinfo` that are about control groups.
+fn parse_mounts(text: &str) -> Vec<Mount> {
+    text.lines().filter_map(parse_mount).collect()
+}
+
+fn parse_mount(line: &str) -> Option<Mount> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut before = before.split(' ').skip(3);
+    let (root, point) = (unescape(before.next()?), unescape(before.next()?));
+    let mut after = after.split(' ');
+    let (kind, options) = (after.next()?, after.nth(1)?);
+    let version = match kind {
+        "cgroup" => Version::V1,
+        "cgroup2" => Version::V2,
+        _ => return None,
+    };
+    let controllers = options.split(',').map(str::to_owned).collect();
+    Some(Mount { version, controllers, root, point: point.into() })
+}
+
+/// The kernel writes spaces and the like in paths as `\040`.
+fn unescape(text: &str) -> String {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = (byte == b'\\').then(|| after.get(..3)).flatten();
+        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(code) => {
+                plain.push(code);
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+/// The directory of the agent's own group in a mounted hierarchy, if it is mounted there.
+fn own_group(mount: &Mount, memberships: &str) -> Option<PathBuf> {
+    let path = memberships.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let this = match mount.version {
+            Version::V2 => controllers.is_empty(),
+            Version::V1 => {
+                !controllers.is_empty()
+                    && controllers
+                        .split(',')
+                        .all(|name| mount.controllers.iter().any(|c| c == name))
+            }
+        };
+        this.then_some(path)
+    })?;
+    let below = if mount.root == "/" { path } else { path.strip_prefix(&mount.root)? };
+    let below = below.trim_start_matches('/');
+    // A path that leads out of what is mounted is another namespace's business.
+    if below.split('/').any(|part| part == "..") {
+        return None;
+    }
+    Some(if below.is_empty() { mount.point.clone() } else { mount.point.join(below) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+30 23 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
+31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw,nsdelegate
+36 30 0:32 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+37 30 0:33 / /sys/fs/cgroup/mem\\040ory rw shared:9 master:1 - cgroup cgroup rw,memory
+38 30 0:34 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+";
+
+    const MEMBERSHIPS: &str = "\
+4:memory:/system.slice/agent.service
+3:cpu,cpuacct:/system.slice/agent.service
+1:name=systemd:/system.slice/agent.service
+0::/system.slice/agent.service
+";
+
+    #[test]
+    fn combined_single_named_and_unified_hierarchies_are_told_apart() {
+        let mounts = parse_mounts(HYBRID);
+        let groups: Vec<_> =
+            mounts.iter().map(|mount| (mount.version, own_group(mount, MEMBERSHIPS))).collect();
+        let at = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(
+            groups,
+            [
+                (Version::V2, at("/sys/fs/cgroup/unified/system.slice/agent.service")),
+                (Version::V1, at("/sys/fs/cgroup/cpu,cpuacct/system.slice/agent.service")),
+                (Version::V1, at("/sys/fs/cgroup/mem ory/system.slice/agent.service")),
+                (Version::V1, at("/sys/fs/cgroup/systemd/system.slice/agent.service")),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_container_sees_its_own_part_of_the_hierarchy_only() {
+        let line = "36 30 0:32 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory";
+        let mount = parse_mount(line).expect("a mount");
+        let group = |membership: &str| own_group(&mount, membership);
+        assert_eq!(group("4:memory:/docker/abc"), Some("/sys/fs/cgroup/memory".into()));
+        assert_eq!(group("4:memory:/docker/abc/x"), Some("/sys/fs/cgroup/memory/x".into()));
+        assert_eq!(group("4:memory:/docker/other"), None);
+        assert_eq!(group("4:memory:/docker/abc/../other"), None);
+        assert_eq!(group("4:cpu:/docker/abc"), None);
+    }
+
+    #[test]
+    fn lines_that_are_no_mounts_are_passed_over() {
+        for line in ["", " - ", "a b c d e f", "1 2 3 / /x rw -", "1 2 3 / /x rw - cgroup"] {
+            assert_eq!(parse_mount(line), None, "{line:?}");
+        }
+        assert_eq!(unescape("a\\040b\\"), "a b\\");
+        assert_eq!(unescape("\\9\\777"), "\\9\\777");
+    }
+}

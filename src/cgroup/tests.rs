@@ -1,0 +1,151 @@
+//! Against the hierarchies of this machine, as root; elsewhere each test says that it is skipped.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use super::*;
+
+/// Groups for one test, removed with everything in them at its end.
+struct Walls {
+    groups: Cgroups,
+    group: Group,
+}
+
+impl Walls {
+    /// `None`, said in one line, where this machine cannot limit what the test is about.
+    fn with(controller: Controller) -> Option<Self> {
+        let state_dir = format!("/test/{}", uuid::Uuid::new_v4());
+        let groups = Cgroups::detect(Path::new(&state_dir), Some(64));
+        if !groups.controllers().contains(&controller) {
+            let why = groups.trouble().join("; ");
+            eprintln!("skipped: no {controller} controller for this user here ({why})");
+            return None;
+        }
+        let group = groups.group(&"plugin".parse().unwrap());
+        Some(Self { groups, group })
+    }
+
+    #[expect(unsafe_code, reason = "the child enters before it executes, as plugins do")]
+    fn run(&self, script: &str) -> Child {
+        let entrance = Arc::new(self.group.entrance().unwrap());
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(script).stdin(Stdio::null()).stdout(Stdio::piped());
+        // SAFETY: entering only writes to open descriptors.
+        unsafe { command.pre_exec(move || entrance.enter()) };
+        command.spawn().unwrap()
+    }
+}
+
+impl Drop for Walls {
+    fn drop(&mut self) {
+        self.group.kill().unwrap();
+        self.group.remove().unwrap();
+        for place in &self.groups.places {
+            std::fs::remove_dir(&place.base).unwrap();
+        }
+    }
+}
+
+fn within(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not so: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn limits(memory_bytes: Option<u64>, cpu_percent: Option<u32>) -> Limits {
+    Limits { memory_bytes, cpu_percent }
+}
+
+#[test]
+fn whoever_leaves_session_parent_and_environment_is_still_inside_and_ends() {
+    let Some(walls) = Walls::with(Controller::Pids) else { return };
+    walls.group.prepare(&limits(None, None)).unwrap();
+    let mut child = walls.run("for n in 1 2 3; do setsid env -i /bin/sleep 1000 & done; exit 0");
+    child.wait().unwrap();
+    within("three helpers are inside", || walls.group.members().len() == 3);
+    walls.group.kill().unwrap();
+    assert_eq!(walls.group.members(), BTreeSet::new());
+}
+
+#[test]
+fn a_fork_bomb_meets_its_limit_and_ends_with_its_group() {
+    let Some(walls) = Walls::with(Controller::Pids) else { return };
+    let enforced = walls.group.prepare(&limits(None, None)).unwrap();
+    assert_eq!(enforced, Enforced::default());
+    let mut child = walls.run("while :; do sleep 1000 & done");
+    // The shell gives up at the limit; what it made stays.
+    child.wait().unwrap();
+    let members = walls.group.members().len();
+    assert!((32..=64).contains(&members), "{members} processes");
+    walls.group.kill().unwrap();
+    assert_eq!(walls.group.members(), BTreeSet::new());
+}
+
+#[tokio::test]
+async fn who_takes_too_much_memory_is_killed_and_that_is_told() {
+    let Some(walls) = Walls::with(Controller::Memory) else { return };
+    let enforced = walls.group.prepare(&limits(Some(16 << 20), None)).unwrap();
+    assert_eq!(enforced, Enforced::default());
+    let watch = walls.group.watch_oom().expect("this machine tells");
+    assert_eq!(walls.group.oom_kills(), Some(0));
+    let mut child = walls.run("x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x");
+    tokio::time::timeout(Duration::from_secs(20), watch.notice()).await.unwrap().unwrap();
+    within("the kill is counted", || walls.group.oom_kills() > Some(0));
+    walls.group.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn memory_limits_rise_and_fall_in_place() {
+    let Some(walls) = Walls::with(Controller::Memory) else { return };
+    for memory in [Some(64 << 20), Some(256 << 20), Some(32 << 20), None, Some(16 << 20)] {
+        let enforced = walls.group.prepare(&limits(memory, None)).unwrap();
+        assert_eq!(enforced, Enforced::default(), "{memory:?}");
+    }
+}
+
+#[test]
+fn a_cpu_hog_gets_its_share_and_what_it_used_is_counted() {
+    let Some(walls) = Walls::with(Controller::Cpu) else { return };
+    walls.group.prepare(&limits(None, Some(20))).unwrap();
+    let mut child = walls.run("while :; do :; done");
+    let Some(before) = walls.group.usage() else {
+        eprintln!("skipped: CPU time or memory of groups is not counted here");
+        walls.group.kill().unwrap();
+        child.wait().unwrap();
+        return;
+    };
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_secs(2));
+    let used = walls.group.usage().unwrap().cpu_time.saturating_sub(before.cpu_time);
+    let share = used.as_secs_f64() / began.elapsed().as_secs_f64();
+    walls.group.kill().unwrap();
+    child.wait().unwrap();
+    // Its quota and one period more; and it did run.
+    assert!(share < 0.30, "it used {share:.2} of a core");
+    assert!(share > 0.0, "it did not run");
+}
+
+#[test]
+fn without_control_groups_nothing_is_made_and_every_limit_is_told() {
+    let group = Cgroups::none().group(&"plugin".parse().unwrap());
+    let enforced = group.prepare(&limits(Some(1 << 20), Some(50))).unwrap();
+    assert_eq!(
+        enforced.missing,
+        [
+            "memory limit 1048576 bytes is not enforced: no memory controller on this machine",
+            "cpu limit 50 % is not enforced: no cpu controller on this machine",
+        ]
+    );
+    assert_eq!(group.usage(), None);
+    group.kill().unwrap();
+    group.remove().unwrap();
+}
+
+#[test]
+fn two_agents_have_groups_of_their_own() {
+    assert_ne!(fingerprint(Path::new("/var/lib/a")), fingerprint(Path::new("/var/lib/b")));
+}

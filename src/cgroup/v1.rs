@@ -1,0 +1,100 @@
+//! The files of version 1: one controller at a time.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::{keyed, members_below, read, write};
+
+/// The period over which CPU time is counted, in microseconds.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// Least quota that the kernel takes, in microseconds.
+const CPU_QUOTA_MIN_US: u64 = 1_000;
+
+/// How long a group may take to freeze.
+const FREEZE_WAIT: Duration = Duration::from_secs(1);
+
+/// Memory and swap together: a limit that swap evades is none. Where swap is not counted, memory alone.
+pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>) -> io::Result<()> {
+    const LIMIT: &str = "memory.limit_in_bytes";
+    const WITH_SWAP: &str = "memory.memsw.limit_in_bytes";
+    let limit = bytes.map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string());
+    let counts_swap = dir.join(WITH_SWAP).exists();
+    if counts_swap {
+        // It may never be below the other one, which may be about to rise.
+        write(dir, WITH_SWAP, "-1")?;
+    }
+    write(dir, LIMIT, &limit)?;
+    if counts_swap { write(dir, WITH_SWAP, &limit) } else { Ok(()) }
+}
+
+/// A quota of CPU time, in percent of one core.
+pub(super) fn limit_cpu(dir: &Path, percent: Option<u32>) -> io::Result<()> {
+    let quota = match percent {
+        None => "-1".to_owned(),
+        Some(percent) => quota_us(percent).to_string(),
+    };
+    write(dir, "cpu.cfs_period_us", &CPU_PERIOD_US.to_string())?;
+    write(dir, "cpu.cfs_quota_us", &quota)
+}
+
+/// Microseconds per period.
+pub(super) fn quota_us(percent: u32) -> u64 {
+    (u64::from(percent) * CPU_PERIOD_US / 100).max(CPU_QUOTA_MIN_US)
+}
+
+pub(super) fn cpu_time(dir: &Path) -> Option<Duration> {
+    let nanoseconds = read(dir, "cpuacct.usage")?.trim().parse().ok()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
+/// Memory that cannot simply be dropped: all that is charged less the file cache nobody used lately.
+pub(super) fn memory(dir: &Path) -> Option<u64> {
+    let charged: u64 = read(dir, "memory.usage_in_bytes")?.trim().parse().ok()?;
+    let stat = read(dir, "memory.stat").unwrap_or_default();
+    let idle = keyed(&stat, "total_inactive_file").unwrap_or_default();
+    Some(charged.saturating_sub(idle))
+}
+
+pub(super) fn oom_kills(dir: &Path) -> Option<u64> {
+    keyed(&read(dir, "memory.oom_control")?, "oom_kill")
+}
+
+/// Stops every process of the group where it is.
+pub(super) fn freeze(dir: &Path) -> io::Result<()> {
+    write(dir, "freezer.state", "FROZEN")?;
+    let began = Instant::now();
+    while read(dir, "freezer.state").is_some_and(|state| state.trim() != "FROZEN") {
+        if began.elapsed() >= FREEZE_WAIT {
+            // Most of them stand still; the next round meets the others.
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+pub(super) fn thaw(dir: &Path) -> io::Result<()> {
+    write(dir, "freezer.state", "THAWED")
+}
+
+/// Sends SIGKILL to every process of the group. A pid could be another's by the time it is signalled,
+/// so a process is taken hold of first, then looked up in the group again, then signalled.
+pub(super) fn kill_members(dir: &Path) {
+    let held: Vec<_> = members_below(dir)
+        .into_iter()
+        .filter_map(|pid| Some((pid, Pid::from_raw(i32::try_from(pid).ok()?)?)))
+        .filter_map(|(pid, raw)| Some((pid, pidfd_open(raw, PidfdFlags::empty()).ok()?)))
+        .collect();
+    let still = members_below(dir);
+    for (pid, pidfd) in held {
+        if still.contains(&pid)
+            && let Err(error) = pidfd_send_signal(&pidfd, Signal::KILL)
+        {
+            tracing::debug!(pid, %error, "not killed, most likely dead already");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The files of version 2.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::v1::quota_us;
+use super::{keyed, maximum, read, write};
+
+/// Memory without any swap: a limit that swap evades is none. When it runs out all of the plugin ends,
+/// because one that lost a process of its own is in no state anybody has foreseen.
+pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>) -> io::Result<()> {
+    write(dir, "memory.max", &maximum(bytes))?;
+    let swap = if bytes.is_some() { "0" } else { "max" };
+    // Kernels without swap accounting have neither of these.
+    for (file, value) in [("memory.swap.max", swap), ("memory.oom.group", "1")] {
+        if dir.join(file).exists() {
+            write(dir, file, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// A quota of CPU time, in percent of one core.
+pub(super) fn limit_cpu(dir: &Path, percent: Option<u32>) -> io::Result<()> {
+    let quota = percent.map(quota_us);
+    write(dir, "cpu.max", &format!("{} 100000", maximum(quota)))
+}
+
+pub(super) fn cpu_time(dir: &Path) -> Option<Duration> {
+    keyed(&read(dir, "cpu.stat")?, "usage_usec").map(Duration::from_micros)
+}
+
+/// Memory that cannot simply be dropped: all that is charged less the file cache nobody used lately.
+pub(super) fn memory(dir: &Path) -> Option<u64> {
+    let charged: u64 = read(dir, "memory.current")?.trim().parse().ok()?;
+    let stat = read(dir, "memory.stat").unwrap_or_default();
+    Some(charged.saturating_sub(keyed(&stat, "inactive_file").unwrap_or_default()))
+}
+
+pub(super) fn oom_kills(dir: &Path) -> Option<u64> {
+    keyed(&read(dir, "memory.events")?, "oom_kill")
+}
+
+/// Has the kernel kill every process of the group and of those below it at once (Linux 5.14).
+pub(super) fn kill(dir: &Path) -> io::Result<()> {
+    write(dir, "cgroup.kill", "1")
+}

@@ -1,0 +1,350 @@
+//! What of one plugin's folder nothing refers to: told apart from everything else, and deleted.
+//!
+//! Called by the sweep with the plugin's claim. A revision is deleted only if it is one of ours: a real
+//! folder of our own user, next to a readable record of the archive it was made from. Whatever else
+//! has a name that this agent would not have given stays and is named.
+//!
+//! The caller holds the plugin's turn, which shuts installations and removals out; each change is made
+//! under the same short lock as theirs. Blocks.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::id::{PluginName, RevisionId};
+use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::delete::{self, open_folder};
+use super::error::DeleteError;
+use super::folder::{CURRENT, PluginFolder, RECORD, STAGING};
+use super::{Pipeline, Turn};
+
+/// Most names that are looked at in one folder.
+pub(crate) const NAMES_MAX: usize = 10_000;
+
+/// A plugin's folder whose installations are shut out.
+pub(crate) struct SweepTurn {
+    folder: PluginFolder,
+    /// None for a rehearsal, which shuts nobody out.
+    _turn: Option<Turn>,
+}
+
+/// What a name in a plugin's folder stands for.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind<'a> {
+    Current,
+    /// The record of a revision.
+    Record(&'a str),
+    /// What an interrupted step left.
+    Leftover,
+    /// A name that a revision may have.
+    Revision(RevisionId),
+    Odd,
+}
+
+// === impl Pipeline: sweeping ===
+
+impl Pipeline {
+    /// Where revisions are.
+    pub(crate) fn plugins_dir(&self) -> &Path {
+        &self.config.plugins_dir
+    }
+
+    /// Where plugins keep their data.
+    pub(crate) fn state_root(&self) -> &Path {
+        &self.config.state_root
+    }
+
+    /// Where plugins' output goes.
+    pub(crate) fn log_dir(&self) -> &Path {
+        &self.config.log_dir
+    }
+
+    /// Shuts installations and removals of a plugin out. `None` while one is under way.
+    pub(crate) fn turn_to_sweep(
+        &self,
+        name: &PluginName,
+        manner: SweepManner,
+    ) -> Option<SweepTurn> {
+        let (folder, locks) = self.folder(name);
+        let turn = match manner {
+            SweepManner::Pretend => None,
+            SweepManner::Delete => {
+                let guard = Arc::clone(&locks.installing).try_lock_owned().ok()?;
+                Some(Arc::new((guard, locks)))
+            }
+        };
+        Some(SweepTurn { folder, _turn: turn })
+    }
+}
+
+// === impl SweepTurn ===
+
+impl SweepTurn {
+    /// Deletes what nothing refers to. `go_on` is asked before each deletion.
+    pub(crate) fn sweep(
+        &self,
+        claim: &Claim,
+        manner: SweepManner,
+        report: &mut SweepReport,
+        go_on: &mut dyn FnMut() -> bool,
+    ) {
+        let at = self.folder.path().to_owned();
+        let folder = match open_folder(&at) {
+            Ok(folder) => folder,
+            Err(Errno::NOENT) => return,
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                report.push(shown(&at), SweepFate::LeftAlone, "it is not a folder");
+                return;
+            }
+            Err(errno) => {
+                report.push(shown(&at), SweepFate::Failed, format!("cannot open it: {errno}"));
+                return;
+            }
+        };
+        let names = match names(&folder, &at) {
+            Ok((names, whole)) => {
+                report.unfinished |= !whole;
+                names
+            }
+            Err(error) => {
+                report.push(shown(&at), SweepFate::Failed, Chain(&error).to_string());
+                return;
+            }
+        };
+        let mut found = Found { turn: self, folder: &folder, at: &at, claim, manner, report };
+        for name in &names {
+            if !go_on() {
+                found.report.unfinished = true;
+                return;
+            }
+            found.look_at(name);
+        }
+        if manner == SweepManner::Delete && *claim == Claim::Nothing {
+            found.let_go_of_the_folder();
+        }
+    }
+}
+
+/// A folder in the middle of being swept.
+struct Found<'a> {
+    turn: &'a SweepTurn,
+    folder: &'a OwnedFd,
+    at: &'a Path,
+    claim: &'a Claim,
+    manner: SweepManner,
+    report: &'a mut SweepReport,
+}
+
+// === impl Found ===
+
+impl Found<'_> {
+    fn look_at(&mut self, name: &str) {
+        match kind_of(name) {
+            Kind::Leftover => {
+                self.delete(name, "an interrupted step left it", |found| {
+                    let _changing = found.turn.folder.lock();
+                    delete::destroy(found.folder.as_fd(), found.at, name)
+                });
+            }
+            Kind::Record(revision) => {
+                let there = rustix::fs::statat(self.folder, revision, AtFlags::SYMLINK_NOFOLLOW);
+                if matches!(there, Err(Errno::NOENT)) {
+                    self.delete(name, "its revision is not there", |found| {
+                        let _changing = found.turn.folder.lock();
+                        delete::destroy(found.folder.as_fd(), found.at, name)
+                    });
+                }
+            }
+            Kind::Revision(revision) => self.look_at_revision(&revision),
+            // Goes with the revision it points to, or with the folder.
+            Kind::Current => {}
+            Kind::Odd => self.leave(name, "no name that this agent gives"),
+        }
+    }
+
+    fn look_at_revision(&mut self, revision: &RevisionId) {
+        let name = revision.as_str();
+        let why = match self.claim {
+            Claim::Revisions(needed) if needed.contains(revision) => return,
+            Claim::Revisions(_) => "no state of its plugin refers to this revision",
+            Claim::Nothing => "its plugin is gone",
+            Claim::Unknown(why) => return self.leave(name, why),
+        };
+        let stat = match rustix::fs::statat(self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return,
+            Err(errno) => return self.fail(name, format!("cannot look at it: {errno}")),
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return self.leave(name, "it is not a folder, so this agent did not make it");
+        }
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return self.leave(name, "it belongs to another user, so this agent did not make it");
+        }
+        // A revision appears after its record, so one without is not ours.
+        match self.turn.folder.installed(self.folder, revision) {
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(_) => return self.leave(name, "it has no record of an installation"),
+        }
+        self.delete(name, why, |found| found.turn.folder.discard(revision));
+    }
+
+    fn delete(
+        &mut self,
+        name: &str,
+        why: &str,
+        delete: impl FnOnce(&Self) -> Result<(), DeleteError>,
+    ) {
+        let fate = match self.manner {
+            SweepManner::Pretend => Ok(SweepFate::WouldDelete),
+            SweepManner::Delete => delete(self).map(|()| SweepFate::Deleted),
+        };
+        match fate {
+            Ok(fate) => self.report.push(shown(&self.at.join(name)), fate, why),
+            Err(error) => self.fail(name, Chain(&error).to_string()),
+        }
+    }
+
+    fn leave(&mut self, name: &str, why: &str) {
+        self.report.push(shown(&self.at.join(name)), SweepFate::LeftAlone, why);
+    }
+
+    fn fail(&mut self, name: &str, why: String) {
+        self.report.push(shown(&self.at.join(name)), SweepFate::Failed, why);
+    }
+
+    /// The folder of a plugin that is gone: its link, if it leads nowhere, and itself, if nothing of
+    /// somebody else is in it.
+    fn let_go_of_the_folder(&self) {
+        let _changing = self.turn.folder.lock();
+        if let Ok(target) = rustix::fs::readlinkat(self.folder, CURRENT, Vec::new())
+            && let Ok(target) = target.to_str()
+            && target.parse::<RevisionId>().is_ok()
+            && rustix::fs::statat(self.folder, target, AtFlags::SYMLINK_NOFOLLOW)
+                .is_err_and(|errno| errno == Errno::NOENT)
+        {
+            rustix::fs::unlinkat(self.folder, CURRENT, AtFlags::empty()).ok();
+        }
+        self.turn.folder.remove_if_empty();
+    }
+}
+
+fn kind_of(name: &str) -> Kind<'_> {
+    if name == CURRENT {
+        return Kind::Current;
+    }
+    if let Some(revision) = name.strip_prefix(RECORD) {
+        let is_one = revision.parse::<RevisionId>().is_ok();
+        return if is_one { Kind::Record(revision) } else { Kind::Odd };
+    }
+    if is_leftover(name) {
+        return Kind::Leftover;
+    }
+    name.parse().map_or(Kind::Odd, Kind::Revision)
+}
+
+/// Whether a name is one that an interrupted step leaves: a known beginning, and sixteen hexadecimal
+/// digits at its end.
+fn is_leftover(name: &str) -> bool {
+    let random = match name.strip_prefix(".record-").or_else(|| name.strip_prefix(".current-")) {
+        Some(random) => Some(random),
+        None => [STAGING, delete::TRASH].iter().find_map(|kind| {
+            let (of, random) = name.strip_prefix(kind)?.rsplit_once('-')?;
+            (!of.is_empty()).then_some(random)
+        }),
+    };
+    random.is_some_and(is_random)
+}
+
+/// Of what a name in a folder of ours is the trash: what it was called before it was to be deleted.
+pub(crate) fn trash_of(name: &str) -> Option<&str> {
+    let (of, random) = name.strip_prefix(delete::TRASH)?.rsplit_once('-')?;
+    (!of.is_empty() && is_random(random)).then_some(of)
+}
+
+fn is_random(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The names in a folder, and whether these are all. Those that are not UTF-8 are shown with
+/// replacement characters, which are in no name of ours.
+pub(crate) fn names(folder: &OwnedFd, at: &Path) -> Result<(Vec<String>, bool), DeleteError> {
+    let failed = |errno| delete::failed("list", at.to_owned(), errno);
+    let mut names = Vec::new();
+    let mut entries = rustix::fs::Dir::read_from(folder).map_err(failed)?;
+    while let Some(entry) = entries.read() {
+        let entry = entry.map_err(failed)?;
+        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if names.len() == NAMES_MAX {
+            return Ok((names, false));
+        }
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names.sort_unstable();
+    Ok((names, true))
+}
+
+/// A path, as a report shows it.
+pub(crate) fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Opens a folder without following a link at its end.
+pub(crate) fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+    open_folder(path)
+}
+
+/// Deletes `name` in `parent` with everything below it, never following a link. `at` is the parent's
+/// path, for errors.
+pub(crate) fn destroy(parent: &OwnedFd, at: &Path, name: &str) -> Result<(), DeleteError> {
+    delete::destroy(parent.as_fd(), at, name)
+}
+
+/// The same, but the name is gone first, also after a power failure.
+pub(crate) fn vanish(parent: &OwnedFd, at: &Path, name: &str) -> Result<(), DeleteError> {
+    delete::vanish(parent.as_fd(), at, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_this_agent_gives_are_leftovers() {
+        let random = "0123456789abcdef";
+        for leftover in [
+            format!(".staging-1.2-{random}"),
+            format!(".trash-1.2-{random}"),
+            format!(".record-{random}"),
+            format!(".current-{random}"),
+        ] {
+            assert_eq!(kind_of(&leftover), Kind::Leftover, "{leftover}");
+        }
+        for odd in [
+            ".staging-".to_owned(),
+            format!(".staging-{random}"),
+            ".staging-1-0123456789ABCDEF".to_owned(),
+            ".trash-mine".to_owned(),
+            ".record-1".to_owned(),
+            ".installed-".to_owned(),
+            ".installed-a b".to_owned(),
+            ".hidden".to_owned(),
+            "a b".to_owned(),
+            "\u{fffd}".to_owned(),
+        ] {
+            assert_eq!(kind_of(&odd), Kind::Odd, "{odd}");
+        }
+        assert_eq!(kind_of("current"), Kind::Current);
+        assert_eq!(kind_of(".installed-1"), Kind::Record("1"));
+        assert!(matches!(kind_of("1.2"), Kind::Revision(_)));
+        assert_eq!(trash_of(&format!(".trash-a-b-{random}")), Some("a-b"));
+        assert_eq!(trash_of(&format!(".trash--{random}")), None);
+    }
+}

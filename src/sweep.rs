@@ -1,0 +1,439 @@
+//! Clears away what nothing refers to: the `Sweeper` port.
+//!
+//! ```text
+//! DiskSweeper ─┬─ plugins    revisions, staging and trash      under the plugin's installation turn
+//!              ├─ data       what a deletion left of state/
+//!              ├─ sockets    nobody listens on and no launch will use
+//!              ├─ logs       of plugins that are gone
+//!              └─ instances  whole folders of instances that this machine no longer is
+//!                  ▲
+//!                alive       what living processes stand in the way
+//! ```
+//!
+//! Called by the sweep actor, which says what must stay. Each part lists first and asks what must stay
+//! afterwards, so that whatever came into being meanwhile is not in its list; files of a plugin are
+//! deleted with its installations shut out. A thing is deleted only when its name, kind and owner
+//! say that this agent made it; anything else stays and is named in the report. No link is followed.
+//!
+//! What it never does: touch what belongs to a local plugin, the data of a plugin (its own deletion does
+//! that), or anything at all while it is unknown what must stay.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::ports::{
+    Claim, Known, ReferenceSet, References, SweepFate, SweepManner, SweepReport, Sweeper,
+};
+
+use crate::install::Pipeline;
+use crate::install::leftovers::{self, NAMES_MAX, shown};
+
+mod alive;
+mod instances;
+mod logs;
+mod sockets;
+
+#[cfg(test)]
+mod tests;
+
+use alive::Alive;
+
+/// Most things that one run looks at.
+const LOOKS_MAX: usize = 50_000;
+
+/// After this long a run ends where it is.
+const RUN_MAX: Duration = Duration::from_secs(300);
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub struct SweepConfig {
+    /// Holds a folder per instance.
+    pub state_dir: PathBuf,
+    /// The folder of this instance in it.
+    pub instance: String,
+    /// When folders of other instances may go.
+    pub others: OtherInstances,
+    /// Where sockets are.
+    pub runtime_dir: PathBuf,
+    /// Where the local plugins are, which are never touched.
+    pub local_plugin_dir: PathBuf,
+}
+
+/// When folders of other instances may go. It depends on how sure the machine's own id is: an id that
+/// was only fallen back on must not cost the real instance its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherInstances {
+    /// At once: the id was given to this machine.
+    Go,
+    /// When the agent has run under this id for so long: the id was found out.
+    GoAfter(Duration),
+    /// Never: the id is a makeshift.
+    Stay,
+}
+
+/// Sweeps the disk.
+pub struct DiskSweeper {
+    config: SweepConfig,
+    pipeline: Arc<Pipeline>,
+    since: Instant,
+}
+
+/// How much one run may still do. Shared with the threads that do it; they stop when the run is
+/// dropped.
+#[derive(Debug)]
+struct Bounds {
+    looks_left: AtomicUsize,
+    deadline: Instant,
+    dropped: AtomicBool,
+}
+
+/// Tells the threads of a run that nobody waits any more.
+struct Whistle(Arc<Bounds>);
+
+/// What must stay, with what the disk itself says about that.
+#[derive(Clone, Debug)]
+struct Keep {
+    references: References,
+    /// Names in the folder of local plugins.
+    local: Arc<BTreeSet<String>>,
+    alive: Arc<Alive>,
+}
+
+/// One run.
+struct Run<'a> {
+    sweeper: &'a DiskSweeper,
+    manner: SweepManner,
+    references: Arc<dyn ReferenceSet>,
+    bounds: Arc<Bounds>,
+    local: Arc<BTreeSet<String>>,
+    alive: Arc<Alive>,
+    report: SweepReport,
+}
+
+/// Nobody can say any more what must stay, or the run has done enough.
+struct Ended;
+
+// === impl DiskSweeper ===
+
+impl DiskSweeper {
+    /// A sweeper of the pipeline's folders and of those in `config`.
+    #[must_use]
+    pub fn new(config: SweepConfig, pipeline: Arc<Pipeline>) -> Self {
+        Self { config, pipeline, since: Instant::now() }
+    }
+
+    fn others_may_go(&self) -> bool {
+        match self.config.others {
+            OtherInstances::Go => true,
+            OtherInstances::GoAfter(wait) => self.since.elapsed() >= wait,
+            OtherInstances::Stay => false,
+        }
+    }
+}
+
+#[async_trait]
+impl Sweeper for DiskSweeper {
+    async fn sweep(&self, manner: SweepManner, references: Arc<dyn ReferenceSet>) -> SweepReport {
+        let bounds = Arc::new(Bounds::new(LOOKS_MAX, RUN_MAX));
+        let _whistle = Whistle(bounds.clone());
+        let local_dir = self.config.local_plugin_dir.clone();
+        let looked = aside(move || (local_names(&local_dir), Alive::look())).await;
+        let mut report = SweepReport::default();
+        let (local, alive) = match looked {
+            Some((Ok(local), Some(alive))) => (local, alive),
+            Some((Err(error), _)) => {
+                let why = format!("local plugins cannot be told from others: {error}");
+                report.push(shown(&self.config.local_plugin_dir), SweepFate::Failed, why);
+                return SweepReport { unfinished: true, ..report };
+            }
+            Some((_, None)) | None => {
+                report.push("/proc", SweepFate::Failed, "cannot tell which processes live");
+                return SweepReport { unfinished: true, ..report };
+            }
+        };
+        let (local, alive) = (Arc::new(local), Arc::new(alive));
+        let run = Run { sweeper: self, manner, references, bounds, local, alive, report };
+        run.everything().await
+    }
+}
+
+// === impl Run ===
+
+impl Run<'_> {
+    async fn everything(mut self) -> SweepReport {
+        if self.parts().await.is_err() {
+            self.report.unfinished = true;
+        }
+        self.report
+    }
+
+    async fn parts(&mut self) -> Result<(), Ended> {
+        self.plugins().await?;
+        self.data().await?;
+        self.sockets().await?;
+        self.logs().await?;
+        self.instances().await
+    }
+
+    /// Folders of plugins, and what deletions of whole folders left.
+    async fn plugins(&mut self) -> Result<(), Ended> {
+        let at = self.sweeper.pipeline.plugins_dir().to_owned();
+        for entry in self.names_in(&at).await {
+            self.bounds.go_on()?;
+            let path = at.join(&entry);
+            if let Some(of) = leftovers::trash_of(&entry) {
+                self.trash(&at, &entry, of).await?;
+                continue;
+            }
+            let Ok(name) = entry.parse::<PluginName>() else {
+                self.leave(&path, "no name that a plugin can have");
+                continue;
+            };
+            let Some(turn) = self.sweeper.pipeline.turn_to_sweep(&name, self.manner) else {
+                let why = "an installation is under way";
+                self.report.push(shown(&path), SweepFate::Postponed, why);
+                continue;
+            };
+            // With installations shut out: what was installed a moment ago is among these.
+            let keep = self.keep().await?;
+            let state = self.sweeper.pipeline.state_root().join(&entry);
+            let claim = match keep.claim(&name) {
+                Claim::Unknown(why) => {
+                    self.leave(&path, why);
+                    continue;
+                }
+                Claim::Nothing if self.alive.below(&path) || self.alive.below(&state) => {
+                    self.leave(&path, "its plugin is not known, but a process of it lives");
+                    continue;
+                }
+                claim => claim,
+            };
+            let (manner, bounds) = (self.manner, self.bounds.clone());
+            self.part(move |report| {
+                turn.sweep(&claim, manner, report, &mut || bounds.go_on().is_ok());
+            })
+            .await;
+        }
+        Ok(())
+    }
+
+    /// What deletions left among the data of plugins. Data itself is only named: if nobody knows the
+    /// plugin, nobody knows either whether the data is missed.
+    async fn data(&mut self) -> Result<(), Ended> {
+        let at = self.sweeper.pipeline.state_root().to_owned();
+        let entries = self.names_in(&at).await;
+        let keep = self.keep().await?;
+        for entry in entries {
+            self.bounds.go_on()?;
+            if let Some(of) = leftovers::trash_of(&entry) {
+                self.trash(&at, &entry, of).await?;
+                continue;
+            }
+            let why = match entry.parse::<PluginName>().map(|name| keep.claim(&name)) {
+                Ok(Claim::Revisions(_)) => continue,
+                Ok(Claim::Unknown(why)) => why,
+                Ok(Claim::Nothing) => {
+                    "data of a plugin that is not known here; delete it if nobody misses it"
+                }
+                Err(_) => "no name that a plugin can have",
+            };
+            self.leave(&at.join(&entry), why);
+        }
+        Ok(())
+    }
+
+    /// What is left of a folder that was being deleted. The removal of that plugin may be at it now.
+    async fn trash(&mut self, at: &Path, entry: &str, of: &str) -> Result<(), Ended> {
+        let path = at.join(entry);
+        let Ok(name) = of.parse::<PluginName>() else {
+            self.leave(&path, "no name that this agent gives");
+            return Ok(());
+        };
+        if self.manner == SweepManner::Pretend {
+            let why = "an interrupted deletion left it";
+            self.report.push(shown(&path), SweepFate::WouldDelete, why);
+            return Ok(());
+        }
+        let Some(turn) = self.sweeper.pipeline.turn_to_sweep(&name, self.manner) else {
+            self.report.push(shown(&path), SweepFate::Postponed, "its plugin's files are in use");
+            return Ok(());
+        };
+        let (at, entry) = (at.to_owned(), entry.to_owned());
+        self.part(move |report| {
+            let _turn = turn;
+            let destroyed =
+                leftovers::open(&at).map_err(|errno| errno.to_string()).and_then(|parent| {
+                    leftovers::destroy(&parent, &at, &entry)
+                        .map_err(|error| Chain(&error).to_string())
+                });
+            let (fate, why) = match destroyed {
+                Ok(()) => (SweepFate::Deleted, "an interrupted deletion left it".to_owned()),
+                Err(why) => (SweepFate::Failed, why),
+            };
+            report.push(shown(&at.join(&entry)), fate, why);
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn sockets(&mut self) -> Result<(), Ended> {
+        let at = self.sweeper.config.runtime_dir.join("plugins");
+        let listed = {
+            let at = at.clone();
+            aside(move || sockets::list(&at)).await
+        };
+        let listed = self.listed(&at, listed);
+        let keep = self.keep().await?;
+        let (manner, bounds) = (self.manner, self.bounds.clone());
+        self.part(move |report| sockets::sweep(&at, listed, &keep, manner, &bounds, report)).await;
+        Ok(())
+    }
+
+    async fn logs(&mut self) -> Result<(), Ended> {
+        let at = self.sweeper.pipeline.log_dir().to_owned();
+        let names = self.names_in(&at).await;
+        let keep = self.keep().await?;
+        let (manner, bounds) = (self.manner, self.bounds.clone());
+        self.part(move |report| logs::sweep(&at, &names, &keep, manner, &bounds, report)).await;
+        Ok(())
+    }
+
+    async fn instances(&mut self) -> Result<(), Ended> {
+        self.bounds.go_on()?;
+        let search = instances::Search {
+            config: self.sweeper.config.clone(),
+            log_dir: self.sweeper.pipeline.log_dir().to_owned(),
+            may_go: self.sweeper.others_may_go(),
+            alive: self.alive.clone(),
+            manner: self.manner,
+        };
+        let bounds = self.bounds.clone();
+        self.part(move |report| search.sweep(&bounds, report)).await;
+        Ok(())
+    }
+
+    /// What must stay, as of now.
+    async fn keep(&self) -> Result<Keep, Ended> {
+        let references = self.references.now().await.ok_or(Ended)?;
+        Ok(Keep { references, local: self.local.clone(), alive: self.alive.clone() })
+    }
+
+    async fn names_in(&mut self, at: &Path) -> Vec<String> {
+        let path = at.to_owned();
+        let listed = aside(move || match leftovers::open(&path) {
+            Ok(folder) => {
+                leftovers::names(&folder, &path).map_err(|error| Chain(&error).to_string())
+            }
+            Err(rustix::io::Errno::NOENT) => Ok((Vec::new(), true)),
+            Err(errno) => Err(format!("cannot open it: {errno}")),
+        });
+        let listed = listed.await;
+        self.listed(at, listed)
+    }
+
+    /// A listing, or an item that says why there is none.
+    fn listed<T>(&mut self, at: &Path, listed: Option<Result<(Vec<T>, bool), String>>) -> Vec<T> {
+        match listed.unwrap_or_else(|| Err("the thread that lists it panicked".to_owned())) {
+            Ok((names, whole)) => {
+                self.report.unfinished |= !whole;
+                names
+            }
+            Err(why) => {
+                self.report.push(shown(at), SweepFate::Failed, why);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Does a part of the run off the runtime's thread.
+    async fn part(&mut self, work: impl FnOnce(&mut SweepReport) + Send + 'static) {
+        let done = aside(move || {
+            let mut report = SweepReport::default();
+            work(&mut report);
+            report
+        });
+        let Some(part) = done.await else {
+            self.report.push("", SweepFate::Failed, "a thread of the sweep panicked");
+            return;
+        };
+        self.report.unfinished |= part.unfinished;
+        for item in part.items {
+            self.report.push(item.path, item.fate, item.why);
+        }
+    }
+
+    fn leave(&mut self, path: &Path, why: &str) {
+        self.report.push(shown(path), SweepFate::LeftAlone, why);
+    }
+}
+
+// === impl Keep ===
+
+impl Keep {
+    fn claim(&self, name: &PluginName) -> Claim {
+        if self.local.contains(name.as_str()) {
+            return Claim::Unknown("a local plugin has this name");
+        }
+        self.references.of(name)
+    }
+
+    /// Whether a file that names no plugin of ours is of one that is gone.
+    fn knows_all(&self) -> bool {
+        self.references.known == Known::All
+    }
+}
+
+// === impl Bounds ===
+
+impl Bounds {
+    fn new(looks: usize, time: Duration) -> Self {
+        Self {
+            looks_left: AtomicUsize::new(looks),
+            deadline: Instant::now() + time,
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// Asked before every step.
+    fn go_on(&self) -> Result<(), Ended> {
+        let enough = self
+            .looks_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_err();
+        if enough || self.dropped.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
+            return Err(Ended);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Whistle {
+    fn drop(&mut self) {
+        self.0.dropped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The names of local plugins: whatever is in their folder.
+fn local_names(dir: &Path) -> std::io::Result<BTreeSet<String>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names = BTreeSet::new();
+    for entry in entries.take(NAMES_MAX) {
+        names.insert(entry?.file_name().to_string_lossy().into_owned());
+    }
+    Ok(names)
+}
+
+/// Runs `work` on a blocking thread. `None` when it panicked.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}

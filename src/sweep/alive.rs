@@ -1,0 +1,93 @@
+//! What living processes stand in the way of a sweep: plugins that run although nobody refers to them
+//! (of an instance that this machine was a moment ago, of a record that was lost).
+//!
+//! One look at `/proc` per run. Blocks.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::launch::procfs;
+
+/// Processes, as far as a sweep cares.
+#[derive(Debug, Default)]
+pub(super) struct Alive {
+    /// Names that processes carry as a plugin's.
+    plugins: BTreeSet<String>,
+    /// Programs, working directories and state directories of all processes.
+    places: Vec<PathBuf>,
+}
+
+// === impl Alive ===
+
+impl Alive {
+    /// Looks at all processes. `None` when they cannot be seen.
+    pub(super) fn look() -> Option<Self> {
+        let all = procfs::all();
+        let me = std::process::id();
+        // A listing in which even this process is missing says nothing of the others.
+        if !all.iter().any(|process| process.pid == me) {
+            return None;
+        }
+        let mut alive = Self::default();
+        for process in all.iter().filter(|process| process.pid != me) {
+            for link in ["exe", "cwd"] {
+                alive.places.extend(std::fs::read_link(format!("/proc/{}/{link}", process.pid)));
+            }
+            // Asking one that hangs in the kernel could hang as well; its program and working
+            // directory say enough.
+            if process.stuck {
+                continue;
+            }
+            let Some(environ) = procfs::environ(process.pid) else { continue };
+            if let Some(name) = procfs::variable(&environ, "GUEST_AGENT_PLUGIN") {
+                alive.plugins.insert(String::from_utf8_lossy(name).into_owned());
+            }
+            if let Some(dir) = procfs::variable(&environ, "GUEST_AGENT_STATE_DIR") {
+                alive.places.push(String::from_utf8_lossy(dir).into_owned().into());
+            }
+        }
+        Some(alive)
+    }
+
+    /// Whether a process runs from a folder, or keeps its state in it.
+    pub(super) fn below(&self, folder: &Path) -> bool {
+        let real = folder.canonicalize().ok();
+        let folders = [Some(folder), real.as_deref()];
+        folders
+            .into_iter()
+            .flatten()
+            .any(|folder| self.places.iter().any(|p| p.starts_with(folder)))
+    }
+
+    /// Whether a process carries the name of this plugin.
+    pub(super) fn of_plugin(&self, name: &str) -> bool {
+        self.plugins.contains(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_is_found_by_its_place_and_by_its_mark() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .current_dir(dir.path())
+            .env("GUEST_AGENT_PLUGIN", "alive-test")
+            .env("GUEST_AGENT_STATE_DIR", "/somewhere/state/alive-test")
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("sleep can be run");
+        let alive = Alive::look().expect("processes can be seen");
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        assert!(alive.below(dir.path()));
+        assert!(alive.below(Path::new("/somewhere/state/alive-test")));
+        assert!(alive.of_plugin("alive-test"));
+        assert!(!alive.below(&dir.path().join("deeper")));
+        assert!(!alive.of_plugin("alive"));
+    }
+}

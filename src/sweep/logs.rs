@@ -1,0 +1,88 @@
+//! Logs of plugins that are gone. Blocks.
+
+use std::path::Path;
+
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::{Bounds, Keep};
+use crate::install::leftovers::{self, shown};
+
+/// Deletes the logs among `names` whose plugin is gone.
+pub(super) fn sweep(
+    at: &Path,
+    names: &[String],
+    keep: &Keep,
+    manner: SweepManner,
+    bounds: &Bounds,
+    report: &mut SweepReport,
+) {
+    if names.is_empty() {
+        return;
+    }
+    let folder = match leftovers::open(at) {
+        Ok(folder) => folder,
+        Err(errno) => return report.push(shown(at), SweepFate::Failed, errno.to_string()),
+    };
+    for file in names {
+        if bounds.go_on().is_err() {
+            report.unfinished = true;
+            return;
+        }
+        let path = shown(&at.join(file));
+        let Some(name) = plugin_of(file) else {
+            report.push(path, SweepFate::LeftAlone, "no name that a log of a plugin has");
+            continue;
+        };
+        match keep.claim(&name) {
+            Claim::Revisions(_) | Claim::Unknown(_) => continue,
+            Claim::Nothing if keep.alive.of_plugin(name.as_str()) => continue,
+            Claim::Nothing => {}
+        }
+        match rustix::fs::statat(&folder, file.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {}
+            Ok(_) => {
+                report.push(path, SweepFate::LeftAlone, "it is no plain file");
+                continue;
+            }
+            Err(_) => continue,
+        }
+        let why = "its plugin is gone";
+        if manner == SweepManner::Pretend {
+            report.push(path, SweepFate::WouldDelete, why);
+            continue;
+        }
+        match rustix::fs::unlinkat(&folder, file.as_str(), AtFlags::empty()) {
+            Ok(()) => report.push(path, SweepFate::Deleted, why),
+            Err(Errno::NOENT) => {}
+            Err(errno) => {
+                report.push(path, SweepFate::Failed, format!("cannot delete it: {errno}"))
+            }
+        }
+    }
+}
+
+/// The plugin of a log: `<name>.log`, and older parts like `<name>.log.1`.
+fn plugin_of(file: &str) -> Option<PluginName> {
+    let (name, rest) = file.rsplit_once(".log")?;
+    (rest.is_empty() || rest.starts_with('.')).then(|| name.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_names_its_plugin() {
+        let of = |file: &str| plugin_of(file).map(|name| name.as_str().to_owned());
+        assert_eq!(of("a.log").as_deref(), Some("a"));
+        assert_eq!(of("a.log.1").as_deref(), Some("a"));
+        assert_eq!(of("a.b.log").as_deref(), Some("a.b"));
+        assert_eq!(of("a.log.1.log").as_deref(), Some("a.log.1"));
+        for odd in [".log", "a", "a.logs", "a.log-old", "a b.log", "audit"] {
+            assert_eq!(of(odd), None, "{odd}");
+        }
+    }
+}

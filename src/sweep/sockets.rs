@@ -1,0 +1,170 @@
+//! Sockets of plugins that nobody listens on. Blocks.
+//!
+//! A launch deletes a stale socket of its own name itself; what is swept here are those of revisions
+//! that will not be launched again.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use guest_agent_actors::id::{PluginName, RevisionId};
+use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::{Bounds, Keep};
+use crate::install::leftovers::{self, shown};
+use crate::launch::address;
+
+/// A socket, told apart from a later one of its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    name: String,
+    identity: Option<Identity>,
+}
+
+type Identity = (u64, i64, u64);
+
+/// The entries of the sockets' folder, and whether these are all.
+pub(super) fn list(at: &Path) -> Result<(Vec<Listed>, bool), String> {
+    let folder = match leftovers::open(at) {
+        Ok(folder) => folder,
+        Err(Errno::NOENT) => return Ok((Vec::new(), true)),
+        Err(errno) => return Err(format!("cannot open it: {errno}")),
+    };
+    let (names, whole) = leftovers::names(&folder, at).map_err(|error| error.to_string())?;
+    let listed = names.into_iter().map(|name| {
+        let identity = identity(&folder, &name);
+        Listed { name, identity }
+    });
+    Ok((listed.collect(), whole))
+}
+
+/// Deletes those of the listed sockets that nobody needs and nobody listens on.
+pub(super) fn sweep(
+    at: &Path,
+    listed: Vec<Listed>,
+    keep: &Keep,
+    manner: SweepManner,
+    bounds: &Bounds,
+    report: &mut SweepReport,
+) {
+    // A hashed name does not say whose it is.
+    if listed.is_empty() || !keep.knows_all() {
+        return;
+    }
+    let folder = match leftovers::open(at) {
+        Ok(folder) => folder,
+        Err(errno) => return report.push(shown(at), SweepFate::Failed, errno.to_string()),
+    };
+    let needed = needed(at, keep);
+    for Listed { name, identity: before } in listed {
+        if bounds.go_on().is_err() {
+            report.unfinished = true;
+            return;
+        }
+        let path = shown(&at.join(&name));
+        if needed.contains(&name) {
+            continue;
+        }
+        if !is_name_of_socket(&name) || before.is_none() {
+            report.push(path, SweepFate::LeftAlone, "no socket that this agent made");
+            continue;
+        }
+        if may_be_of_unknown(&name, keep) || is_listened_on(&folder, &name) {
+            continue;
+        }
+        // Another one of the same name was made meanwhile.
+        if identity(&folder, &name) != before {
+            continue;
+        }
+        let why = "nobody listens on it";
+        if manner == SweepManner::Pretend {
+            report.push(path, SweepFate::WouldDelete, why);
+            continue;
+        }
+        match rustix::fs::unlinkat(&folder, name.as_str(), AtFlags::empty()) {
+            Ok(()) => report.push(path, SweepFate::Deleted, why),
+            Err(Errno::NOENT) => {}
+            Err(errno) => {
+                report.push(path, SweepFate::Failed, format!("cannot delete it: {errno}"))
+            }
+        }
+    }
+}
+
+/// The names that plugins on the roster may listen under.
+fn needed(at: &Path, keep: &Keep) -> BTreeSet<String> {
+    let pairs = keep.references.plugins.iter();
+    let pairs = pairs.flat_map(|(name, revisions)| revisions.iter().map(move |r| (name, r)));
+    pairs
+        .flat_map(|(name, revision)| {
+            [address::socket(at, name, revision), address::hashed_socket(at, name, revision)]
+        })
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect()
+}
+
+/// `<name>_<revision>.sock`, or sixteen hexadecimal digits.
+fn is_name_of_socket(file: &str) -> bool {
+    let Some(stem) = file.strip_suffix(".sock") else { return false };
+    is_hashed(stem) || plugins_of(stem).next().is_some()
+}
+
+fn is_hashed(stem: &str) -> bool {
+    stem.len() == 16 && stem.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// All plugins that a socket's name may be of: both parts may contain the character between them.
+fn plugins_of(stem: &str) -> impl Iterator<Item = PluginName> + '_ {
+    stem.match_indices('_').filter_map(|(at, _)| {
+        stem[at + 1..].parse::<RevisionId>().ok()?;
+        stem[..at].parse().ok()
+    })
+}
+
+fn may_be_of_unknown(file: &str, keep: &Keep) -> bool {
+    let stem = file.strip_suffix(".sock").unwrap_or(file);
+    if is_hashed(stem) && !keep.references.lost.is_empty() {
+        return true;
+    }
+    plugins_of(stem).any(|name| matches!(keep.claim(&name), Claim::Unknown(_)))
+}
+
+/// Which socket it is; nothing when it is none.
+fn identity(folder: &OwnedFd, name: &str) -> Option<Identity> {
+    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+    is_socket.then_some((stat.st_ino, stat.st_ctime, stat.st_ctime_nsec))
+}
+
+/// Whether somebody listens, or it cannot be told. Never waits.
+fn is_listened_on(folder: &OwnedFd, name: &str) -> bool {
+    // Through the open folder: the path may be too long for an address.
+    let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
+    let connect = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let family = AddressFamily::UNIX;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_str())?)
+    };
+    !matches!(connect(), Err(Errno::CONNREFUSED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_this_agent_gives_are_of_sockets() {
+        for name in ["a_1.sock", "a_b_1.2.sock", "0123456789abcdef.sock"] {
+            assert!(is_name_of_socket(name), "{name}");
+        }
+        for odd in ["a.sock", "a_1", "_1.sock", "a_.sock", "0123.sock", "docker.sock"] {
+            assert!(!is_name_of_socket(odd), "{odd}");
+        }
+        let of: Vec<_> = plugins_of("a_b_1").map(|name| name.as_str().to_owned()).collect();
+        assert_eq!(of, ["a", "a_b"]);
+    }
+}

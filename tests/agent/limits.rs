@@ -1,0 +1,104 @@
+//! Limits that hold, on machines whose control groups this user may use.
+
+use std::path::Path;
+
+use crate::harness::{ArchiveSpec, Bed, PATIENCE, orders};
+
+/// Says so in one line, where control groups cannot limit.
+fn can_limit(controller: &str) -> bool {
+    let v1 = Path::new("/sys/fs/cgroup").join(controller);
+    let v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    let there = v1.is_dir() || v2.split_whitespace().any(|name| name == controller);
+    let can = there && nix::unistd::geteuid().is_root();
+    if !can {
+        eprintln!("skipped: no {controller} controller that this user may use");
+    }
+    can
+}
+
+/// The processes that were started with exactly these arguments.
+fn processes_with(arguments: &[&str]) -> Vec<String> {
+    let wanted: Vec<u8> =
+        arguments.iter().flat_map(|one| [one.as_bytes(), b"\0"].concat()).collect();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|it| it == wanted))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_memory_hog_is_killed_reported_as_such_and_started_again() {
+    if !can_limit("memory") {
+        return;
+    }
+    let bed = Bed::new().await;
+    let trouble = bed.trouble().await;
+    let hog = orders::install("hog", "1", &trouble)
+        .arg("--allocate-mb=200")
+        .manifest(|manifest| manifest.max_memory_usage_bytes = 64 << 20);
+    bed.configure(vec![hog.order()]).await;
+    let crash = bed.event(7, "hog", "1").await;
+    assert!(crash.details().contains("memory"), "{}", crash.details());
+    let status = bed
+        .status_where("hog", "it was killed for memory", |status| {
+            status.last_exit.as_ref().is_some_and(|exit| exit.kind == "oom")
+        })
+        .await;
+    assert_eq!(status.revision, "1");
+    bed.status_where("hog", "it is started again", |status| status.restarts >= 2).await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_helper_that_left_everything_behind_ends_with_its_plugin() {
+    if !can_limit("pids") {
+        return;
+    }
+    let bed = Bed::new().await;
+    // A number that no other test sleeps for.
+    let seconds = format!("{}", 100_000 + u64::from(std::process::id()) % 800_000);
+    let echo = crate::harness::plugins::program("echo_plugin");
+    let script = format!(
+        "setsid env -i /bin/sleep {seconds} </dev/null >/dev/null 2>&1 &\nexec {} \"$@\"",
+        echo.display()
+    );
+    let archive = bed.archive("escape.tar", ArchiveSpec::script(&script)).await;
+    bed.configure(vec![orders::install("escape", "1", &archive).order()]).await;
+    bed.expect_events("escape", &[1, 4, 3]).await;
+    let helper = ["/bin/sleep", &seconds];
+    bed.until("the helper runs", async || (processes_with(&helper).len() == 1).then_some(())).await;
+    bed.configure(vec![orders::remove("escape")]).await;
+    bed.event(5, "escape", "1").await;
+    assert_eq!(processes_with(&helper), Vec::<String>::new(), "it outlived its plugin");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_cpu_hog_gets_its_share() {
+    if !can_limit("cpu") {
+        return;
+    }
+    let bed = Bed::new().await;
+    let echo = crate::harness::plugins::program("echo_plugin");
+    let script = format!("(while :; do :; done) &\nexec {} \"$@\"", echo.display());
+    let archive = bed.archive("hog.tar", ArchiveSpec::script(&script)).await;
+    let hog = orders::install("hog", "1", &archive).manifest(|manifest| {
+        manifest.max_cpu_usage_percentage = 20;
+        manifest.metrics_interval = orders::seconds(1.0);
+    });
+    bed.configure(vec![hog.order()]).await;
+    bed.expect_events("hog", &[1, 4, 3]).await;
+    // A window is told once: what was acknowledged is not in the next list.
+    let mut used: Vec<f32> = Vec::new();
+    bed.within(PATIENCE, "it is measured three times", async || {
+        let listed = bed.listed("hog").await?;
+        used.extend(listed.current_plugin_metrics.iter().map(|point| point.cpu_usage));
+        (used.len() >= 3).then_some(())
+    })
+    .await;
+    let mean = used.iter().sum::<f32>() / used.len() as f32;
+    // The quota, and a period of it more for each sample.
+    assert!((1.0..32.0).contains(&mean), "it used {used:?} percent");
+    bed.finish().await;
+}
