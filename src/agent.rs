@@ -47,6 +47,7 @@ use crate::facts::LocalFacts;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::{self, LocalApi};
+use crate::local_plugins::PluginFolders;
 use crate::machine::{InstanceSource, LocalMachine, SystemClock};
 use crate::meter::SystemMeter;
 use crate::plugin_rpc::GrpcPluginRpc;
@@ -144,6 +145,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         meter: Arc::new(SystemMeter::new(cgroups.clone())),
         storage: storage.clone(),
         sweeper: Arc::new(sweeper),
+        local: Arc::new(PluginFolders::new(config.agent.local_plugin_dir.clone())),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         facts: Arc::new(LocalFacts::read()),

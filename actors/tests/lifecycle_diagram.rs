@@ -129,7 +129,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Wait::Resume => "one beat",
             Wait::Remove => "delete too long",
         },
-        Event::Ordered { .. } | Event::Recovered(_) => return None,
+        Event::Ordered { .. } | Event::LocalChanged(_) | Event::Recovered(_) => return None,
     })
 }
 
@@ -148,6 +148,7 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         | Event::Removed { .. }
         | Event::Exited { .. }
         | Event::HealthReported { .. }
+        | Event::LocalChanged(_)
         | Event::DeadlinePassed(_) => return None,
     })
 }

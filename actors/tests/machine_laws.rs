@@ -68,7 +68,8 @@ impl Wish {
             Form::Plain => {}
             Form::OtherArguments => spec.arguments.push("--verbose".to_owned()),
             Form::OtherArchive => {
-                spec.artifact.sha256 = guest_agent_actors::id::Sha256Digest::of(b"another");
+                let other = world::spec("another");
+                spec.source = other.source;
             }
         }
         spec

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
 use serde_json::{Value, json};
+
+use crate::json_mapping;
 
 /// Most bytes of an order that are read.
 const FILE_MAX: u64 = 16 << 20;
@@ -64,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
 
 /// Turns one ConfigurePlugin in JSON into the message.
 pub(super) fn decode(value: Value) -> Result<ConfigurePlugin, serde_json::Error> {
-    decode_as("agent_controlplane.ConfigurePluginStates.ConfigurePlugin", value)
+    json_mapping::decode(json_mapping::CONFIGURE_PLUGIN, value)
 }
 
 fn of_json(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
@@ -73,7 +74,8 @@ fn of_json(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
     let has = |key: &str| value.get(key).is_some();
     let mut orders = if has("configurePlugins") || has("configure_plugins") {
         let states: ConfigurePluginStates =
-            decode_as("agent_controlplane.ConfigurePluginStates", value).map_err(wrong)?;
+            json_mapping::decode("agent_controlplane.ConfigurePluginStates", value)
+                .map_err(wrong)?;
         states.configure_plugins
     } else if has("plugin") {
         vec![decode(value).map_err(wrong)?]
@@ -139,18 +141,6 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, OrderError> {
         return Err(OrderError::TooLarge { path: path.to_owned() });
     }
     Ok(bytes)
-}
-
-fn decode_as<M: prost::Message + Default>(
-    message: &str,
-    value: Value,
-) -> Result<M, serde_json::Error> {
-    let pool = DescriptorPool::decode(guest_agent_proto::FILE_DESCRIPTOR_SET)
-        .expect("the descriptors are part of this program");
-    let descriptor = pool.get_message_by_name(message).expect("the message is described");
-    let options = DeserializeOptions::new().deny_unknown_fields(true);
-    let dynamic = DynamicMessage::deserialize_with_options(descriptor, value, &options)?;
-    Ok(dynamic.transcode_to().expect("the description and the type come from one source"))
 }
 
 /// The `file:` URL of a path, absolute, with every byte escaped that has a meaning in URLs.

@@ -15,7 +15,9 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
     let view = &listed.view;
     let newest = listed.points.last();
     let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
-    let install_path = if nothing_yet {
+    let install_path = if let Some(folder) = &view.folder {
+        folder.to_string()
+    } else if nothing_yet {
         String::new()
     } else {
         let path = plugins_dir.join(view.name.as_str()).join(view.revision.as_str());
@@ -26,7 +28,7 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
         revision: view.revision.to_string(),
         state: wire::state_name(view.state).to_owned(),
         kind: "daemon".to_owned(),
-        installation: "dynamic".to_owned(),
+        installation: if view.folder.is_some() { "local" } else { "dynamic" }.to_owned(),
         pid: view.pid,
         started_at: view.started_at.map(Into::into),
         restarts: view.restarts,

@@ -11,7 +11,7 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
 use guest_agent_actors::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
-    Tries,
+    Source, Tries,
 };
 use tokio::sync::watch;
 

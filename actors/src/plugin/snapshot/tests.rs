@@ -6,7 +6,7 @@ use super::spec::POINTS_MAX;
 use super::*;
 use crate::facts::{Number, Scope, Value};
 use crate::plugin::machine::Boot;
-use crate::spec::tests::spec;
+use crate::spec::tests::{local_spec, spec};
 use crate::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
     PluginSpec, Rule, Rules, Tries, Triggers,
@@ -89,6 +89,9 @@ fn any_spec() -> BoxedStrategy<Arc<PluginSpec>> {
                 made.start = Tries { attempts, timeout: Duration::from_millis(millis) };
                 made.metrics.points = points;
                 made.execution = execution;
+                if points % 3 == 0 {
+                    made.source = local_spec("a", &revision).source.clone();
+                }
                 Arc::new(made)
             },
         )
@@ -210,9 +213,10 @@ fn any_state() -> impl Strategy<Value = State> {
         let attempt = Attempt(attempt);
         let parts = (any_spec(), any_phase(attempt), any_next(attempt), trial());
         let owed = (any_due(), any_due(), standing.clone());
+        let local = proptest::option::of(("[1-4]").prop_map(|n| local_spec("a", &n)));
         let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
-        (parts, owed, restarts).prop_map(
-            move |((spec, phase, next, trial), (install, apply, standing), restarts)| State {
+        (parts, owed, restarts, local).prop_map(
+            move |((spec, phase, next, trial), (install, apply, standing), restarts, local)| State {
                 name: spec.name.clone(),
                 generation: Generation(generation),
                 spec,
@@ -224,6 +228,7 @@ fn any_state() -> impl Strategy<Value = State> {
                 attempt,
                 restarts: Restarts { total: restarts.0, in_a_row: restarts.1 },
                 last_exit: restarts.2,
+                local,
             },
         )
     })
