@@ -19,7 +19,9 @@ use futures_util::future::join_all;
 use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
-use guest_agent_actors::messages::{Dismiss, LinkChanged, ListPlugins, Listed, Received, Save};
+use guest_agent_actors::messages::{
+    Dismiss, LinkChanged, ListPlugins, Listed, NotifyVm, Received, RescanLocal, Save,
+};
 use guest_agent_actors::monitor::HealthPolicy;
 use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::plugin::machine::Notice;
@@ -30,27 +32,30 @@ use guest_agent_actors::ports::{
     Stopped, Storage,
 };
 use guest_agent_actors::system::{self, Settings, System};
-use guest_agent_actors::vm_events;
+use guest_agent_actors::vm_events::{self, NOTIFY_WAIT, VmEvent};
 use guest_agent_actors::wire::AgentFacts;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::cgroup::Cgroups;
 use crate::cli::RunArgs;
+use crate::command_socket::CommandSocket;
 use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
 use crate::control_link::{
     self, ClientCertificate, FileToken, Link, LinkConfig, LinkListener, LinkTask, TlsFiles,
 };
 use crate::facts::LocalFacts;
+use crate::going_down;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
-use crate::local_api::{self, LocalApi};
+use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
 use crate::machine::{InstanceSource, LocalMachine, SystemClock};
 use crate::meter::SystemMeter;
 use crate::plugin_rpc::GrpcPluginRpc;
+use crate::socket::{self, Access};
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
@@ -127,8 +132,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     make_directory(&places.plugins, 0o755)?;
 
     // Before anything is started: another agent may answer here.
-    let socket = config.agent.socket();
-    let listening = local_api::bind_private(&socket).await?;
+    let local_socket = config.agent.socket();
+    let listening = socket::bind_private(&local_socket).await?;
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
@@ -159,6 +164,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let api = LocalApi {
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
+        vm_events: system.vm_events.clone(),
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
@@ -174,12 +180,14 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         // A dropped sender means the same as a sent one: stop.
         drop(api_stopped.await);
     }));
+    let (_effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let commands = serve_commands(&args.config, &system, in_effect).await;
     let mut link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
-    info!(socket = %socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
+    info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
     let fault = tokio::select! {
-        () = signals.wait_for_stop() => None,
+        () = signals.wait_for_stop(|| reload(&system)) => None,
         actor = system.ended() => Some(Ended::Actor(actor)),
         _ = &mut api => Some(Ended::LocalSocket),
         () = end_of(link_ended.as_mut()) => Some(Ended::Link),
@@ -190,6 +198,9 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         Some(fault) => error!(%fault, "stopping, to be started again; plugins run on"),
         None if stops_plugins => info!("stopping; so do the plugins"),
         None => info!("stopping; plugins run on"),
+    }
+    if fault.is_none() && (stops_plugins || going_down::is_machine_going_down().await) {
+        tell_shutdown(&system).await;
     }
     trimming.abort();
     link.close();
@@ -205,7 +216,11 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
         warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
     }
-    drop(std::fs::remove_file(&socket));
+    if let Some(commands) = commands {
+        commands.abort();
+        drop(std::fs::remove_file(config.agent.command_socket()));
+    }
+    drop(std::fs::remove_file(&local_socket));
     cgroups.leave();
     fault.map_or(Ok(()), |fault| Err(fault.into()))
 }
@@ -376,6 +391,42 @@ fn open_link(
     Ok((link, Some(task)))
 }
 
+/// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever
+/// keeps it from being made is said loudly and is no reason to leave plugins alone.
+async fn serve_commands(
+    config: &Config,
+    system: &System,
+    in_effect: watch::Receiver<Arc<Config>>,
+) -> Option<JoinHandle<()>> {
+    if !config.api.command_socket_enabled {
+        return None;
+    }
+    let path = config.agent.command_socket();
+    let access = Access {
+        mode: config.api.command_socket_mode.bits(),
+        group: config.api.command_socket_group.clone(),
+    };
+    let listener = match socket::bind(&path, &access).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            error!(error = %Chain(&error), "goes on without the command socket");
+            return None;
+        }
+    };
+    let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect };
+    Some(actix_rt::spawn(commands.serve(listener)))
+}
+
+/// Tells plugins that they, or the whole machine, are about to stop. Bounded.
+async fn tell_shutdown(system: &System) {
+    let telling = system.vm_events.send(NotifyVm::of(VmEvent::Shutdown));
+    match tokio::time::timeout(NOTIFY_WAIT + Duration::from_secs(1), telling).await {
+        Ok(Ok(Ok(_))) => {}
+        Ok(Ok(Err(error))) => warn!(%error, "no plugin was told of the shutdown"),
+        Ok(Err(_)) | Err(_) => warn!("not every plugin may have been told of the shutdown"),
+    }
+}
+
 async fn trim_logs(launcher: Arc<ProcessLauncher>) {
     let mut beat = tokio::time::interval(LOG_BEAT);
     loop {
@@ -495,6 +546,14 @@ impl LinkListener for Listener {
     }
 }
 
+/// What SIGHUP asks for.
+fn reload(system: &System) {
+    info!(
+        "SIGHUP: reads the manifests of local plugins again; the configuration is read at the start"
+    );
+    system.manager.do_send(RescanLocal);
+}
+
 // === Signals ===
 
 struct Signals {
@@ -512,14 +571,12 @@ impl Signals {
         })
     }
 
-    async fn wait_for_stop(mut self) {
+    async fn wait_for_stop(mut self, reload: impl Fn()) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => {
-                    warn!("SIGHUP: this version reads its configuration at its start only");
-                }
+                _ = self.hangup.recv() => reload(),
             }
         }
     }

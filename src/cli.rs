@@ -17,6 +17,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, ConfigError, Environment, Sources};
 
+mod apply;
 mod client;
 mod config_verb;
 mod console;
@@ -40,6 +41,7 @@ mod services;
 mod status;
 #[cfg(test)]
 mod tests;
+mod vm_event;
 mod wait;
 
 pub use console::Console;
@@ -91,6 +93,8 @@ enum Verb {
     Install(install::Flags),
     /// Remove a plugin and its data
     Remove(remove::Flags),
+    /// Hand a plugin another configuration
+    Apply(apply::Flags),
     /// Stop a plugin and start it again
     Restart(restart::Flags),
     /// Wait until a plugin is in a state, or answers with a code
@@ -99,6 +103,8 @@ enum Verb {
     Events(events::Flags),
     /// Show what a plugin printed
     Logs(logs::Flags),
+    /// Tell all plugins what happens to the machine
+    VmEvent(vm_event::Flags),
     /// Make an archive of a plugin's directory, and the order that installs it
     Pack(pack::Flags),
     /// Check or show the configuration
@@ -159,9 +165,11 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Status(flags) => wait_for(status::run(flags, context)),
         Verb::Install(flags) => wait_for(install::run(flags, context)),
         Verb::Remove(flags) => wait_for(remove::run(flags, context)),
+        Verb::Apply(flags) => wait_for(apply::run(flags, context)),
         Verb::Restart(flags) => wait_for(restart::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),
+        Verb::VmEvent(flags) => wait_for(vm_event::run(flags, context)),
         Verb::Logs(flags) => wait_for(logs::run(flags, context)),
     }
 }

@@ -36,7 +36,7 @@ pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironm
 pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
 pub use mode::SocketMode;
-pub use show::{Entry, entries};
+pub use show::{Entry, entries, value};
 pub use validate::is_log_level;
 
 /// All settings, checked.
@@ -248,6 +248,12 @@ impl AgentConfig {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.runtime_dir.join("agent.sock")
+    }
+
+    /// The socket of JSON commands.
+    #[must_use]
+    pub fn command_socket(&self) -> PathBuf {
+        self.runtime_dir.join("command.sock")
     }
 }
 

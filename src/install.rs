@@ -47,7 +47,7 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-use attempt::{Attempt, Failure};
+use attempt::{Attempt, Budget, Failure};
 use error::{DeleteError, Exhausted, FolderError, PipelineError};
 use fetch::Fetcher;
 use folder::{PluginFolder, PluginLocks};
@@ -134,7 +134,7 @@ impl Pipeline {
         progress: &ProgressSender,
     ) -> Result<(), InstallError> {
         let attempts = spec.download.attempts.max(1);
-        let mut number = 1;
+        let mut budget = Budget { number: 1, attempts };
         loop {
             // Given back during the pause, so that an unreachable server holds nobody up.
             let slot = Arc::clone(&self.slots).acquire_owned().await;
@@ -147,7 +147,7 @@ impl Pipeline {
                 spec,
                 artifact,
                 progress,
-                number,
+                budget: &mut budget,
                 hold: (slot, Arc::clone(turn)),
             };
             let error = match attempt.run().await {
@@ -155,24 +155,24 @@ impl Pipeline {
                 Err(Failure::Fetch(error)) if error.is_transient() => error,
                 Err(failure) => return Err(failure.into()),
             };
-            if number >= attempts {
+            if budget.number >= attempts {
                 if attempts == 1 {
                     return Err(Failure::Fetch(error).into());
                 }
                 let cause = Box::new(Exhausted { attempts, last: error });
                 return Err(InstallError { step: InstallStep::Download, cause });
             }
-            let pause = retry::pause(number, error.retry_after(), rand::random());
+            let pause = retry::pause(budget.number, error.retry_after(), rand::random());
             tracing::info!(
                 plugin = %spec.name,
                 revision = %spec.revision,
-                attempt = number,
+                attempt = budget.number,
                 pause_ms = pause.as_millis(),
                 error = %Chain(&error),
                 "the download will be tried again"
             );
             tokio::time::sleep(pause).await;
-            number += 1;
+            budget.number += 1;
         }
     }
 }

@@ -6,8 +6,7 @@
 //!
 //! The socket is the owner's only (mode 0600), so every caller is the agent's own user or root.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -16,17 +15,19 @@ use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::ManagerActor;
-use guest_agent_actors::messages::{ListPlugins, Listed, Submission, Submit};
+use guest_agent_actors::messages::{ListPlugins, Listed, NotifyVm, Submission, Submit};
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{PluginRpc, RpcError, Storage};
+use guest_agent_actors::vm_events::{VmEvent, VmEventActor};
 use guest_agent_proto::local;
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use prost::Message;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
+use crate::command_socket::plugin_status;
 use crate::control_link::LinkState;
 
 mod events;
@@ -46,6 +47,8 @@ pub struct LocalApi {
     pub manager: Addr<ManagerActor>,
     /// Takes orders.
     pub control_plane: Addr<ControlPlaneActor>,
+    /// Tells plugins what happens to the machine.
+    pub vm_events: Addr<VmEventActor>,
     /// Moves whenever the roster does.
     pub changes: watch::Receiver<u64>,
     /// New events, and how many wait.
@@ -64,48 +67,6 @@ pub struct LocalApi {
     pub instance_id: String,
     /// When this agent was started.
     pub started_at: SystemTime,
-}
-
-/// Why the socket cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum SocketError {
-    /// Somebody else answers on it.
-    #[error("another agent answers on {}; stop it, or give this one another runtime_dir", .0.display())]
-    InUse(PathBuf),
-    /// It cannot be made.
-    #[error("failed to listen on {}", path.display())]
-    Listen {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
-}
-
-/// Makes a unix socket that only its owner may use. A socket file that nobody answers on is replaced.
-///
-/// # Errors
-/// When somebody answers on it, or it cannot be made.
-pub async fn bind_private(path: &Path) -> Result<UnixListener, SocketError> {
-    let failed = |cause| SocketError::Listen { path: path.to_owned(), cause };
-    if UnixStream::connect(path).await.is_ok() {
-        return Err(SocketError::InUse(path.to_owned()));
-    }
-    // Made under another name and moved into place, so that it never exists with looser rights.
-    let fresh = path.with_extension("sock.new");
-    for stale in [&fresh, path] {
-        match std::fs::remove_file(stale) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(failed(error));
-            }
-            Ok(()) | Err(_) => {}
-        }
-    }
-    let listener = UnixListener::bind(&fresh).map_err(failed)?;
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    std::fs::rename(&fresh, path).map_err(failed)?;
-    Ok(listener)
 }
 
 // === impl LocalApi ===
@@ -271,6 +232,30 @@ impl LocalAgent for LocalApi {
             RpcError::Refused { .. } => Status::failed_precondition(error.to_string()),
         })?;
         Ok(Response::new(local::AskResponse { code: health.code, results: health.results }))
+    }
+
+    async fn notify_vm_event(
+        &self,
+        request: Request<local::NotifyVmEventRequest>,
+    ) -> Result<Response<local::NotifyVmEventResponse>, Status> {
+        let name = request.into_inner().event;
+        let event = VmEvent::parse(&name).ok_or_else(|| {
+            Status::invalid_argument(
+                "the event is not known; startup, shutdown or specialize is expected",
+            )
+        })?;
+        let told = self
+            .vm_events
+            .send(NotifyVm::of(event))
+            .await
+            .map_err(|_| Status::unavailable("the agent is stopping"))?
+            .map_err(|error| Status::aborted(error.to_string()))?;
+        let results = told.into_iter().map(|told| {
+            let (status, message) = plugin_status(&told.outcome);
+            let plugin = told.plugin.as_str().to_owned();
+            local::NotifiedPlugin { plugin, status, message }
+        });
+        Ok(Response::new(local::NotifyVmEventResponse { results: results.collect() }))
     }
 
     async fn stream_events(

@@ -190,13 +190,13 @@ impl PluginFolders {
             Err(Errno::NOENT) if !name.contains(char::REPLACEMENT_CHARACTER) => return Ok(None),
             Err(errno) => return Err(unread(errno)),
         };
-        let file = match (open_manifest(&folder, &path, JSON)?, open_manifest(&folder, &path, BINARY)?)
-        {
-            (None, None) => return Ok(None),
-            (Some(_), Some(_)) => return Err(ManifestError::Two),
-            (Some(json), None) => (json, JSON),
-            (None, Some(binary)) => (binary, BINARY),
-        };
+        let file =
+            match (open_manifest(&folder, &path, JSON)?, open_manifest(&folder, &path, BINARY)?) {
+                (None, None) => return Ok(None),
+                (Some(_), Some(_)) => return Err(ManifestError::Two),
+                (Some(json), None) => (json, JSON),
+                (None, Some(binary)) => (binary, BINARY),
+            };
         let plugin: PluginName = name.parse().map_err(ManifestError::Name)?;
         let bytes = match file {
             (json, JSON) => of_json(&bounded(json, &path.join(JSON))?)?,
@@ -241,7 +241,8 @@ impl LocalPlugins for PluginFolders {
     async fn scan(&self) -> Result<LocalScan, ScanError> {
         let this = self.clone();
         let read = tokio::task::spawn_blocking(move || this.read()).await;
-        read.unwrap_or(Err(FoldersError::Panicked)).map_err(|error| ScanError { cause: error.into() })
+        read.unwrap_or(Err(FoldersError::Panicked))
+            .map_err(|error| ScanError { cause: error.into() })
     }
 }
 
@@ -254,7 +255,8 @@ pub fn fingerprint(program: &Path) -> Result<Sha256Digest, ManifestError> {
     let real = program.canonicalize().map_err(failed)?;
     trust::check(&real)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    let file =
+        rustix::fs::open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
     let file = File::from(file);
     let found = file.metadata().map_err(failed)?;
     if !found.is_file() {
@@ -294,11 +296,7 @@ fn inside(program: &Path, folder: &Path) -> Result<(), ManifestError> {
 }
 
 /// Opens a manifest without following a link.
-fn open_manifest(
-    folder: &OwnedFd,
-    at: &Path,
-    name: &str,
-) -> Result<Option<File>, ManifestError> {
+fn open_manifest(folder: &OwnedFd, at: &Path, name: &str) -> Result<Option<File>, ManifestError> {
     let path = at.join(name);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::openat(folder, name, flags, Mode::empty()) {

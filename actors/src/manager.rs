@@ -24,9 +24,9 @@ use crate::messages::{
 };
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
-use crate::spec::PluginSpec;
 use crate::ports::{Known, Ports, References, Table, Write};
 use crate::records::{self, InboxContent, InboxEntry, number_key};
+use crate::spec::PluginSpec;
 use crate::view::PluginView;
 use crate::wire;
 
@@ -225,8 +225,10 @@ impl ManagerActor {
         let died = Died { name: name.clone(), life };
         ctx.spawn(gone.map(|_| ()).into_actor(self).map(move |(), _, ctx| ctx.notify(died)));
         let points = self.roster.remove(&name).map(|before| before.points).unwrap_or_default();
-        self.roster
-            .insert(name, Entry { address: plugin, life, delivered, retired: None, view, points, local });
+        self.roster.insert(
+            name,
+            Entry { address: plugin, life, delivered, retired: None, view, points, local },
+        );
     }
 
     fn save(&self, save: Save, ctx: &mut Context<Self>) {

@@ -4,7 +4,7 @@
 //! and the questions at the end of this page, which come from outside of the actors.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use actix::{Message, Recipient};
 
@@ -15,6 +15,7 @@ use crate::plugin::state::State;
 use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
 use crate::spec::MetricsPolicy;
 use crate::view::PluginView;
+use crate::vm_events::{Notified, NotifyError, VmEvent};
 
 // === To the store ===
 
@@ -301,6 +302,21 @@ pub struct Verdict {
     pub name: String,
     /// The order's number, or why it was refused.
     pub result: Result<Generation, String>,
+}
+
+// === To the VM-event actor ===
+
+/// From the agent, the local API and the command socket: tell every running plugin of this. Answered
+/// when each was told or given up on.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "Result<Vec<Notified>, NotifyError>")]
+pub struct NotifyVm {
+    /// What happens.
+    pub event: VmEvent,
+    /// What plugins are handed, byte for byte.
+    pub request: Arc<str>,
+    /// Longest that all of it may take.
+    pub within: Duration,
 }
 
 // === Inside of actors ===

@@ -109,6 +109,8 @@ pub struct PluginActor {
     stop: Option<SpawnHandle>,
     /// What the process wrote last, while the event of its end is being made.
     output: String,
+    /// Whether what the state says of a process is known to be so, not only read back.
+    is_found: bool,
     shown: Shown,
     /// Fires in the manager when this actor is dropped.
     _guard: oneshot::Sender<()>,
@@ -153,6 +155,7 @@ impl PluginActor {
         };
         Self {
             state,
+            is_found: matches!(beginning, Beginning::Ordered(_)),
             beginning: Some(beginning),
             policy,
             ports,
@@ -334,9 +337,14 @@ impl PluginActor {
             reason,
             pending,
             generation: self.state.generation,
-            activity: if self.state.is_settled() { Activity::Settled } else { Activity::Busy },
+            activity: if self.is_found && self.state.is_settled() {
+                Activity::Settled
+            } else {
+                Activity::Busy
+            },
             pid: process.map(|process| process.pid),
-            endpoint: endpoint.cloned(),
+            // Nobody is to call what may be another program's by now.
+            endpoint: endpoint.cloned().filter(|_| self.is_found),
             config_hash: self.state.spec.config.as_ref().map(crate::spec::Config::digest),
             restarts: self.state.restarts.total,
             last_exit: self
@@ -392,6 +400,7 @@ impl Actor for PluginActor {
                 };
                 let find = async move { launcher.find(&name, recorded.as_ref()).await };
                 ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
+                    this.is_found = true;
                     this.step_with_output(Event::Recovered(Found { boot, process }), ctx);
                 }));
             }

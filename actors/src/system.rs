@@ -3,7 +3,7 @@
 //! ```text
 //!   Outbox ◄─► Store ◄─ Manager ◄─► Metrics, Monitor
 //!                          ▲
-//!              ControlPlane ┘◄─ VmEvent (which lets the manager begin)
+//!              ControlPlane ┘◄─ VmEvent (which lets the manager begin, and tells running plugins)
 //! ```
 //!
 //! The agent calls [`start`] once, from the arbiter its actors are to live on; tests call it on fakes.
@@ -32,7 +32,7 @@ use crate::ports::{Ports, Storage, Table};
 use crate::records::{InboxEntry, key_number};
 use crate::store::{NEXT_EVENT, StoreActor};
 use crate::sweep::SweepActor;
-use crate::vm_events::VmEventActor;
+use crate::vm_events::{self, VmEventActor};
 use crate::wire::AgentFacts;
 
 /// What the actors are told about the agent they make up.
@@ -56,6 +56,8 @@ pub struct System {
     pub manager: Addr<ManagerActor>,
     /// Takes messages of the control plane and orders of people on this machine.
     pub control_plane: Addr<ControlPlaneActor>,
+    /// Tells plugins what happens to the machine.
+    pub vm_events: Addr<VmEventActor>,
     /// Makes things durable.
     pub store: Addr<StoreActor>,
     /// New events, and how many wait for the control plane.
@@ -140,9 +142,16 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     pulses.push(("control-plane", pulse(&control_plane)));
     let sweep = SweepActor::new(ports.clone(), &manager, store.clone().recipient()).start();
     pulses.push(("sweep", pulse(&sweep)));
-    let begin = manager.clone().recipient();
-    VmEventActor::new(ports.machine, ports.storage, store.clone().recipient(), begin).start();
-    System { manager, control_plane, store, events, sweep, roster, pulses: pulses.into() }
+    let partners = vm_events::Partners {
+        store: store.clone().recipient(),
+        begin: manager.clone().recipient(),
+        list: manager.clone().recipient(),
+        roster: roster.clone(),
+    };
+    let vm_events = VmEventActor::new(ports.machine, ports.storage, ports.rpc, partners).start();
+    pulses.push(("VM-event", pulse(&vm_events)));
+    let pulses = pulses.into();
+    System { manager, control_plane, vm_events, store, events, sweep, roster, pulses }
 }
 
 fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {

@@ -1,31 +1,167 @@
-//! Finds out what happened to the machine while the agent was away, and lets the manager begin.
+//! What happens to the machine, and who hears of it.
+//!
+//! ```text
+//!   Machine (which boot) ─► VmEventActor ── Begin ──────────► manager
+//!   agent, local API, command socket ── NotifyVm ─┐
+//!                                                 ▼
+//!         startup, once per boot ──────────► tell_all ── Apply ─► every running plugin, beside each other
+//! ```
+//!
+//! It finds out whether the machine was restarted while the agent was away, lets the manager begin,
+//! and tells plugins `startup` when what starts with the machine has started. Others ask it to tell
+//! `shutdown` and `specialize`. What a plugin does with an event is its own business: nothing here is
+//! recorded of it but that `startup` is not owed any more.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
-use tracing::{error, info};
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tracing::{debug, error, info, warn};
 
 use crate::error::Chain;
-use crate::messages::{Begin, Save};
+use crate::id::PluginName;
+use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save};
 use crate::plugin::machine::Boot;
-use crate::ports::{Machine, Storage, Table, Write};
+use crate::ports::{Machine, PluginRpc, RpcError, Storage, Table, Write};
+use crate::spec::Config;
+use crate::view::{Activity, PluginView, Reported};
 
 /// Key of the boot that the agent last ran in, among the facts.
 const BOOT: &[u8] = b"boot_id";
+
+/// Key of the boot whose startup was not told yet.
+const STARTUP_OWED: &[u8] = b"startup_owed";
+
+/// How long startup waits for plugins that start with the machine. A plugin that takes longer is told
+/// nothing: it sees for itself that it was started.
+pub const STARTUP_WAIT: Duration = Duration::from_secs(60);
+
+/// Longest that telling all plugins may take, when nobody says otherwise: that of one Apply call.
+pub const NOTIFY_WAIT: Duration = Duration::from_secs(5);
+
+/// Something that happens to the machine and that plugins are told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VmEvent {
+    /// It was started.
+    Startup,
+    /// It is about to go down.
+    Shutdown,
+    /// It was made into an instance of its own, or into another one.
+    Specialize,
+}
+
+/// What became of one plugin's share of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notified {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// What became of it.
+    pub outcome: Notification,
+}
+
+/// How a plugin took an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notification {
+    /// It was told and answered.
+    Told,
+    /// It has no use for events. As good as told.
+    NotInterested,
+    /// It does not run, so it was not told.
+    NotRunning,
+    /// It was told, but did not answer well.
+    Failed(RpcError),
+}
+
+/// Why nobody was told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotifyError {
+    /// The plugins of an earlier life are not back yet.
+    #[error("the agent has only just started and does not know yet what runs")]
+    NotReady,
+    /// The manager is gone.
+    #[error("the agent is stopping")]
+    Stopping,
+}
 
 /// The VM-event actor.
 pub struct VmEventActor {
     machine: Arc<dyn Machine>,
     storage: Arc<dyn Storage>,
-    store: Recipient<Save>,
-    begin: Recipient<Begin>,
+    rpc: Arc<dyn PluginRpc>,
+    partners: Partners,
+    /// The wait before startup is told.
+    startup: Option<SpawnHandle>,
+}
+
+/// Whom the VM-event actor talks to.
+#[derive(Clone)]
+pub struct Partners {
+    /// Makes facts durable.
+    pub store: Recipient<Save>,
+    /// Waits for the word to begin.
+    pub begin: Recipient<Begin>,
+    /// Knows what runs.
+    pub list: Recipient<ListPlugins>,
+    /// Moves whenever the roster does.
+    pub roster: watch::Receiver<u64>,
 }
 
 /// To be written when the agent ends and its plugins with it: the next life finds none of their
 /// processes, as after a restart of the machine, and starts them without taking that for crashes.
+/// They were told of a shutdown, so they are told of a startup too.
 #[must_use]
 pub fn forget_boot() -> Write {
     Write::Delete { table: Table::Facts, key: BOOT.to_vec() }
+}
+
+// === impl VmEvent ===
+
+impl VmEvent {
+    /// All events.
+    pub const ALL: [Self; 3] = [Self::Startup, Self::Shutdown, Self::Specialize];
+
+    /// Its name in requests and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "startup",
+            Self::Shutdown => "shutdown",
+            Self::Specialize => "specialize",
+        }
+    }
+
+    /// The event of a name, which is written in lower case.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.name() == name)
+    }
+
+    /// What plugins are handed when the event is nobody's request but the agent's own: the request
+    /// that somebody on the command socket would have made.
+    #[must_use]
+    pub fn request(self) -> Arc<str> {
+        format!(r#"{{"Command":"VmEvent","Event":"{}"}}"#, self.name()).into()
+    }
+}
+
+impl fmt::Display for VmEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+// === impl NotifyVm ===
+
+impl NotifyVm {
+    /// The agent's own word to all plugins.
+    #[must_use]
+    pub fn of(event: VmEvent) -> Self {
+        Self { event, request: event.request(), within: NOTIFY_WAIT }
+    }
 }
 
 // === impl VmEventActor ===
@@ -36,34 +172,92 @@ impl VmEventActor {
     pub fn new(
         machine: Arc<dyn Machine>,
         storage: Arc<dyn Storage>,
-        store: Recipient<Save>,
-        begin: Recipient<Begin>,
+        rpc: Arc<dyn PluginRpc>,
+        partners: Partners,
     ) -> Self {
-        Self { machine, storage, store, begin }
+        Self { machine, storage, rpc, partners, startup: None }
     }
 
-    fn compared(&self, last: Option<&[u8]>, ctx: &mut Context<Self>) {
+    fn compared(&mut self, last: Option<&[u8]>, owed: Option<&[u8]>, ctx: &mut Context<Self>) {
         let current = self.machine.boot_id();
-        let boot = match last {
-            Some(last) if last == current.0.as_bytes() => Boot::Same,
-            Some(_) | None => Boot::New,
-        };
+        let is_current = |fact: Option<&[u8]>| fact == Some(current.0.as_bytes());
+        let boot = if is_current(last) { Boot::Same } else { Boot::New };
         info!(?boot, boot_id = %current.0, "knows which boot this is");
-        self.begin.do_send(Begin(boot));
+        self.partners.begin.do_send(Begin(boot));
         if boot == Boot::New {
-            let fact = Write::Put {
+            let fact = |key: &[u8]| Write::Put {
                 table: Table::Facts,
-                key: BOOT.to_vec(),
+                key: key.to_vec(),
                 value: current.0.as_bytes().to_vec(),
             };
-            let saving = self.store.send(Save { writes: vec![fact], events: Vec::new() });
-            ctx.spawn(saving.into_actor(self).map(|result, _, _| {
-                // The next life takes this boot for a new one: no crash is reported, no more.
-                if let Ok(Err(error)) = result {
-                    error!(%error, "cannot remember this boot");
-                }
-            }));
+            // The next life takes this boot for a new one: no crash is reported, no more.
+            self.save(vec![fact(BOOT), fact(STARTUP_OWED)], "cannot remember this boot", ctx);
         }
+        if boot == Boot::New || is_current(owed) {
+            self.tell_startup_when_started(ctx);
+        }
+    }
+
+    /// Tells startup when everything that starts with the machine has, or has had its time.
+    fn tell_startup_when_started(&mut self, ctx: &mut Context<Self>) {
+        let Partners { list, roster, .. } = self.partners.clone();
+        let started = async move {
+            let done = tokio::time::timeout(STARTUP_WAIT, have_started(list, roster)).await;
+            if done.is_err() {
+                warn!("some plugins take long to start; the others are told that the machine has");
+            }
+        };
+        let startup = ctx.spawn(started.into_actor(self).map(|(), this, ctx| {
+            this.startup = None;
+            this.tell_startup(ctx);
+        }));
+        self.startup = Some(startup);
+    }
+
+    /// Startup is told at most once in a boot: that it is not owed any more is durable before any plugin
+    /// hears of it. An agent that is killed in between tells the rest of them nothing.
+    fn tell_startup(&mut self, ctx: &mut Context<Self>) {
+        let paid = Write::Delete { table: Table::Facts, key: STARTUP_OWED.to_vec() };
+        let saving = self.partners.store.send(Save { writes: vec![paid], events: Vec::new() });
+        ctx.spawn(saving.into_actor(self).map(|result, this, ctx| {
+            if let Ok(Err(error)) = result {
+                error!(%error, "another start of the agent may tell startup again");
+            }
+            let told = this.tell_all(NotifyVm::of(VmEvent::Startup));
+            ctx.spawn(told.into_actor(this).map(|_, _, _| ()));
+        }));
+    }
+
+    /// Tells every running plugin, beside each other, and says how each took it, in the order of their
+    /// names. A plugin that hangs is given up on in time and delays nobody.
+    fn tell_all(
+        &self,
+        NotifyVm { event, request, within }: NotifyVm,
+    ) -> impl Future<Output = Result<Vec<Notified>, NotifyError>> + use<> {
+        let (list, rpc) = (self.partners.list.clone(), self.rpc.clone());
+        let deadline = Instant::now() + within;
+        async move {
+            let listed = timeout_at(deadline, list.send(ListPlugins)).await;
+            let listed = listed.map_err(|_| NotifyError::NotReady)?;
+            let mut plugins = listed.map_err(|_| NotifyError::Stopping)?;
+            plugins.sort_by(|a, b| a.view.name.cmp(&b.view.name));
+            let calls = plugins.iter().map(|Listed { view, .. }| {
+                let (rpc, config) = (rpc.clone(), Config::Text(request.clone()));
+                async move { tell(&*rpc, view, config, deadline, within).await }
+            });
+            let told = join_all(calls).await;
+            report(event, &told);
+            Ok(told)
+        }
+    }
+
+    fn save(&self, writes: Vec<Write>, complaint: &'static str, ctx: &mut Context<Self>) {
+        let saving = self.partners.store.send(Save { writes, events: Vec::new() });
+        ctx.spawn(saving.into_actor(self).map(move |result, _, _| {
+            if let Ok(Err(error)) = result {
+                error!(%error, complaint);
+            }
+        }));
     }
 }
 
@@ -78,8 +272,89 @@ impl Actor for VmEventActor {
                 error!(error = %Chain(&error), "cannot read what is known of this machine");
                 Vec::new()
             });
-            let last = facts.iter().find(|(key, _)| key == BOOT).map(|(_, value)| value);
-            this.compared(last.map(Vec::as_slice), ctx);
+            let fact = |wanted: &[u8]| {
+                facts.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_slice())
+            };
+            this.compared(fact(BOOT), fact(STARTUP_OWED), ctx);
         }));
     }
+}
+
+impl Handler<NotifyVm> for VmEventActor {
+    type Result = ResponseFuture<Result<Vec<Notified>, NotifyError>>;
+
+    fn handle(&mut self, notify: NotifyVm, ctx: &mut Self::Context) -> Self::Result {
+        // Nobody is told that a machine was started after hearing that it goes down.
+        if notify.event == VmEvent::Shutdown
+            && let Some(startup) = self.startup.take()
+        {
+            ctx.cancel_future(startup);
+        }
+        Box::pin(self.tell_all(notify))
+    }
+}
+
+/// Resolves when no plugin is on its way to run any more.
+async fn have_started(list: Recipient<ListPlugins>, mut roster: watch::Receiver<u64>) {
+    loop {
+        roster.mark_unchanged();
+        match list.send(ListPlugins).await {
+            Ok(plugins) if plugins.iter().any(|listed| is_starting(&listed.view)) => {}
+            Ok(_) | Err(_) => return,
+        }
+        if roster.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether a plugin is about to run. One that is being downloaded or that crashed is not: it does not
+/// belong to the start of the machine.
+fn is_starting(view: &PluginView) -> bool {
+    match view.state {
+        // One that was read back but not found yet is shown without an endpoint.
+        Reported::Running => view.endpoint.is_none(),
+        Reported::Starting | Reported::Stopping | Reported::Stopped => {
+            view.activity == Activity::Busy
+        }
+        Reported::Installing | Reported::InstallFailed | Reported::Crashed => false,
+    }
+}
+
+async fn tell(
+    rpc: &dyn PluginRpc,
+    view: &PluginView,
+    config: Config,
+    deadline: Instant,
+    within: Duration,
+) -> Notified {
+    let outcome = match &view.endpoint {
+        Some(endpoint) => {
+            // The adapter has a deadline of its own, which may be later or not be kept.
+            let call = timeout_at(deadline, rpc.apply(endpoint, Some(config))).await;
+            match call.unwrap_or(Err(RpcError::TimedOut(within))) {
+                Ok(()) => Notification::Told,
+                Err(RpcError::Unimplemented) => Notification::NotInterested,
+                Err(error) => Notification::Failed(error),
+            }
+        }
+        None => Notification::NotRunning,
+    };
+    Notified { plugin: view.name.clone(), outcome }
+}
+
+fn report(event: VmEvent, told: &[Notified]) {
+    let mut count = 0_usize;
+    for Notified { plugin, outcome } in told {
+        match outcome {
+            Notification::Told => count += 1,
+            Notification::NotInterested | Notification::NotRunning => {
+                debug!(%event, %plugin, ?outcome, "not told");
+            }
+            Notification::Failed(error) => {
+                warn!(%event, %plugin, %error, "a plugin did not take a VM event");
+            }
+        }
+    }
+    info!(%event, told = count, plugins = told.len(), "told the plugins");
 }

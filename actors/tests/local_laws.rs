@@ -190,7 +190,8 @@ fn law_one_install_and_one_launch_at_most(step: &Step) -> Verdicts {
 fn law_records_give_back_the_state(step: &Step) -> Verdicts {
     let state = step.after.next.clone();
     let snapshot = Snapshot { state, last_exit_at: None, started_at: None };
-    let read = Snapshot::decode(&snapshot.encode()).map_err(|e| TestCaseError::fail(e.to_string()))?;
+    let read =
+        Snapshot::decode(&snapshot.encode()).map_err(|e| TestCaseError::fail(e.to_string()))?;
     prop_assert_eq!(&read.state.local, &snapshot.state.local);
     prop_assert_eq!(&read.state.spec, &snapshot.state.spec);
     prop_assert_eq!(&read.state.trial, &snapshot.state.trial);

@@ -33,7 +33,8 @@ use guest_agent_actors::plugin::state::{
 };
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, LocalFiles, MetricsPolicy, PluginSpec, Source, Tries,
+    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, LocalFiles, MetricsPolicy,
+    PluginSpec, Source, Tries,
 };
 use guest_agent_actors::wire;
 

@@ -12,4 +12,5 @@ mod supervision {
     mod overflow;
     mod store;
     mod sweep;
+    mod vm_events;
 }

@@ -10,8 +10,9 @@ use futures_util::{Stream, StreamExt, stream};
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use guest_agent_proto::local::{
     AskRequest, AskResponse, ConfigureRequest, ConfigureResponse, ConfigureResult, Event,
-    GetStatusRequest, GetStatusResponse, LogChunk, PluginStatus, RestartRequest, RestartResponse,
-    StreamEventsRequest, StreamLogsRequest,
+    GetStatusRequest, GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest,
+    NotifyVmEventResponse, PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest,
+    StreamLogsRequest,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -36,6 +37,7 @@ pub(super) struct Script {
     pub(super) restart: Option<u64>,
     /// Answers to questions, in turn; the last one is repeated.
     pub(super) ask: VecDeque<Result<AskResponse, Status>>,
+    pub(super) notified: Vec<NotifiedPlugin>,
     pub(super) events: Vec<Event>,
     pub(super) logs: Vec<Vec<u8>>,
 }
@@ -45,6 +47,7 @@ pub(super) struct Script {
 pub(super) struct Asked {
     pub(super) configure: Vec<ConfigureRequest>,
     pub(super) ask: Vec<AskRequest>,
+    pub(super) vm_events: Vec<NotifyVmEventRequest>,
     pub(super) events: Vec<StreamEventsRequest>,
     pub(super) logs: Vec<StreamLogsRequest>,
 }
@@ -188,6 +191,14 @@ impl LocalAgent for Server {
         let answer =
             if script.ask.len() > 1 { script.ask.pop_front() } else { script.ask.front().cloned() };
         answer.unwrap_or_else(|| Err(Status::not_found("no such plugin"))).map(Response::new)
+    }
+
+    async fn notify_vm_event(
+        &self,
+        request: Request<NotifyVmEventRequest>,
+    ) -> Result<Response<NotifyVmEventResponse>, Status> {
+        self.record(|asked| asked.vm_events.push(request.into_inner()));
+        Ok(Response::new(NotifyVmEventResponse { results: self.script().notified }))
     }
 
     async fn stream_events(

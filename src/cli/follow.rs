@@ -19,6 +19,8 @@ pub(super) enum Goal {
     Installed { revision: String },
     /// The plugin does its work, whatever its revision.
     Working,
+    /// The plugin runs with the configuration of this digest; empty for none.
+    Configured { config_hash: String },
     /// The plugin is gone.
     Removed,
 }
@@ -55,10 +57,8 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
     let Some(status) = status else {
         return match (&awaited.goal, seen) {
             (Goal::Removed, _) => Verdict::Done("REMOVED".to_owned()),
-            (Goal::Installed { .. } | Goal::Working, Seen::Never) => Verdict::Waiting,
-            (Goal::Installed { .. } | Goal::Working, Seen::Before) => {
-                Verdict::Failed("it was removed meanwhile".to_owned())
-            }
+            (_, Seen::Never) => Verdict::Waiting,
+            (_, Seen::Before) => Verdict::Failed("it was removed meanwhile".to_owned()),
         };
     };
     if status.generation < awaited.generation || status.busy {
@@ -78,7 +78,16 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
                 Verdict::Failed(explain(status, &runs))
             }
         }
-        Goal::Installed { .. } | Goal::Working => works(status),
+        Goal::Configured { config_hash } if status.config_hash != *config_hash => {
+            if status.generation > awaited.generation {
+                Verdict::Failed("a newer order took its place".to_owned())
+            } else {
+                Verdict::Failed("it does not have the new configuration".to_owned())
+            }
+        }
+        // An upgrade that failed before has nothing to do with it.
+        Goal::Configured { .. } if status.state == "RUNNING" => Verdict::Done(status.state.clone()),
+        Goal::Installed { .. } | Goal::Working | Goal::Configured { .. } => works(status),
     }
 }
 
@@ -243,6 +252,20 @@ mod tests {
     #[test]
     fn a_newer_order_ends_the_wait() {
         check(&installed(), &status("3", "RUNNING", 6), &failed("a newer order took its place"));
+    }
+
+    #[test]
+    fn a_configuration_was_taken_when_its_digest_is_reported() {
+        let order = awaited(Goal::Configured { config_hash: "ab".to_owned() });
+        let with = |hash: &str, state: &str, generation| PluginStatus {
+            config_hash: hash.to_owned(),
+            ..status("2", state, generation)
+        };
+        check(&order, &with("ab", "RUNNING", 4), &Verdict::Waiting);
+        check(&order, &with("ab", "RUNNING", 5), &done("RUNNING"));
+        check(&order, &with("", "RUNNING", 5), &failed("it does not have the new configuration"));
+        check(&order, &with("cd", "RUNNING", 6), &failed("a newer order took its place"));
+        check(&order, &with("ab", "CRASHED", 5), &failed("it is CRASHED"));
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn goal_of(order: &ConfigurePlugin) -> Goal {
     let revision = order.plugin.as_ref().map_or("", |plugin| &plugin.revision_id).to_owned();
     match order.action() {
         Action::Remove => Goal::Removed,
-        Action::Apply => Goal::Working,
+        Action::Apply => Goal::Configured { config_hash: order::config_hash(order) },
         Action::Install | Action::Unspecified => Goal::Installed { revision },
     }
 }

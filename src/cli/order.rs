@@ -6,8 +6,14 @@
 
 use std::path::{Path, PathBuf};
 
+use guest_agent_actors::plugin::machine::Order;
+use guest_agent_actors::records::Origin;
+use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
-use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    Action, ConfigurePlugin, Manifest, Plugin,
+};
+use prost::Message;
 use serde_json::{Value, json};
 
 use crate::json_mapping;
@@ -66,6 +72,25 @@ pub(super) fn read(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
 /// Turns one ConfigurePlugin in JSON into the message.
 pub(super) fn decode(value: Value) -> Result<ConfigurePlugin, serde_json::Error> {
     json_mapping::decode(json_mapping::CONFIGURE_PLUGIN, value)
+}
+
+/// The digest that the agent will report for the configuration of an order; empty for none.
+pub(super) fn config_hash(order: &ConfigurePlugin) -> String {
+    let config = order.manifest.as_ref().and_then(|manifest| manifest.config.clone());
+    // What is asked for is the digest of a configuration, so nothing else of the order matters.
+    let plugin = Plugin { name: "any".to_owned(), ..Plugin::default() };
+    let mut apply = ConfigurePlugin {
+        plugin: Some(plugin),
+        manifest: Some(Manifest { config, ..Manifest::default() }),
+        ..ConfigurePlugin::default()
+    };
+    apply.set_action(Action::Apply);
+    let bytes = ConfigurePluginStates { configure_plugins: vec![apply] }.encode_to_vec();
+    let orders = wire::decode_orders(&bytes, Origin::Local).unwrap_or_default();
+    match orders.into_iter().next() {
+        Some(Ok((_, Order::Apply(Some(config))))) => config.digest().to_string(),
+        Some(_) | None => String::new(),
+    }
 }
 
 fn of_json(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
@@ -130,7 +155,8 @@ fn looks_packed(path: &Path) -> bool {
     read.is_ok() && (magic.starts_with(&[0x1f, 0x8b]) || magic == [0x28, 0xb5, 0x2f, 0xfd])
 }
 
-fn bytes_of(path: &Path) -> Result<Vec<u8>, OrderError> {
+/// A file, up to a bound.
+pub(super) fn bytes_of(path: &Path) -> Result<Vec<u8>, OrderError> {
     use std::io::Read;
 
     let failed = |source| OrderError::Read { path: path.to_owned(), source };

@@ -31,6 +31,22 @@ pub fn entries(loaded: &Loaded) -> Vec<Entry> {
     entries
 }
 
+/// The value of one key in effect, without anything secret; a text comes without quotes. Keys are
+/// matched without case. `None` when there is no such key.
+#[must_use]
+pub fn value(config: &Config, key: &str) -> Option<String> {
+    let (section, name) = key.split_once('.')?;
+    let value = Value::serialize(redacted(config)).expect("settings are plain values");
+    let sections = value.into_dict().expect("a struct of sections");
+    let of = |found: Dict, name: &str| {
+        found.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    };
+    match of(of(sections, section)?.into_dict()?, name)? {
+        Value::String(_, text) => Some(text),
+        other => Some(as_toml(other)),
+    }
+}
+
 /// Arguments of the admission plugin may be tokens; which program it is, is not a secret.
 fn redacted(config: &Config) -> Config {
     let mut config = config.clone();

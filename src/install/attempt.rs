@@ -1,4 +1,4 @@
-//! One attempt to install a revision: the download and the unpacking of it, side by side.
+//! One unpacking of a revision: the download of it and the writing of its files, side by side.
 //!
 //! ```text
 //! this task: request ─► chunk ─► SHA-256 ─┬─ bounded channel ─► thread: decode ─► untar ─► write
@@ -7,11 +7,17 @@
 //!
 //! The thread publishes only after it has heard that the checksum is right. If this future is
 //! dropped, the thread is told to stop and deletes what it wrote; whether it may still publish is
-//! decided by one atomic step, so it is never half done. The pipeline calls this and retries.
+//! decided by one atomic step, so it is never half done.
+//!
+//! A transfer that breaks off or is too slow is gone on with where it stopped, if the server can do
+//! that: the digest and the thread just wait. Each such request counts as one of the ordered download
+//! attempts. If it cannot, the pipeline begins anew with what is left of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use bytes::Bytes;
+use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};
 use guest_agent_actors::spec::{Artifact, PluginSpec};
@@ -25,6 +31,7 @@ use super::fetch::{Body, Fetcher};
 use super::folder::PluginFolder;
 use super::guard::Piece;
 use super::limits::Limits;
+use super::retry;
 use super::tree::Resolver;
 use super::unpack::Unpacking;
 
@@ -44,10 +51,19 @@ pub(super) struct Attempt<'a, H> {
     pub(super) spec: &'a Arc<PluginSpec>,
     pub(super) artifact: &'a Artifact,
     pub(super) progress: &'a ProgressSender,
-    /// Counts from 1.
-    pub(super) number: u32,
+    /// Requests that were and may be made.
+    pub(super) budget: &'a mut Budget,
     /// Kept until the thread has ended, also if this future has not lived to see it.
     pub(super) hold: H,
+}
+
+/// How often an archive may be asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// The request that is made now, counted from 1.
+    pub(super) number: u32,
+    /// How many there may be.
+    pub(super) attempts: u32,
 }
 
 /// Why an attempt failed.
@@ -67,6 +83,8 @@ pub(super) enum Failure {
 struct Worker {
     pieces: Option<mpsc::Sender<Piece>>,
     thread: Option<JoinHandle<Result<(), Failure>>>,
+    /// What the digest has seen and the thread has not been given yet.
+    queued: Option<Piece>,
     fate: Arc<Fate>,
 }
 
@@ -79,52 +97,71 @@ struct Fate(AtomicU8);
 impl<H: Send + 'static> Attempt<'_, H> {
     /// Tries. When this answers, an unsuccessful attempt has left nothing behind.
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let artifact = self.artifact;
+        let Self { spec, artifact, fetcher, limits, progress, .. } = self;
         let url = &artifact.url;
-        let timeout = self.spec.download.timeout;
+        let timeout = spec.download.timeout;
         let late = |received| {
             Failure::Fetch(FetchError::Timeout { url: url.to_string(), timeout, received })
         };
-        let deadline = Instant::now() + timeout;
-        let mut body = match timeout_at(deadline, self.fetcher.open(url)).await {
+        let mut deadline = Instant::now() + timeout;
+        let mut body = match timeout_at(deadline, fetcher.open(url)).await {
             Ok(opened) => opened.map_err(Failure::Fetch)?,
             Err(_) => return Err(late(0)),
         };
         let total = body.total();
-        let mut meter = Transfer::new(self.progress, self.number, total);
-        let limit = self.limits.archive_bytes;
+        let limit = limits.archive_bytes;
         if total.is_some_and(|total| total > limit) {
             return Err(Failure::Fetch(FetchError::TooLarge { url: url.to_string(), limit }));
         }
-        let limits = self.limits;
-        let mut worker = self.start(total);
-        let whole = async {
-            feed(artifact, limits, &mut body, &mut worker, &mut meter).await?;
-            worker.end().await
+        let mut transfer = Transfer::new(progress, self.budget.number, total);
+        let mut budget = *self.budget;
+        let spent = self.budget;
+        let parts = Parts { folder: self.folder, limits, resolver: self.resolver, spec, artifact };
+        let mut feed = Feed {
+            spec,
+            artifact,
+            limits,
+            worker: parts.start(total, self.hold),
+            heard: Heard::new(),
         };
-        match timeout_at(deadline, whole).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(failure)) => {
-                worker.cancel();
-                worker.end().await.ok();
-                Err(failure)
-            }
-            Err(_) => {
-                worker.cancel();
-                // Publishing may have been faster than the word that it is too late.
-                worker.end().await.map_err(|_| late(meter.now.received))
+        loop {
+            let failure = match timeout_at(deadline, feed.whole(&mut body, &mut transfer)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(failure)) => failure,
+                Err(_) => late(transfer.now.received),
+            };
+            let again = feed.go_on(fetcher, failure, &mut body, &mut transfer, &mut budget).await;
+            *spent = budget;
+            match again {
+                Ok(()) => deadline = Instant::now() + timeout,
+                Err(failure) => {
+                    feed.worker.cancel();
+                    // Publishing may have been faster than the word that it is too late.
+                    return feed.worker.end().await.map_err(|_| failure);
+                }
             }
         }
     }
+}
 
-    fn start(self, needed: Option<u64>) -> Worker {
+/// What the thread needs.
+struct Parts<'a> {
+    folder: &'a PluginFolder,
+    limits: &'a Limits,
+    resolver: Resolver,
+    spec: &'a Arc<PluginSpec>,
+    artifact: &'a Artifact,
+}
+
+impl Parts<'_> {
+    fn start<H: Send + 'static>(self, needed: Option<u64>, hold: H) -> Worker {
         let (pieces, received) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let fate = Arc::new(Fate::default());
         let spec = Arc::clone(self.spec);
         let sha256 = self.artifact.sha256;
         let folder = self.folder.clone();
         let limits = *self.limits;
-        let Self { resolver, hold, .. } = self;
+        let resolver = self.resolver;
         let decision = Arc::clone(&fate);
         let thread = tokio::task::spawn_blocking(move || {
             let _hold = hold;
@@ -148,65 +185,169 @@ impl<H: Send + 'static> Attempt<'_, H> {
                 .publish(&spec.revision, sha256, || decision.commit())
                 .map_err(|error| Failure::Folder(InstallStep::Publish, error))
         });
-        Worker { pieces: Some(pieces), thread: Some(thread), fate }
+        Worker { pieces: Some(pieces), thread: Some(thread), queued: None, fate }
     }
 }
 
-/// Hands the whole body to the worker, and the word that it is the right one.
-async fn feed(
-    artifact: &Artifact,
-    limits: &Limits,
-    body: &mut Body,
-    worker: &mut Worker,
-    transfer: &mut Transfer<'_>,
-) -> Result<(), Failure> {
-    let url = || artifact.url.to_string();
-    let mut digest = Sha256::new();
-    // What the worker thinks of the archive, if it has stopped early, and what was received then.
-    let mut verdict: Option<(Failure, u64)> = None;
-    loop {
-        let chunk = tokio::select! {
-            biased;
-            () = worker.stopped(), if verdict.is_none() => {
-                verdict = Some((worker.verdict().await?, transfer.now.received));
-                continue;
-            }
-            chunk = body.chunk() => chunk,
-        };
-        let chunk = chunk.map_err(|source| {
+/// The way of the bytes to the worker. Outlives a transfer that breaks off.
+struct Feed<'a> {
+    spec: &'a Arc<PluginSpec>,
+    artifact: &'a Artifact,
+    limits: &'a Limits,
+    worker: Worker,
+    heard: Heard,
+}
+
+/// What is known of the bytes so far.
+struct Heard {
+    digest: Sha256,
+    /// What the worker thinks of the archive, if it has stopped early, and what was received then.
+    verdict: Option<(Failure, u64)>,
+    /// Whether the worker was told that it is the right one.
+    verified: bool,
+}
+
+// === impl Feed ===
+
+impl Feed<'_> {
+    /// Hands on what comes until all is there, then waits for the worker. After a failure it can be
+    /// called again with a body that goes on where the last one stopped.
+    async fn whole(&mut self, body: &mut Body, transfer: &mut Transfer<'_>) -> Result<(), Failure> {
+        if !self.heard.verified {
+            self.receive(body, transfer).await?;
+            self.verify(transfer.now)?;
+            self.worker.hand_over(Piece::Verified).await;
+            self.heard.verified = true;
+        }
+        self.worker.end().await
+    }
+
+    async fn receive(
+        &mut self,
+        body: &mut Body,
+        transfer: &mut Transfer<'_>,
+    ) -> Result<(), Failure> {
+        let url = || self.artifact.url.to_string();
+        // What a deadline kept from the worker.
+        self.worker.flush().await;
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                () = self.worker.stopped(), if self.heard.verdict.is_none() => {
+                    let verdict = self.worker.verdict().await?;
+                    self.heard.verdict = Some((verdict, transfer.now.received));
+                    continue;
+                }
+                chunk = body.chunk() => chunk,
+            };
             let Progress { received, total, .. } = transfer.now;
-            Failure::Fetch(FetchError::Broken { url: url(), received, total, source })
-        })?;
-        let Some(chunk) = chunk else { break };
-        transfer.add(chunk.len() as u64);
-        let received = transfer.now.received;
-        if received > limits.archive_bytes {
-            let limit = limits.archive_bytes;
-            return Err(Failure::Fetch(FetchError::TooLarge { url: url(), limit }));
+            let chunk = chunk.map_err(|source| {
+                Failure::Fetch(FetchError::Broken { url: url(), received, total, source })
+            })?;
+            let Some(chunk) = chunk else {
+                return match total {
+                    Some(total) if total != received => {
+                        Err(Failure::Fetch(FetchError::Short { url: url(), received, total }))
+                    }
+                    _ => Ok(()),
+                };
+            };
+            // From here to the next wait nothing can be lost: the digest, the count and what was
+            // handed over always agree, also when this is dropped by a deadline.
+            transfer.add(chunk.len() as u64);
+            self.heard.digest.update(&chunk);
+            let received = transfer.now.received;
+            let limit = self.limits.archive_bytes;
+            if received > limit {
+                return Err(Failure::Fetch(FetchError::TooLarge { url: url(), limit }));
+            }
+            match self.heard.verdict.take() {
+                None => self.worker.queue(chunk),
+                Some((failure, since)) if received - since > MAX_POST_MORTEM => {
+                    return Err(failure);
+                }
+                verdict => self.heard.verdict = verdict,
+            }
+            self.worker.flush().await;
         }
-        digest.update(&chunk);
-        match verdict {
-            None => worker.hand_over(Piece::Data(chunk)).await,
-            Some((failure, since)) if received - since > MAX_POST_MORTEM => return Err(failure),
-            Some(_) => {}
+    }
+
+    fn verify(&mut self, now: Progress) -> Result<(), Failure> {
+        let expected = self.artifact.sha256;
+        let digest = std::mem::take(&mut self.heard.digest);
+        let actual = Sha256Digest::from_bytes(digest.finalize().into());
+        if actual != expected {
+            let url = self.artifact.url.to_string();
+            return Err(Failure::Checksum(ChecksumError { url, expected, actual }));
+        }
+        debug_assert!(now.total.is_none_or(|total| total == now.received));
+        match self.heard.verdict.take() {
+            Some((failure, _)) => Err(failure),
+            None => Ok(()),
         }
     }
-    let Progress { received, total, .. } = transfer.now;
-    if let Some(total) = total
-        && total != received
-    {
-        return Err(Failure::Fetch(FetchError::Short { url: url(), received, total }));
+
+    /// After a failed transfer: asks for the rest, as often as is left. The failure, or the one that
+    /// followed it, when that is no use.
+    async fn go_on(
+        &mut self,
+        fetcher: &Fetcher,
+        failure: Failure,
+        body: &mut Body,
+        transfer: &mut Transfer<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), Failure> {
+        let url = &self.artifact.url;
+        let timeout = self.spec.download.timeout;
+        let mut error = match failure {
+            Failure::Fetch(error) if error.is_transient() => error,
+            other => return Err(other),
+        };
+        while budget.number < budget.attempts
+            && body.can_be_resumed()
+            && self.heard.verdict.is_none()
+            && !self.heard.verified
+            && transfer.now.received > 0
+        {
+            let pause = retry::pause(budget.number, error.retry_after(), rand::random());
+            tracing::info!(
+                plugin = %self.spec.name,
+                revision = %self.spec.revision,
+                attempt = budget.number,
+                received = transfer.now.received,
+                pause_ms = pause.as_millis(),
+                error = %Chain(&error),
+                "the download will be gone on with"
+            );
+            tokio::time::sleep(pause).await;
+            budget.number += 1;
+            transfer.again(budget.number);
+            let asked = fetcher.resume(url, body, transfer.now.received);
+            match tokio::time::timeout(timeout, asked).await {
+                Ok(Ok(true)) => return Ok(()),
+                // All has to be fetched anew. Finding that out is not held against the order.
+                Ok(Ok(false)) => {
+                    budget.number -= 1;
+                    break;
+                }
+                Ok(Err(next)) if next.is_transient() => error = next,
+                Ok(Err(next)) => return Err(Failure::Fetch(next)),
+                Err(_) => {
+                    let received = transfer.now.received;
+                    error = FetchError::Timeout { url: url.to_string(), timeout, received };
+                }
+            }
+        }
+        Err(Failure::Fetch(error))
     }
-    let expected = artifact.sha256;
-    let actual = Sha256Digest::from_bytes(digest.finalize().into());
-    if actual != expected {
-        return Err(Failure::Checksum(ChecksumError { url: url(), expected, actual }));
+}
+
+// === impl Heard ===
+
+impl Heard {
+    fn new() -> Self {
+        Self { digest: Sha256::new(), verdict: None, verified: false }
     }
-    if let Some((failure, _)) = verdict {
-        return Err(failure);
-    }
-    worker.hand_over(Piece::Verified).await;
-    Ok(())
 }
 
 // === impl Failure ===
@@ -227,8 +368,30 @@ impl From<Failure> for InstallError {
 impl Worker {
     /// Gives the worker something. If it has stopped, its result says why.
     async fn hand_over(&mut self, piece: Piece) {
-        if let Some(pieces) = &self.pieces {
-            pieces.send(piece).await.ok();
+        self.flush().await;
+        self.queued = Some(piece);
+        self.flush().await;
+    }
+
+    /// Sets something aside for the next flush, which has to come before anything else is queued.
+    fn queue(&mut self, data: Bytes) {
+        debug_assert!(self.queued.is_none());
+        self.queued = Some(Piece::Data(data));
+    }
+
+    /// Gives the worker what is queued. Loses nothing when it is dropped.
+    async fn flush(&mut self) {
+        if self.queued.is_none() {
+            return;
+        }
+        let Some(pieces) = &self.pieces else {
+            self.queued = None;
+            return;
+        };
+        let room = pieces.reserve().await;
+        let piece = self.queued.take();
+        if let (Ok(room), Some(piece)) = (room, piece) {
+            room.send(piece);
         }
     }
 
@@ -314,6 +477,12 @@ impl<'a> Transfer<'a> {
         let transfer = Self { now: Progress { received: 0, total, attempt }, progress };
         transfer.tell();
         transfer
+    }
+
+    /// Another request for the rest.
+    fn again(&mut self, attempt: u32) {
+        self.now.attempt = attempt;
+        self.tell();
     }
 
     /// Tells at once: a transfer that hangs from here on is seen where it hangs. Whoever shows it

@@ -1,7 +1,9 @@
 //! Opens an archive where its URL says: over HTTP, on a unix socket, or on this machine's disk.
 //!
 //! The bytes are handed on exactly as they were sent. Redirections are followed within bounds and
-//! never from https to http. `attempt` calls this; it knows nothing of retries and deadlines.
+//! never from https to http. A transfer that broke off can be gone on with where the server vouches,
+//! by a strong entity tag, that it is still the same archive (RFC 9110, sections 13.1.5 and 14.2).
+//! `attempt` calls this; it knows nothing of retries and deadlines.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,7 +13,9 @@ use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 use guest_agent_actors::spec::ArtifactUrl;
-use reqwest::header::{ACCEPT_ENCODING, RETRY_AFTER};
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE, RETRY_AFTER,
+};
 use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
 use rustix::fs::{FileType, Mode, OFlags};
 use tokio::io::AsyncReadExt;
@@ -38,6 +42,8 @@ pub(super) struct Fetcher {
 pub(super) struct Body {
     origin: Origin,
     total: Option<u64>,
+    /// What a later request can show to be given the rest of this very archive.
+    validator: Option<HeaderValue>,
 }
 
 /// What the bytes come from.
@@ -60,12 +66,59 @@ enum Location {
 impl Fetcher {
     /// Asks for the archive. Answers when the first bytes can be read.
     pub(super) async fn open(&self, url: &ArtifactUrl) -> Result<Body, FetchError> {
-        match Location::parse(url)? {
-            Location::Http(location) => request(self.client().await?, location, url).await,
-            Location::Unix { socket, url: location } => {
-                request(socket_client(&socket)?, location, url).await
+        let response = match Location::parse(url)? {
+            Location::File(path) => return open_file(path).await,
+            Location::Http(location) => {
+                request(self.client().await?, location, url, HeaderMap::new()).await?
             }
-            Location::File(path) => open_file(path).await,
+            Location::Unix { socket, url: location } => {
+                request(socket_client(&socket)?, location, url, HeaderMap::new()).await?
+            }
+        };
+        if response.status() != StatusCode::OK {
+            return Err(refused(url, &response));
+        }
+        let total = response.content_length();
+        let validator = strong_tag(response.headers());
+        Ok(Body { origin: Origin::Response(Box::new(response)), total, validator })
+    }
+
+    /// Asks for what is missing of an archive whose first `from` bytes have arrived. Answers `false`,
+    /// and leaves the body as it is, when the server does not give the rest of the same archive.
+    pub(super) async fn resume(
+        &self,
+        url: &ArtifactUrl,
+        body: &mut Body,
+        from: u64,
+    ) -> Result<bool, FetchError> {
+        let Some(validator) = body.validator.clone() else { return Ok(false) };
+        let range = HeaderValue::try_from(format!("bytes={from}-"));
+        let range = range.map_err(|error| FetchError::Client { source: error.into() })?;
+        let headers = HeaderMap::from_iter([(RANGE, range), (IF_RANGE, validator.clone())]);
+        let response = match Location::parse(url)? {
+            Location::File(_) => return Ok(false),
+            Location::Http(location) => {
+                request(self.client().await?, location, url, headers).await?
+            }
+            Location::Unix { socket, url: location } => {
+                request(socket_client(&socket)?, location, url, headers).await?
+            }
+        };
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let range = response.headers().get(CONTENT_RANGE).and_then(|it| it.to_str().ok());
+                let same = range.is_some_and(|range| continues(range, from, body.total))
+                    && strong_tag(response.headers()).is_none_or(|tag| tag == validator);
+                if same {
+                    body.origin = Origin::Response(Box::new(response));
+                }
+                Ok(same)
+            }
+            // The whole, because it is another archive by now or the server knows no ranges.
+            StatusCode::OK
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::RANGE_NOT_SATISFIABLE => Ok(false),
+            _ => Err(refused(url, &response)),
         }
     }
 
@@ -91,6 +144,11 @@ impl Fetcher {
 // === impl Body ===
 
 impl Body {
+    /// Whether the server can be asked for the rest of it.
+    pub(super) fn can_be_resumed(&self) -> bool {
+        self.validator.is_some()
+    }
+
     /// How many bytes there will be, where that was said.
     pub(super) fn total(&self) -> Option<u64> {
         self.total
@@ -221,28 +279,47 @@ fn check_redirection(previous: &[Url], next: &Url) -> Result<(), &'static str> {
     }
 }
 
-async fn request(client: Client, location: Url, url: &ArtifactUrl) -> Result<Body, FetchError> {
-    let url = url.to_string();
-    let sent = client.get(location).header(ACCEPT_ENCODING, "identity").send().await;
-    let response = match sent {
-        Ok(response) => response,
-        Err(error) => {
-            let is_redirect = error.is_redirect();
-            let source = error.without_url();
-            return Err(if is_redirect {
-                FetchError::Redirect { url, source }
-            } else {
-                FetchError::Request { url, source }
-            });
+async fn request(
+    client: Client,
+    location: Url,
+    url: &ArtifactUrl,
+    headers: HeaderMap,
+) -> Result<Response, FetchError> {
+    let request = client.get(location).headers(headers).header(ACCEPT_ENCODING, "identity");
+    request.send().await.map_err(|error| {
+        let url = url.to_string();
+        let is_redirect = error.is_redirect();
+        let source = error.without_url();
+        if is_redirect {
+            FetchError::Redirect { url, source }
+        } else {
+            FetchError::Request { url, source }
         }
+    })
+}
+
+/// The server answered something else than the archive.
+fn refused(url: &ArtifactUrl, response: &Response) -> FetchError {
+    let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = header.and_then(|text| retry::retry_after(text, SystemTime::now()));
+    FetchError::Status { url: url.to_string(), status: response.status().as_u16(), retry_after }
+}
+
+/// The entity tag, if it stands for the very bytes. A weak one (`W/`) does not.
+fn strong_tag(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(ETAG).filter(|tag| tag.as_bytes().starts_with(b"\"")).cloned()
+}
+
+/// Whether a `Content-Range` begins where the transfer broke off, in an archive of the same size.
+fn continues(range: &str, from: u64, total: Option<u64>) -> bool {
+    let Some((bounds, size)) =
+        range.trim().strip_prefix("bytes ").and_then(|it| it.split_once('/'))
+    else {
+        return false;
     };
-    if response.status() != StatusCode::OK {
-        let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = header.and_then(|text| retry::retry_after(text, SystemTime::now()));
-        return Err(FetchError::Status { url, status: response.status().as_u16(), retry_after });
-    }
-    let total = response.content_length();
-    Ok(Body { origin: Origin::Response(Box::new(response)), total })
+    let begin = bounds.split_once('-').and_then(|(begin, _)| begin.trim().parse().ok());
+    let size: Option<u64> = size.trim().parse().ok();
+    begin == Some(from) && (size.is_none() || total.is_none() || size == total)
 }
 
 async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
@@ -262,7 +339,7 @@ async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
         return Err(FetchError::NotAFile { path: shown });
     }
     let total = u64::try_from(found.st_size).ok();
-    Ok(Body { origin: Origin::File(file.into()), total })
+    Ok(Body { origin: Origin::File(file.into()), total, validator: None })
 }
 
 #[cfg(test)]
@@ -308,6 +385,32 @@ mod tests {
         assert!(!check(&[&plain], &file));
         assert!(check(&[&plain; MAX_REDIRECTIONS], &plain));
         assert!(!check(&[&plain; MAX_REDIRECTIONS + 1], &plain));
+    }
+
+    #[test]
+    fn only_the_rest_of_the_same_archive_is_gone_on_with() {
+        assert!(continues("bytes 100-199/200", 100, Some(200)));
+        assert!(continues(" bytes 100-199/* ", 100, Some(200)));
+        assert!(continues("bytes 100-199/200", 100, None));
+        for other in [
+            "bytes 0-199/200",
+            "bytes 100-199/300",
+            "bytes */200",
+            "items 100-199/200",
+            "",
+            "bytes",
+        ] {
+            assert!(!continues(other, 100, Some(200)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_weak_tag_does_not_vouch_for_bytes() {
+        let tagged =
+            |tag| strong_tag(&HeaderMap::from_iter([(ETAG, HeaderValue::from_static(tag))]));
+        assert!(tagged("\"abc\"").is_some());
+        assert!(tagged("W/\"abc\"").is_none());
+        assert!(strong_tag(&HeaderMap::new()).is_none());
     }
 
     #[test]

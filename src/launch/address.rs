@@ -1,9 +1,12 @@
 //! Decides where a plugin listens.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use guest_agent_actors::id::{Endpoint, PluginName, RevisionId, Sha256Digest};
+use nix::libc;
 use rand::Rng;
 
 /// Longest path of a unix socket, in bytes, without the NUL that ends it.
@@ -67,6 +70,33 @@ pub(crate) fn hashed_socket(directory: &Path, name: &PluginName, revision: &Revi
     directory.join(format!("{}.sock", &digest[..16]))
 }
 
+/// Tries whether a unix socket can be made in a directory.
+///
+/// # Errors
+/// Why it cannot, now or ever.
+pub(crate) fn try_socket(directory: &Path) -> io::Result<()> {
+    let path = directory.join(format!(".try-{:08x}", rand::rng().random::<u32>()));
+    let tried = UnixListener::bind(&path).map(drop);
+    // Where it was made it goes again; where it was not there is nothing to remove.
+    drop(std::fs::remove_file(&path));
+    tried
+}
+
+/// Whether this failure to make a socket says that the place is of the wrong kind: no disk space is a
+/// passing trouble, a file system without sockets is not.
+pub(crate) fn is_unfit_for_sockets(error: &io::Error) -> bool {
+    let unfit = [
+        libc::EPERM,
+        libc::EACCES,
+        libc::EROFS,
+        libc::EOPNOTSUPP,
+        libc::ENOSYS,
+        libc::EAFNOSUPPORT,
+        libc::EINVAL,
+    ];
+    error.raw_os_error().is_some_and(|code| unfit.contains(&code))
+}
+
 /// A free port of the loopback interface.
 ///
 /// Below the range from which the kernel serves connections without a port of their own: one of
@@ -107,6 +137,21 @@ mod tests {
             &"1.2".parse().expect("a revision"),
         );
         assert_eq!(path, Path::new("/run/a/p_1.2.sock"));
+    }
+
+    #[test]
+    fn a_socket_that_was_only_tried_leaves_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        try_socket(dir.path()).expect("sockets work here");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("it is listed").count(), 0);
+    }
+
+    #[test]
+    fn a_missing_folder_or_a_full_disk_does_not_make_a_place_unfit() {
+        let error = try_socket(Path::new("/nonexistent")).expect_err("no such folder");
+        assert!(!is_unfit_for_sockets(&error), "{error}");
+        assert!(!is_unfit_for_sockets(&io::Error::from_raw_os_error(libc::ENOSPC)));
+        assert!(is_unfit_for_sockets(&io::Error::from_raw_os_error(libc::EOPNOTSUPP)));
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl ProcessLauncher {
                 opened.map_err(|error| PrepareError::Make { path: log, error })?;
             let address = match transport {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
-                Transport::Unix => Address::Unix(socket),
+                Transport::Unix => unix_or_loopback(&name, &sockets, socket)?,
             };
             Ok(Prepared { address, output, log_start, entrance })
         };
@@ -332,6 +332,24 @@ impl ProcessLauncher {
         if let Err(error) = self.stop_plugin(order).await {
             tracing::warn!(plugin = %name, %error, "a failed launch left a process");
         }
+    }
+}
+
+/// The plugin's socket; a loopback port where the place cannot hold sockets at all. Every launch tries
+/// anew, so a place that was mended is used again.
+fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Address, Cause> {
+    match address::try_socket(dir) {
+        Ok(()) => Ok(Address::Unix(socket)),
+        Err(error) if address::is_unfit_for_sockets(&error) => {
+            let port = address::free_port().map_err(PrepareError::NoPort)?;
+            let dir = dir.display();
+            tracing::warn!(
+                plugin = %name, %dir, %error, %port,
+                "unix sockets cannot be made there; the plugin listens on a loopback port this time"
+            );
+            Ok(Address::Tcp(port))
+        }
+        Err(error) => Err(PrepareError::Make { path: socket, error }.into()),
     }
 }
 

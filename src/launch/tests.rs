@@ -426,6 +426,56 @@ async fn a_plugin_on_tcp_gets_a_loopback_port() {
     assert!(args.contains("--protocol=tcp --address=127.0.0.1:"), "{args}");
 }
 
+/// A folder in which folders can be made and sockets cannot.
+struct WithoutSockets(PathBuf);
+
+impl WithoutSockets {
+    fn new() -> Option<Self> {
+        let all = Path::new("/sys/fs/cgroup");
+        let places = [all.join("pids"), all.to_owned(), all.join("unified")];
+        let name = format!("guest-agent-test-{}", uuid::Uuid::new_v4());
+        places
+            .into_iter()
+            .map(|place| place.join(&name))
+            .find(|it| std::fs::create_dir(it).is_ok())
+            .map(Self)
+    }
+}
+
+impl Drop for WithoutSockets {
+    fn drop(&mut self) {
+        for dir in [self.0.join("plugins"), self.0.clone()] {
+            std::fs::remove_dir(dir).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_place_without_unix_sockets_means_a_loopback_port_until_it_is_mended() {
+    let Some(place) = WithoutSockets::new() else {
+        eprintln!("skipped: this user can make no folder of a kind that has no sockets");
+        return;
+    };
+    if address::try_socket(&place.0).is_ok() {
+        std::fs::create_dir(place.0.join("plugins")).unwrap();
+        eprintln!("skipped: sockets can be made in {}", place.0.display());
+        return;
+    }
+    let mut bed = Bed::new();
+    let mut config = bed.launcher.shared.config.clone();
+    config.runtime_dir = place.0.clone();
+    bed.launcher = ProcessLauncher::new(config, Arc::new(GrpcPluginRpc::new())).unwrap();
+    let spec = bed.plugin("p", "echo \"$@\" >> ../../../args; exit 5");
+    bed.launch(&spec).await.unwrap_err();
+    let args = bed.wait_for_file("args").await;
+    assert!(args.contains("--protocol=tcp --address=127.0.0.1:"), "{args}");
+
+    bed.launcher = bed.another_life();
+    bed.launch(&spec).await.unwrap_err();
+    let args = bed.wait_for_file("args").await;
+    assert!(args.lines().last().unwrap().contains("--protocol=unix"), "{args}");
+}
+
 /// A control group of this test's own in which memory is short; `None` where none can be made.
 fn scarce_memory(name: &str) -> Option<PathBuf> {
     let group = Path::new("/sys/fs/cgroup/memory").join(name);

@@ -3,8 +3,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use guest_agent_actors::spec::Source;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Plugin};
-use prost::Message;
 use proptest::prelude::*;
+use prost::Message;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -10,7 +10,7 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{Durability, Installer, Progress, Storage};
 use guest_agent_actors::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
-Source,     Tries,
+    Source, Tries,
 };
 
 use super::*;

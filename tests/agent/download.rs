@@ -50,13 +50,45 @@ async fn a_wrong_checksum_is_refused_at_once_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_transfer_that_breaks_off_is_tried_again() {
+async fn a_transfer_that_breaks_off_is_gone_on_with_where_it_stopped() {
     let truncate = Some(CutOff { after_bytes: 100_000, requests: 2 });
     let (bed, echo) = with_faults(ArtifactFaults { truncate, ..Default::default() }).await;
     let order = orders::install("echo", "1", &echo).manifest(|m| m.download_attempt_count = 3);
     bed.configure(vec![order.order()]).await;
     bed.expect_events("echo", &[1, 4, 3]).await;
-    assert_eq!(bed.artifacts.counters(&echo.name).requests, 3);
+    let counters = bed.artifacts.counters(&echo.name);
+    assert_eq!((counters.requests, counters.partial), (3, 2), "the rest was asked for twice");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_transfer_that_stalls_is_gone_on_with_where_it_stopped() {
+    let stall = Some(CutOff { after_bytes: 100_000, requests: 1 });
+    let (bed, echo) = with_faults(ArtifactFaults { stall, ..Default::default() }).await;
+    let order = orders::install("echo", "1", &echo).manifest(|manifest| {
+        manifest.download_attempt_count = 2;
+        manifest.download_timeout = orders::seconds(1.0);
+    });
+    bed.configure(vec![order.order()]).await;
+    bed.expect_events("echo", &[1, 4, 3]).await;
+    let counters = bed.artifacts.counters(&echo.name);
+    assert_eq!((counters.requests, counters.partial), (2, 1));
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_server_in_trouble_is_asked_for_the_rest_again() {
+    let truncate = Some(CutOff { after_bytes: 100_000, requests: 1 });
+    let (bed, echo) = with_faults(ArtifactFaults { truncate, ..Default::default() }).await;
+    let order = orders::install("echo", "1", &echo).manifest(|m| m.download_attempt_count = 4);
+    bed.configure(vec![order.order()]).await;
+    bed.until("the transfer broke off", async || {
+        (bed.artifacts.counters(&echo.name).bytes >= 100_000).then_some(())
+    })
+    .await;
+    let status = Some(StatusFault { status: 503, requests: 2 });
+    bed.artifacts.set_faults(&echo.name, ArtifactFaults { status, ..Default::default() });
+    bed.expect_events("echo", &[1, 4, 3]).await;
     bed.finish().await;
 }
 
@@ -67,8 +99,9 @@ async fn a_transfer_that_always_breaks_off_fails_after_the_ordered_attempts() {
     let order = orders::install("echo", "1", &echo).manifest(|m| m.download_attempt_count = 2);
     bed.configure(vec![order.order()]).await;
     let why = failed(&bed).await;
-    assert!(why.contains("2 attempts") && why.contains("100000 bytes"), "{why}");
-    assert_eq!(bed.artifacts.counters(&echo.name).requests, 2);
+    assert!(why.contains("2 attempts") && why.contains("200000 bytes"), "{why}");
+    let counters = bed.artifacts.counters(&echo.name);
+    assert_eq!((counters.requests, counters.partial), (2, 1));
     bed.finish().await;
 }
 

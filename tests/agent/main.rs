@@ -7,6 +7,7 @@
 
 mod again;
 mod cli;
+mod command_socket;
 mod conformance;
 mod crash;
 mod download;
@@ -24,3 +25,4 @@ mod sweep;
 mod transport;
 mod unprivileged;
 mod upgrade;
+mod vm_events;

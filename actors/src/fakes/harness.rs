@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use crate::fakes::{
-    ClockHandle, FactsHandle, InstallerHandle, LauncherHandle, LinkHandle, LocalHandle, MachineHandle,
-    MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts, installer, launcher, link,
-    local, machine, meter, rpc, storage, sweeper,
+    ClockHandle, FactsHandle, InstallerHandle, LauncherHandle, LinkHandle, LocalHandle,
+    MachineHandle, MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts, installer,
+    launcher, link, local, machine, meter, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,

@@ -21,8 +21,8 @@ use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{Happened, RescanLocal, Save};
-use crate::plugin::machine::{self, Event, Notice};
 use crate::plugin::Beginning;
+use crate::plugin::machine::{self, Event, Notice};
 use crate::ports::LocalScan;
 use crate::spec::PluginSpec;
 

@@ -65,7 +65,11 @@ impl Draft {
 
     /// What a revision on trial returns to. Files that came with the machine are replaced in place: of
     /// two local revisions the older one is gone.
-    pub(super) fn way_back(&self, old: Arc<PluginSpec>, new: &PluginSpec) -> Option<Arc<PluginSpec>> {
+    pub(super) fn way_back(
+        &self,
+        old: Arc<PluginSpec>,
+        new: &PluginSpec,
+    ) -> Option<Arc<PluginSpec>> {
         if !old.is_local() {
             return Some(old);
         }

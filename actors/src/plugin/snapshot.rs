@@ -152,8 +152,10 @@ fn check_names(state: &State) -> Result<(), SnapshotError> {
         Next::Nothing | Next::Failed { .. } => None,
     };
     let trial = state.trial.as_ref().map(|trial| &trial.last_good);
-    let foreign =
-        [Some(&state.spec), next, trial, state.local.as_ref()].into_iter().flatten().find(|spec| spec.name != state.name);
+    let foreign = [Some(&state.spec), next, trial, state.local.as_ref()]
+        .into_iter()
+        .flatten()
+        .find(|spec| spec.name != state.name);
     match foreign {
         Some(spec) => Err(SnapshotError::OtherPlugin(state.name.clone(), spec.name.clone())),
         None => Ok(()),
@@ -325,7 +327,11 @@ fn next_of(record: Option<rec::next::Next>, attempt: Attempt) -> Result<Next, Sn
 /// The version that came with the machine. An archive in its place would be installed as if it had.
 fn local_of(record: rec::Spec) -> Result<Arc<PluginSpec>, SnapshotError> {
     let spec = spec_of(Some(record))?;
-    if spec.is_local() { Ok(spec) } else { Err(SnapshotError::Missing("folder of the local version")) }
+    if spec.is_local() {
+        Ok(spec)
+    } else {
+        Err(SnapshotError::Missing("folder of the local version"))
+    }
 }
 
 fn process_record(process: &Process) -> rec::Process {

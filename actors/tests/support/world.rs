@@ -17,7 +17,8 @@ use guest_agent_actors::plugin::machine::{
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
 use guest_agent_actors::ports::Stopped;
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, LocalFiles, MetricsPolicy, PluginSpec, Source, Tries,
+    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, LocalFiles, MetricsPolicy,
+    PluginSpec, Source, Tries,
 };
 
 /// A spec of revision `revision`, with two launches per start.

@@ -172,6 +172,29 @@ pub struct AskResponse {
     pub results: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NotifyVmEventRequest {
+    /// startup, shutdown or specialize.
+    #[prost(string, tag = "1")]
+    pub event: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NotifyVmEventResponse {
+    /// Sorted by plugin.
+    #[prost(message, repeated, tag = "1")]
+    pub results: ::prost::alloc::vec::Vec<NotifiedPlugin>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NotifiedPlugin {
+    #[prost(string, tag = "1")]
+    pub plugin: ::prost::alloc::string::String,
+    /// As on the command socket: 0 told or not interested, 501 not running, 502 the call failed.
+    #[prost(int32, tag = "2")]
+    pub status: i32,
+    /// Why, when that is not plain.
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamEventsRequest {
     /// Only events of this plugin; empty for all.
     #[prost(string, tag = "1")]
@@ -436,6 +459,33 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Ask"));
             self.inner.unary(req, path, codec).await
         }
+        /// Tells every running plugin what happens to the machine. Answers when each was told or given up on.
+        pub async fn notify_vm_event(
+            &mut self,
+            request: impl tonic::IntoRequest<super::NotifyVmEventRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::NotifyVmEventResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/NotifyVmEvent",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("guest_agent.local.v1.LocalAgent", "NotifyVmEvent"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Recorded events, oldest first, then, when following, new ones as they are recorded.
         pub async fn stream_events(
             &mut self,
@@ -547,6 +597,14 @@ pub mod local_agent_server {
             &self,
             request: tonic::Request<super::AskRequest>,
         ) -> std::result::Result<tonic::Response<super::AskResponse>, tonic::Status>;
+        /// Tells every running plugin what happens to the machine. Answers when each was told or given up on.
+        async fn notify_vm_event(
+            &self,
+            request: tonic::Request<super::NotifyVmEventRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::NotifyVmEventResponse>,
+            tonic::Status,
+        >;
         /// Server streaming response type for the StreamEvents method.
         type StreamEventsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Event, tonic::Status>,
@@ -858,6 +916,51 @@ pub mod local_agent_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AskSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/NotifyVmEvent" => {
+                    #[allow(non_camel_case_types)]
+                    struct NotifyVmEventSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<
+                        T: LocalAgent,
+                    > tonic::server::UnaryService<super::NotifyVmEventRequest>
+                    for NotifyVmEventSvc<T> {
+                        type Response = super::NotifyVmEventResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::NotifyVmEventRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::notify_vm_event(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = NotifyVmEventSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

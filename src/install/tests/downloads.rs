@@ -70,6 +70,68 @@ async fn damaged_bytes_are_blamed_on_the_checksum() {
     }
 }
 
+/// A 206 with this range and tag.
+fn part(range: &str, tag: &str, body: &[u8]) -> Answer {
+    let head = format!(
+        "HTTP/1.1 206 Partial Content\r\nconnection: close\r\ncontent-length: {}\r\n\
+         content-range: bytes {range}\r\netag: {tag}\r\n\r\n",
+        body.len()
+    );
+    Answer::Raw([head.as_bytes(), body].concat())
+}
+
+#[tokio::test]
+async fn the_rest_of_another_archive_is_not_put_behind_the_beginning_of_this_one() {
+    let archive = archive().await;
+    let (size, half) = (archive.len(), archive.len() / 2);
+    let range = |from: usize| format!("{from}-{}/{size}", size - 1);
+    let whole = Answer::Whole(archive.clone());
+    for other in [
+        part(&range(half), "\"b\"", &archive[half..]),
+        part(&range(half - 1), "\"a\"", &archive[half - 1..]),
+        part(&format!("{half}-{}/{}", size - 1, size + 1), "\"a\"", &archive[half..]),
+        whole.clone(),
+        Answer::Status("412 Precondition Failed"),
+        Answer::Status("416 Range Not Satisfiable"),
+    ] {
+        let rig = Rig::new();
+        let broken = Answer::Tagged("\"a\"", archive.clone(), half);
+        let server = Server::new(vec![broken, other, whole.clone()]).await;
+        rig.install(spec(&server.address, Sha256Digest::of(&archive))).await.expect("installable");
+        assert_eq!(server.requests(), 3, "the beginning, the attempt to go on, the whole");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_transfer_is_gone_on_with_as_often_as_attempts_are_left() {
+    let archive = archive().await;
+    let (size, third) = (archive.len(), archive.len() / 3);
+    let rest =
+        |from: usize| part(&format!("{from}-{}/{size}", size - 1), "\"a\"", &archive[from..]);
+    let cut = |from: usize| {
+        let Answer::Raw(mut bytes) = rest(from) else { unreachable!() };
+        bytes.truncate(bytes.len() - (size - from) + third);
+        Answer::Raw(bytes)
+    };
+    let rig = Rig::new();
+    let broken = Answer::Tagged("\"a\"", archive.clone(), third);
+    let server = Server::new(vec![broken, cut(third), rest(2 * third)]).await;
+    let spec = spec(&server.address, Sha256Digest::of(&archive));
+    let progress = rig.install(spec).await.expect("installable");
+    let size = size as u64;
+    assert_eq!(progress, Progress { received: size, total: Some(size), attempt: 3 });
+    assert_eq!(server.requests(), 3);
+}
+
+#[tokio::test]
+async fn a_weak_tag_is_no_reason_to_go_on() {
+    let (rig, archive) = (Rig::new(), archive().await);
+    let broken = Answer::Tagged("W/\"a\"", archive.clone(), archive.len() / 2);
+    let server = Server::new(vec![broken, Answer::Whole(archive.clone())]).await;
+    rig.install(spec(&server.address, Sha256Digest::of(&archive))).await.expect("installable");
+    assert_eq!(server.requests(), 2);
+}
+
 #[tokio::test]
 async fn a_truncated_body_is_tried_again_until_the_attempts_are_used_up() {
     let (rig, archive) = (Rig::new(), archive().await);

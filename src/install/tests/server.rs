@@ -14,6 +14,10 @@ pub(super) enum Answer {
     Whole(Vec<u8>),
     /// With only these bytes of the many that are announced.
     Truncated(Vec<u8>),
+    /// With the first so many bytes of a body whose tag is told.
+    Tagged(&'static str, Vec<u8>, usize),
+    /// With status, headers and a body as they are.
+    Raw(Vec<u8>),
     /// With these bytes of the many that are announced, and then silence.
     Stalled(Vec<u8>),
     /// With these bytes as quickly as the other side takes them, and no length.
@@ -94,6 +98,14 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: Answer) 
         Answer::Truncated(body) => {
             stream.write_all(head(body.len() + 100).as_bytes()).await.ok();
             stream.write_all(&body).await.ok();
+        }
+        Answer::Tagged(tag, body, sent) => {
+            let head = head(body.len()).replacen("\r\n", &format!("\r\netag: {tag}\r\n"), 1);
+            stream.write_all(head.as_bytes()).await.ok();
+            stream.write_all(&body[..sent]).await.ok();
+        }
+        Answer::Raw(bytes) => {
+            stream.write_all(&bytes).await.ok();
         }
         Answer::Stalled(body) => {
             stream.write_all(head(body.len() + 100).as_bytes()).await.ok();

@@ -11,8 +11,8 @@ use crate::facts::{Number, Scope, Value};
 use crate::id::Sha256Digest;
 use crate::spec::{
     Artifact, ArtifactUrl, Boot, Config, EXECUTION_TIMEOUT, Enablement, EntryPoint, Execution,
-    Kind, Limits, LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries,
-    Triggers,
+    Kind, Limits, LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule,
+    Rules, Source, Tries, Triggers,
 };
 
 /// No order has a longer timeout, so no record has one; longer ones could overflow when added up.

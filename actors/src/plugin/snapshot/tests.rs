@@ -216,19 +216,21 @@ fn any_state() -> impl Strategy<Value = State> {
         let local = proptest::option::of(("[1-4]").prop_map(|n| local_spec("a", &n)));
         let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
         (parts, owed, restarts, local).prop_map(
-            move |((spec, phase, next, trial), (install, apply, standing), restarts, local)| State {
-                name: spec.name.clone(),
-                generation: Generation(generation),
-                spec,
-                phase,
-                next,
-                trial,
-                standing,
-                owed: Owed { install, apply },
-                attempt,
-                restarts: Restarts { total: restarts.0, in_a_row: restarts.1 },
-                last_exit: restarts.2,
-                local,
+            move |((spec, phase, next, trial), (install, apply, standing), restarts, local)| {
+                State {
+                    name: spec.name.clone(),
+                    generation: Generation(generation),
+                    spec,
+                    phase,
+                    next,
+                    trial,
+                    standing,
+                    owed: Owed { install, apply },
+                    attempt,
+                    restarts: Restarts { total: restarts.0, in_a_row: restarts.1 },
+                    last_exit: restarts.2,
+                    local,
+                }
             },
         )
     })

@@ -1,0 +1,107 @@
+//! `apply`: hands a plugin another configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use guest_agent_actors::id::PluginName;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::local::StreamEventsRequest;
+use serde_json::{Value, json};
+
+use super::client::{self, Client, Patience};
+use super::install::order_and_report;
+use super::order;
+use super::{Context, Exit, Failure};
+use crate::config::parse_duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Name of the plugin
+    name: PluginName,
+    #[command(flatten)]
+    config: Source,
+    /// Wait until the plugin took it, or was started with it
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait
+    #[arg(long, requires = "wait", default_value = "1m", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Source {
+    /// The configuration, as a text whose meaning only the plugin knows
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    string: Option<String>,
+    /// A file with the configuration, as a JSON object; may be written `--json FILE`
+    // `--json` itself is the flag of every verb that asks for JSON, so both are had at once.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// No configuration at all
+    #[arg(long)]
+    clear: bool,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let order = flags.order()?;
+    let mut client = context.connect().await?;
+    let name = flags.name.as_str();
+    let known = client::status(&mut client).await?.plugins;
+    // As for `remove`: the agent would report it as an event, a person is told at once.
+    if !known.iter().any(|plugin| plugin.name == name) {
+        let names = known.iter().map(|plugin| plugin.name.as_str());
+        return Err(client::unknown_plugin(name, names));
+    }
+    let timeout = flags.wait.then_some(flags.timeout);
+    let (json, console) = (context.global.json, context.console);
+    match order_and_report(&mut client, vec![order], timeout, json, console).await {
+        Err(failure) if failure.exit == Exit::Failed => match refusal(&mut client, name).await {
+            Some(words) => Err(failure.cause(words)),
+            None => Err(failure),
+        },
+        other => other,
+    }
+}
+
+/// What the last refused configuration of a plugin was refused for. The status does not say: what
+/// runs is not affected by it.
+async fn refusal(client: &mut Client, name: &str) -> Option<String> {
+    let request = StreamEventsRequest { name: name.to_owned(), follow: false, since: None };
+    let mut events = client.stream_events(request).await.ok()?.into_inner();
+    let mut last = None;
+    while let Ok(Some(event)) = client::next(&mut events, Patience::Soon).await {
+        match event.r#type.as_str() {
+            "PLUGIN_CONFIG_APPLY" => last = None,
+            "PLUGIN_CONFIG_APPLY_FAILED" => last = Some(event.details),
+            _ => {}
+        }
+    }
+    last
+}
+
+// === impl Flags ===
+
+impl Flags {
+    fn order(&self) -> Result<ConfigurePlugin, Failure> {
+        let mut value =
+            json!({ "action": "APPLY", "plugin": { "name": self.name.as_str() }, "manifest": {} });
+        if let Some(text) = &self.config.string {
+            value["manifest"] = json!({ "stringConfig": text });
+        }
+        if let Some(path) = &self.config.file {
+            let bytes = order::bytes_of(path).map_err(|error| Failure::of(&error))?;
+            let config: Value = serde_json::from_slice(&bytes).map_err(|error| {
+                let what = format_args!("{} is not JSON", path.display()).to_string();
+                Failure::failed(what).because(&error)
+            })?;
+            if !config.is_object() {
+                let what = format_args!("{} is not a JSON object", path.display()).to_string();
+                return Err(Failure::failed(what));
+            }
+            value["manifest"] = json!({ "structConfig": config });
+        }
+        order::decode(value)
+            .map_err(|error| Failure::usage("the flags do not make an order").because(&error))
+    }
+}

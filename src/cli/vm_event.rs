@@ -1,0 +1,104 @@
+//! `vm-event`: tells all plugins what happens to the machine, and prints how each took it.
+
+use clap::ValueEnum;
+use guest_agent_actors::vm_events::VmEvent;
+use guest_agent_proto::local::{NotifiedPlugin, NotifyVmEventRequest};
+use serde::Serialize;
+
+use super::console::{Console, Tone};
+use super::format::one_line;
+use super::{Context, Failure};
+use crate::command_socket::{FAILED, NOT_RUNNING};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// What happens
+    #[arg(value_enum)]
+    event: Word,
+}
+
+/// The events under their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Word {
+    /// The machine was started
+    Startup,
+    /// The machine is about to go down
+    Shutdown,
+    /// The machine was made into an instance of its own
+    Specialize,
+}
+
+/// How one plugin took it, as scripts see it; the names are a promise.
+#[derive(Serialize)]
+struct ResultJson<'a> {
+    plugin: &'a str,
+    status: i32,
+    message: &'a str,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let mut client = context.connect().await?;
+    let request = NotifyVmEventRequest { event: flags.event.event().name().to_owned() };
+    let results = client.notify_vm_event(request).await?.into_inner().results;
+    let console = context.console;
+    if context.global.json {
+        let results: Vec<_> = results.iter().map(ResultJson::from).collect();
+        console.document(&results)?;
+    } else {
+        print(&results, console)?;
+    }
+    let failed: Vec<_> = results.iter().filter(|result| went_wrong(result)).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let count = format!("{} of {} plugins could not be told", failed.len(), results.len());
+    Err(failed.into_iter().fold(Failure::failed(count), |failure, result| {
+        failure.cause(format_args!("{}: {}", result.plugin, result.message))
+    }))
+}
+
+/// Whether a plugin was to hear of it and did not. One that does not run was not to.
+fn went_wrong(result: &NotifiedPlugin) -> bool {
+    !matches!(result.status, 0 | NOT_RUNNING)
+}
+
+fn print(results: &[NotifiedPlugin], console: &mut Console<'_>) -> Result<(), Failure> {
+    if results.is_empty() {
+        return Ok(console.line("there are no plugins")?);
+    }
+    let widest = results.iter().map(|result| result.plugin.chars().count()).max().unwrap_or(0);
+    for result in results {
+        let (tone, word) = match result.status {
+            0 if result.message.is_empty() => (Tone::Good, "told"),
+            0 => (Tone::Quiet, "passed"),
+            NOT_RUNNING => (Tone::Quiet, "not told"),
+            FAILED => (Tone::Bad, "failed"),
+            _ => (Tone::Bad, "unknown"),
+        };
+        let word = console.paint(tone, &format!("{word:<8}"));
+        let text =
+            format!("{:<widest$}  {word}  {}", one_line(&result.plugin), one_line(&result.message));
+        console.line(text.trim_end())?;
+    }
+    Ok(())
+}
+
+// === impl Word ===
+
+impl Word {
+    fn event(self) -> VmEvent {
+        match self {
+            Self::Startup => VmEvent::Startup,
+            Self::Shutdown => VmEvent::Shutdown,
+            Self::Specialize => VmEvent::Specialize,
+        }
+    }
+}
+
+// === impl ResultJson ===
+
+impl<'a> From<&'a NotifiedPlugin> for ResultJson<'a> {
+    fn from(result: &'a NotifiedPlugin) -> Self {
+        Self { plugin: &result.plugin, status: result.status, message: &result.message }
+    }
+}

@@ -1,0 +1,187 @@
+//! The JSON command socket: scripts and services of this machine tell the agent what happens.
+//!
+//! ```text
+//!   accept ─► collect (until it parses) ─► request ─► VmEvent ───────────► VM-event actor ─► plugins
+//!      (bounded)   ≤ 64 KiB, in time          │       agent.config.getoption ─► effective configuration
+//!                                             └─► one reply, then the connection closes
+//! ```
+//!
+//! The protocol is that of the agents that came before: one object per connection, keys in any case,
+//! one reply. A caller is whoever the permissions of the socket let in; its user is logged with what it
+//! asked for. Nothing here can change what is installed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Addr;
+use guest_agent_actors::messages::NotifyVm;
+use guest_agent_actors::vm_events::{NOTIFY_WAIT, VmEvent, VmEventActor};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tracing::{debug, info, warn};
+
+use crate::config::{self, Config};
+
+mod collect;
+mod reply;
+mod request;
+
+use collect::{Collected, Collector};
+use reply::{OptionReply, PluginReply, Reply};
+use request::{Command, OptionKey};
+
+pub use reply::{FAILED, NOT_RUNNING, plugin_status};
+
+/// Connections that are served at once; others wait to be accepted.
+const CONNECTIONS_MAX: usize = 32;
+
+/// How long the caller has to close its side when everything was said.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Pause after a connection could not be accepted, for want of file descriptors most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves the JSON command socket.
+#[derive(Clone)]
+pub struct CommandSocket {
+    /// Tells plugins.
+    pub vm_events: Addr<VmEventActor>,
+    /// What is in effect.
+    pub config: watch::Receiver<Arc<Config>>,
+}
+
+// === impl CommandSocket ===
+
+impl CommandSocket {
+    /// Serves connections until it is dropped.
+    pub async fn serve(self, listener: UnixListener) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            // A place first, so that whoever finds none waits where the kernel bounds the queue.
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let this = self.clone();
+                    tokio::spawn(async move {
+                        this.converse(stream).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    warn!(%error, "a connection to the command socket was not accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// One connection: a request, a reply. Reading, doing and writing each have the time of a command.
+    async fn converse(&self, mut stream: UnixStream) {
+        let timeout = self.config.borrow().api.command_timeout;
+        let reply = match collect(&mut stream, timeout).await {
+            Some(Ok(request)) => {
+                let caller = stream.peer_cred().ok();
+                let (uid, pid) = caller.map_or((None, None), |it| (Some(it.uid()), it.pid()));
+                self.answer(&request, timeout, Caller { uid, pid }).await
+            }
+            Some(Err(reply)) => reply.to_json(),
+            // Somebody looked whether the socket is there.
+            None => return,
+        };
+        let sending = async {
+            stream.write_all(&reply).await?;
+            stream.shutdown().await
+        };
+        match tokio::time::timeout(timeout, sending).await {
+            Ok(Ok(())) => drain(&mut stream).await,
+            Ok(Err(error)) => debug!(%error, "the caller did not wait for its reply"),
+            Err(_) => debug!("the caller did not take its reply in time"),
+        }
+    }
+
+    async fn answer(&self, request: &[u8], timeout: Duration, caller: Caller) -> Vec<u8> {
+        match Command::parse(request) {
+            Ok(Command::VmEvent { event, request }) => {
+                info!(%event, ?caller, "was asked to tell a VM event");
+                self.tell(event, request, timeout).await
+            }
+            Ok(Command::GetOption(key)) => self.option(key).to_json(),
+            Err(reply) => {
+                debug!(?caller, status = reply.status, "refuses a command");
+                reply.to_json()
+            }
+        }
+    }
+
+    async fn tell(&self, event: VmEvent, request: Arc<str>, timeout: Duration) -> Vec<u8> {
+        // Whoever wants commands to be quick wants this one to be, and to hear what became of it.
+        let within = NOTIFY_WAIT.min(timeout.mul_f64(0.8));
+        let telling = self.vm_events.send(NotifyVm { event, request, within });
+        match tokio::time::timeout(timeout, telling).await {
+            Ok(Ok(Ok(told))) => reply::array(&told.iter().map(PluginReply::of).collect::<Vec<_>>()),
+            Ok(Ok(Err(error))) => Reply::handler_failed(&error.to_string()).to_json(),
+            Ok(Err(_)) => Reply::internal("the agent is stopping").to_json(),
+            Err(_) => Reply::internal("the agent did not answer in time").to_json(),
+        }
+    }
+
+    fn option(&self, key: OptionKey) -> OptionReply {
+        match key {
+            OptionKey::Missing => OptionReply::missing(),
+            OptionKey::Malformed(key) => OptionReply::malformed(key),
+            OptionKey::Key(key) => match config::value(&self.config.borrow(), &key) {
+                Some(value) => OptionReply::found(key, value),
+                None => OptionReply::unknown(key),
+            },
+        }
+    }
+}
+
+/// Who is on the other side, as the kernel says.
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "only its Debug form is used, in the log")]
+struct Caller {
+    uid: Option<u32>,
+    pid: Option<i32>,
+}
+
+/// Reads until a whole request is there, or says why there will be none. `None` when nobody said
+/// anything.
+async fn collect(stream: &mut UnixStream, timeout: Duration) -> Option<Result<Vec<u8>, Reply>> {
+    let deadline = tokio::time::Instant::now() + timeout;
+    let mut collector = Collector::default();
+    let mut chunk = [0; 4096];
+    loop {
+        let read = match tokio::time::timeout_at(deadline, stream.read(&mut chunk)).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) => return Some(Err(Reply::connection(&error))),
+            Err(_) => return Some(Err(collector.late(timeout))),
+        };
+        if read == 0 {
+            return collector.ended().map(Err);
+        }
+        match collector.take(&chunk[..read]) {
+            Collected::More => {}
+            Collected::Whole(request) => return Some(Ok(request)),
+            Collected::Wrong(reply) => return Some(Err(reply)),
+        }
+    }
+}
+
+/// Reads what the caller still says: closing a socket with unread bytes would break the connection
+/// under the reply.
+async fn drain(stream: &mut UnixStream) {
+    let mut rest = [0; 4096];
+    let reading = async {
+        for _ in 0..64 {
+            if !matches!(stream.read(&mut rest).await, Ok(read) if read > 0) {
+                return;
+            }
+        }
+    };
+    drop(tokio::time::timeout(LINGER, reading).await);
+}
+
+#[cfg(test)]
+mod tests;

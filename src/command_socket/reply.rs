@@ -1,0 +1,140 @@
+//! What is answered, and the numbers that say how it went. They are the protocol's, not ours.
+
+use std::time::Duration;
+
+use guest_agent_actors::vm_events::{Notification, Notified};
+use serde::Serialize;
+
+/// It was done.
+const SUCCESS: i32 = 0;
+
+/// A plugin was not told, because it does not run.
+pub const NOT_RUNNING: i32 = 501;
+
+/// A plugin was told, and the call failed.
+pub const FAILED: i32 = 502;
+
+/// The reply to a request that was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Reply {
+    pub(super) status: i32,
+    pub(super) status_message: String,
+}
+
+/// One plugin's part of the reply to `VmEvent`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct PluginReply {
+    status: i32,
+    status_message: String,
+    plugin: String,
+}
+
+/// The reply to `agent.config.getoption`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct OptionReply {
+    status: i32,
+    status_message: String,
+    option: String,
+    value: String,
+}
+
+// === impl Reply ===
+
+impl Reply {
+    fn new(status: i32, message: impl Into<String>) -> Self {
+        Self { status, status_message: message.into() }
+    }
+
+    pub(super) fn no_such_command(name: &str) -> Self {
+        let name: String = name.chars().take(100).collect();
+        Self::new(101, format!("there is no command {name:?}"))
+    }
+
+    pub(super) fn invalid_json(problem: &str) -> Self {
+        Self::new(102, format!("the request is not valid: {problem}"))
+    }
+
+    pub(super) fn connection(error: &std::io::Error) -> Self {
+        Self::new(103, format!("the connection broke: {error}"))
+    }
+
+    pub(super) fn timed_out(waited: Duration) -> Self {
+        Self::new(104, format!("no complete request within {}s", waited.as_secs_f32()))
+    }
+
+    pub(super) fn handler_failed(problem: &str) -> Self {
+        Self::new(105, problem)
+    }
+
+    pub(super) fn internal(problem: &str) -> Self {
+        Self::new(106, problem)
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        bytes(self)
+    }
+}
+
+// === impl PluginReply ===
+
+impl PluginReply {
+    pub(super) fn of(notified: &Notified) -> Self {
+        let (status, status_message) = plugin_status(&notified.outcome);
+        Self { status, status_message, plugin: notified.plugin.as_str().to_owned() }
+    }
+}
+
+/// How a plugin took a VM event, as a number and in words.
+#[must_use]
+pub fn plugin_status(outcome: &Notification) -> (i32, String) {
+    match outcome {
+        Notification::Told => (SUCCESS, String::new()),
+        Notification::NotInterested => {
+            (SUCCESS, "the plugin is not interested in VM events".to_owned())
+        }
+        Notification::NotRunning => {
+            (NOT_RUNNING, "the plugin is not running and was not told".to_owned())
+        }
+        Notification::Failed(error) => (FAILED, error.to_string()),
+    }
+}
+
+// === impl OptionReply ===
+
+impl OptionReply {
+    fn new(status: i32, message: &str, option: String, value: String) -> Self {
+        Self { status, status_message: message.to_owned(), option, value }
+    }
+
+    pub(super) fn found(option: String, value: String) -> Self {
+        Self::new(SUCCESS, "", option, value)
+    }
+
+    pub(super) fn unknown(option: String) -> Self {
+        Self::new(1, "there is no such option", option, String::new())
+    }
+
+    pub(super) fn missing() -> Self {
+        Self::new(2, "the request names no Option", String::new(), String::new())
+    }
+
+    pub(super) fn malformed(option: String) -> Self {
+        Self::new(3, "an option is written as Section.Key", option, String::new())
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        bytes(self)
+    }
+}
+
+/// An array of replies.
+pub(super) fn array(replies: &[PluginReply]) -> Vec<u8> {
+    bytes(&replies)
+}
+
+fn bytes(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("numbers and texts have a JSON form")
+}

@@ -1,0 +1,145 @@
+//! Well-formed inputs to begin with.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use guest_agent_proto::agent_communication::stream_agent_messages_response::Type;
+use guest_agent_proto::agent_communication::{
+    MessageBody, MessageResponse, StreamAgentMessagesResponse,
+};
+use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    Action, ConfigurePlugin, Manifest, Plugin,
+};
+use guest_agent_proto::agent_controlplane::execution_model::{
+    self, MatchPolicy, OneShot, State, Triggers,
+};
+use guest_agent_proto::agent_controlplane::rules::{ComparisonOperator, Scope};
+use guest_agent_proto::agent_controlplane::{ConfigurePluginStates, ExecutionModel, Rules};
+use prost::Message;
+use prost_types::value::Kind;
+use prost_types::{Any, Duration, ListValue, Struct, Value};
+
+fn seconds(seconds: i64) -> Option<Duration> {
+    Some(Duration { seconds, nanos: 500_000_000 })
+}
+
+fn execution_model() -> ExecutionModel {
+    let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+    let rule = |scope: Scope, attribute: &str, operator: ComparisonOperator, value| Rules {
+        scope: scope.into(),
+        attribute: attribute.to_owned(),
+        comparison_operator: operator.into(),
+        value: Some(value),
+    };
+    let list = ListValue { values: vec![text("a"), text("b")] };
+    ExecutionModel {
+        on_default: State::Disabled.into(),
+        on_match: State::Enabled.into(),
+        match_policy: MatchPolicy::Any.into(),
+        rules: vec![
+            rule(Scope::Os, "ID", ComparisonOperator::Equal, text("debian")),
+            rule(Scope::Instance, "v1/instance/zone", ComparisonOperator::Contains, text("eu")),
+            rule(
+                Scope::Metadata,
+                "roles",
+                ComparisonOperator::NotEqual,
+                Value { kind: Some(Kind::ListValue(list)) },
+            ),
+        ],
+        boot_critical: true,
+        r#type: Some(execution_model::Type::OneShot(OneShot {
+            triggers: Some(Triggers { startup: true, firstboot: true, interval: seconds(3600) }),
+            execution_timeout: seconds(60),
+        })),
+    }
+}
+
+fn full() -> ConfigurePlugin {
+    let deep = (0..8).fold(Value { kind: Some(Kind::BoolValue(true)) }, |inner, _| Value {
+        kind: Some(Kind::StructValue(Struct { fields: [("k".to_owned(), inner)].into() })),
+    });
+    ConfigurePlugin {
+        action: Action::Install.into(),
+        plugin: Some(Plugin {
+            name: "monitor".to_owned(),
+            revision_id: "1.2.3".to_owned(),
+            gcs_signed_url: "https://store.example/monitor.tar.gz?signature=secret".to_owned(),
+            entry_point: "bin/monitor".to_owned(),
+            arguments: vec!["--verbose".to_owned(), "--level=3".to_owned()],
+            checksum: "0123456789abcdef".repeat(4),
+        }),
+        manifest: Some(Manifest {
+            max_memory_usage_bytes: 1 << 26,
+            max_cpu_usage_percentage: 20,
+            metrics_interval: seconds(10),
+            download_timeout: seconds(60),
+            download_attempt_count: 5,
+            start_timeout: seconds(30),
+            start_attempt_count: 3,
+            stop_timeout: seconds(30),
+            max_metric_datapoints: 60,
+            start_exp_backoff_factor: 2,
+            execution_model: Some(execution_model()),
+            config: Some(Config::StructConfig(Struct {
+                fields: [("deep".to_owned(), deep)].into(),
+            })),
+            ..Manifest::default()
+        }),
+    }
+}
+
+pub(crate) fn orders() -> Vec<Vec<u8>> {
+    let named = |action: Action, config| ConfigurePlugin {
+        action: action.into(),
+        plugin: Some(Plugin { name: "monitor".to_owned(), ..Plugin::default() }),
+        manifest: Some(Manifest { config, ..Manifest::default() }),
+    };
+    let text = Some(Config::StringConfig("level = 3".to_owned()));
+    let batches = [
+        vec![full()],
+        vec![named(Action::Remove, None)],
+        vec![named(Action::Apply, text), full(), named(Action::Apply, None)],
+        vec![],
+    ];
+    let encode = |orders| ConfigurePluginStates { configure_plugins: orders }.encode_to_vec();
+    batches.map(encode).to_vec()
+}
+
+pub(crate) fn frames() -> Vec<Vec<u8>> {
+    let frame = |r#type| {
+        StreamAgentMessagesResponse { message_id: "m-1".to_owned(), r#type }.encode_to_vec()
+    };
+    let body = |kind: &str, value: Vec<u8>| {
+        let labels = [("message_type", kind), ("request_id", "r-1")];
+        let labels: HashMap<_, _> =
+            labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let type_url = format!("type.googleapis.com/{kind}");
+        Some(Type::MessageBody(MessageBody { labels, body: Some(Any { type_url, value }) }))
+    };
+    let mut all = vec![
+        frame(None),
+        frame(Some(Type::MessageResponse(MessageResponse { status: None }))),
+        frame(body("agent_controlplane.GetAgentInfo", Vec::new())),
+        frame(body("agent_controlplane.ListPluginStates", Vec::new())),
+    ];
+    all.extend(
+        orders()
+            .into_iter()
+            .map(|orders| frame(body("agent_controlplane.ConfigurePluginStates", orders))),
+    );
+    all
+}
+
+/// The records of every version that is kept as a fixture.
+pub(crate) fn records() -> Vec<Vec<u8>> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("actors/tests/fixtures");
+    let mut files: Vec<_> = std::fs::read_dir(fixtures)
+        .unwrap()
+        .flat_map(|version| std::fs::read_dir(version.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        .filter(|file| file.extension().is_some_and(|end| end == "bin"))
+        .collect();
+    files.sort();
+    files.iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
