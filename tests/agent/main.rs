@@ -16,6 +16,7 @@ mod hostile;
 mod install;
 mod limits;
 mod link;
+mod local;
 mod messages;
 mod orders;
 mod restart;
