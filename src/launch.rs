@@ -47,6 +47,7 @@ use crate::plugin_rpc::GrpcPluginRpc;
 
 pub(crate) mod address;
 mod exec_error;
+mod once;
 mod oom;
 mod output;
 pub(crate) mod pidfd;

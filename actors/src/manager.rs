@@ -18,10 +18,12 @@ use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{
-    Begin, Changed, Configure, Deliver, Died, Dismiss, Leave, ListPlugins, ListReferences, Listed,
-    LoadSnapshot, Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Taken,
-    Unmeasure, Unwatch, Watch,
+    Begin, Changed, Configure, Deliver, Died, Dismiss, Explain, ExplainYourself, FactsMoved, Fire,
+    Happened, Leave, ListPlugins, ListReferences, Listed, LoadSnapshot, Measure, MetricsDelivered,
+    NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch, Watch,
 };
+use crate::plugin::explain::Explanation;
+use crate::plugin::machine::Event;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
 use crate::ports::{Known, Ports, References, Table, Write};
@@ -33,9 +35,11 @@ use crate::wire;
 mod comeback;
 pub mod local;
 pub mod plan;
+pub mod readiness;
 
 pub(crate) use comeback::name_of_key;
 use plan::{Assignment, assign};
+use readiness::{Gate, Heard, Readiness};
 
 /// The other actors a manager introduces its plugins to.
 #[derive(Clone)]
@@ -52,6 +56,10 @@ pub struct Staff {
     pub measure: Recipient<Measure>,
     /// Stops measuring them.
     pub unmeasure: Recipient<Unmeasure>,
+    /// Hears of one-shot plugins.
+    pub seen: Recipient<Seen>,
+    /// Hears that one is none any more.
+    pub unseen: Recipient<Unseen>,
 }
 
 /// The manager's actor.
@@ -76,6 +84,8 @@ pub struct ManagerActor {
     /// What the machine says of its own plugins.
     machine: local::Machine,
     version: watch::Sender<u64>,
+    gate: Gate,
+    readiness: watch::Sender<Readiness>,
 }
 
 /// One plugin on the roster.
@@ -86,6 +96,7 @@ struct Entry {
     /// Set when nothing is left of the plugin but its record, with the newest order it knew.
     retired: Option<Generation>,
     view: Arc<PluginView>,
+    heard: Heard,
     points: VecDeque<Point>,
     /// The local version that the plugin knows of.
     local: Option<Arc<PluginSpec>>,
@@ -112,13 +123,15 @@ const HELD_MAX: usize = 1024;
 // === impl ManagerActor ===
 
 impl ManagerActor {
-    /// A manager that moves `version` on whenever its roster moves.
+    /// A manager that moves `version` on whenever its roster moves, and says in `readiness` when the
+    /// plugins that count for it are up.
     #[must_use]
     pub fn new(
         ports: Ports,
         policy: Arc<Policy>,
         staff: Staff,
         version: watch::Sender<u64>,
+        readiness: watch::Sender<Readiness>,
     ) -> Self {
         Self {
             ports,
@@ -134,6 +147,8 @@ impl ManagerActor {
             lives: 0,
             machine: local::Machine::default(),
             version,
+            gate: Gate::default(),
+            readiness,
         }
     }
 
@@ -227,7 +242,16 @@ impl ManagerActor {
         let points = self.roster.remove(&name).map(|before| before.points).unwrap_or_default();
         self.roster.insert(
             name,
-            Entry { address: plugin, life, delivered, retired: None, view, points, local },
+            Entry {
+                address: plugin,
+                life,
+                delivered,
+                retired: None,
+                view,
+                heard: Heard::NotYet,
+                points,
+                local,
+            },
         );
     }
 
@@ -256,6 +280,9 @@ impl ManagerActor {
             if let Some(entry) = self.roster.remove(&name) {
                 entry.address.do_send(Leave);
                 self.deaths.remove(&name);
+                self.staff.unseen.do_send(Unseen(name.clone()));
+                self.gate.gone(&name);
+                self.show_readiness();
                 let writes = vec![records::delete_snapshot(&name)];
                 self.save(Save { writes, events: Vec::new() }, ctx);
             }
@@ -268,6 +295,27 @@ impl ManagerActor {
             points: entry.points.iter().copied().collect(),
         };
         self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()
+    }
+
+    /// From now on readiness is a matter of the plugins that are needed for it.
+    fn await_critical(&mut self, ctx: &mut Context<Self>) {
+        let boot = self.ports.machine.boot_id();
+        self.gate = Gate::of(self.roster.values().map(|entry| (&*entry.view, entry.heard)), &boot);
+        for (name, patience) in self.gate.awaited() {
+            let name = name.clone();
+            ctx.run_later(patience, move |this, _| {
+                this.gate.give_up(&name);
+                this.show_readiness();
+            });
+        }
+        self.show_readiness();
+    }
+
+    fn show_readiness(&self) {
+        // Held lists mean that it is not known yet who is there.
+        if matches!(self.lists, Lists::Answered) && !self.readiness.borrow().is_ready() {
+            self.readiness.send_replace(self.gate.readiness());
+        }
     }
 
     fn moved(&self) {
@@ -354,10 +402,19 @@ impl Handler<Changed> for ManagerActor {
     type Result = ();
 
     fn handle(&mut self, Changed(view): Changed, _: &mut Self::Context) {
-        if let Some(entry) = self.roster.get_mut(&view.name) {
-            entry.view = Arc::new(*view);
-            self.moved();
+        let Some(entry) = self.roster.get_mut(&view.name) else { return };
+        let runs_once = |view: &PluginView| view.spec.execution.one_shot().is_some();
+        let before = std::mem::replace(&mut entry.view, Arc::new(*view));
+        entry.heard = Heard::Yes;
+        let view = entry.view.clone();
+        if runs_once(&view) {
+            self.staff.seen.do_send(Seen(view.clone()));
+        } else if runs_once(&before) {
+            self.staff.unseen.do_send(Unseen(view.name.clone()));
         }
+        self.moved();
+        self.gate.changed(&view, &self.ports.machine.boot_id());
+        self.show_readiness();
     }
 }
 
@@ -440,6 +497,39 @@ impl Handler<MetricsDelivered> for ManagerActor {
                 entry.points.retain(|point| point.at > newest);
             }
         }
+    }
+}
+
+impl Handler<Fire> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, Fire { name, firing }: Fire, _: &mut Self::Context) {
+        if let Some(entry) = self.roster.get(&name) {
+            entry.address.do_send(Happened(Event::Triggered(firing)));
+        }
+    }
+}
+
+impl Handler<FactsMoved> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: FactsMoved, _: &mut Self::Context) {
+        // A revision that is being prepared looks at its rules when it is started.
+        let concerned =
+            self.roster.values().filter(|entry| entry.view.spec.execution.rules.depend_on_facts());
+        for entry in concerned {
+            entry.address.do_send(Happened(Event::FactsChanged));
+        }
+    }
+}
+
+impl Handler<Explain> for ManagerActor {
+    type Result = ResponseFuture<Option<Explanation>>;
+
+    fn handle(&mut self, Explain(name): Explain, _: &mut Self::Context) -> Self::Result {
+        let entry = self.roster.get(&name).filter(|entry| entry.retired.is_none());
+        let asked = entry.map(|entry| entry.address.send(ExplainYourself));
+        Box::pin(async move { asked?.await.ok() })
     }
 }
 

@@ -10,7 +10,9 @@ use actix::{Message, Recipient};
 
 use crate::event;
 use crate::id::{Endpoint, Generation, PluginName, Process};
+use crate::plugin::explain::Explanation;
 use crate::plugin::machine::{Boot, Event, Order};
+use crate::plugin::runs::Firing;
 use crate::plugin::state::State;
 use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
 use crate::spec::MetricsPolicy;
@@ -71,6 +73,11 @@ pub struct HealthHeard {
     /// What it said.
     pub health: Health,
 }
+
+/// From the manager: why are you in the state you are in?
+#[derive(Message, Debug)]
+#[rtype(result = "Explanation")]
+pub struct ExplainYourself;
 
 /// From the manager: nothing refers to you any more.
 #[derive(Message, Debug)]
@@ -179,6 +186,65 @@ pub struct Listed {
     pub points: Vec<Point>,
 }
 
+/// From the scheduler: a trigger fires for a plugin.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Fire {
+    /// The plugin.
+    pub name: PluginName,
+    /// What the trigger names.
+    pub firing: Firing,
+}
+
+/// From the scheduler: what is known of the machine changed.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct FactsMoved;
+
+/// From the local API: why a plugin is in the state it is in. `None` where there is no such plugin.
+#[derive(Message, Debug)]
+#[rtype(result = "Option<Explanation>")]
+pub struct Explain(pub PluginName);
+
+// === To the scheduler ===
+
+/// From the manager: a one-shot plugin looks like this now.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Seen(pub Arc<PluginView>);
+
+/// From the manager: it is no one-shot plugin any more, or gone.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Unseen(pub PluginName);
+
+/// From the local API: what makes a plugin run, and when.
+#[derive(Message, Debug)]
+#[rtype(result = "Vec<Planned>")]
+pub struct PlanOf(pub PluginName);
+
+/// One trigger of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Which.
+    pub kind: TriggerKind,
+    /// What became of it, in words.
+    pub last: String,
+    /// When it fires next, where that is known.
+    pub next: Option<SystemTime>,
+}
+
+/// Kinds of triggers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TriggerKind {
+    /// Every boot.
+    Startup,
+    /// Every instance.
+    FirstBoot,
+    /// Every so often.
+    Interval(Duration),
+}
+
 /// From the sweep actor: which files must stay. `None` while not all plugins of an earlier life are
 /// back, and when the agent ends.
 #[derive(Message, Debug)]
@@ -219,8 +285,8 @@ pub struct Watch {
     pub name: PluginName,
     /// Its process.
     pub process: Process,
-    /// Where it answers.
-    pub endpoint: Endpoint,
+    /// Where it answers; without it only its exit is watched.
+    pub endpoint: Option<Endpoint>,
     /// Who wants to know of its exit and of judgements.
     pub happened: Recipient<Happened>,
     /// Who wants to know what it says.

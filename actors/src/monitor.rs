@@ -45,7 +45,7 @@ pub struct MonitorActor {
 /// One process that is watched.
 struct Watched {
     process: Process,
-    endpoint: Endpoint,
+    endpoint: Option<Endpoint>,
     happened: Recipient<Happened>,
     heard: Recipient<HealthHeard>,
     record: Record,
@@ -132,8 +132,9 @@ impl MonitorActor {
         if watched.check.is_some() {
             return;
         }
-        let (rpc, timeout, endpoint) =
-            (self.rpc.clone(), self.policy.timeout, watched.endpoint.clone());
+        // One that does not answer is not asked.
+        let Some(endpoint) = watched.endpoint.clone() else { return };
+        let (rpc, timeout) = (self.rpc.clone(), self.policy.timeout);
         let check = async move {
             let answer = tokio::time::timeout(timeout + SLACK, rpc.health(&endpoint, timeout));
             answer.await.unwrap_or(Err(RpcError::TimedOut(timeout)))

@@ -18,29 +18,37 @@ use tracing::{debug, info, warn};
 
 use crate::event;
 use crate::exit::ExitCause;
+use crate::facts::FactSet;
 use crate::id::{Attempt, Process};
 use crate::messages::{
-    Changed, Deliver, Happened, HealthHeard, Inspect, Leave, Measure, Retired, Save, Taken,
-    Unmeasure, Unwatch, Watch,
+    Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Measure, Retired,
+    Save, Taken, Unmeasure, Unwatch, Watch,
 };
 use crate::ports::{Health, Ports, Progress};
 use crate::records;
-use crate::spec::{PluginSpec, Source};
+use crate::spec::PluginSpec;
 use crate::view::{Activity, PluginView, Reported, needed, reported};
+use crate::wire;
 
 mod draft;
+pub mod explain;
 mod local;
 pub mod machine;
 mod orders;
 mod perform;
 pub mod restart;
+pub mod runs;
 pub mod snapshot;
 pub mod state;
+pub mod story;
 mod turns;
+pub mod words;
 
+use explain::{Explanation, Waiting};
 use machine::{Boot, Effect, Event, Found, Notice, Transition};
 use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Wait};
+use story::Story;
 use turns::Turns;
 
 /// Longest wait for a crashed plugin's last lines.
@@ -97,8 +105,10 @@ pub struct PluginActor {
     beginning: Option<Beginning>,
     policy: Arc<Policy>,
     ports: Ports,
+    facts: watch::Receiver<Arc<FactSet>>,
     neighbours: Neighbours,
-    armed: BTreeMap<Wait, (Deadline, SpawnHandle)>,
+    /// What is waited for, until when.
+    armed: BTreeMap<Wait, (Deadline, SpawnHandle, SystemTime)>,
     installs: BTreeMap<Attempt, SpawnHandle>,
     launches: BTreeMap<Attempt, [SpawnHandle; 2]>,
     /// Launches, stops and sweeps of one plugin never overlap, in the order they were begun.
@@ -124,6 +134,7 @@ struct Shown {
     last_exit_at: Option<SystemTime>,
     health: Option<(Health, SystemTime)>,
     progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
+    story: Story,
 }
 
 // === impl PluginActor ===
@@ -139,10 +150,11 @@ impl PluginActor {
         neighbours: Neighbours,
         guard: oneshot::Sender<()>,
     ) -> Self {
-        let (state, started_at, last_exit_at) = match &beginning {
-            Beginning::Ordered(transition) => (transition.next.clone(), None, None),
+        let (state, started_at, last_exit_at, story) = match &beginning {
+            Beginning::Ordered(first) => (first.next.clone(), None, None, Story::default()),
             Beginning::Recovered { snapshot, .. } => {
-                (snapshot.state.clone(), snapshot.started_at, snapshot.last_exit_at)
+                let Snapshot { state, last_exit_at, started_at, story } = &**snapshot;
+                (state.clone(), *started_at, *last_exit_at, story.clone())
             }
         };
         let shown = Shown {
@@ -152,12 +164,14 @@ impl PluginActor {
             last_exit_at,
             health: None,
             progress: None,
+            story,
         };
         Self {
             state,
             is_found: matches!(beginning, Beginning::Ordered(_)),
             beginning: Some(beginning),
             policy,
+            facts: ports.facts.watch(),
             ports,
             neighbours,
             armed: BTreeMap::new(),
@@ -178,8 +192,15 @@ impl PluginActor {
             Event::Ordered { generation, .. } => Some(*generation),
             _ => None,
         };
-        let transition = machine::transition(&self.state, event);
-        self.carry_out(transition, generation, ctx);
+        let facts = self.facts.borrow().clone();
+        let transition = machine::transition_on(&facts, &self.state, event.clone());
+        // Of triggers and facts that change nothing nobody has to hear: whoever sends them looks at
+        // what is heard.
+        let is_idle_talk = matches!(event, Event::Triggered(_) | Event::FactsChanged);
+        if is_idle_talk && transition.next == self.state && transition.effects.is_empty() {
+            return;
+        }
+        self.carry_out(transition, &words::event(&event), generation, ctx);
     }
 
     /// The process ended, or hangs: the event that says so carries what it wrote last.
@@ -200,6 +221,7 @@ impl PluginActor {
     fn carry_out(
         &mut self,
         Transition { next, effects }: Transition,
+        why: &str,
         taken: Option<crate::id::Generation>,
         ctx: &mut Context<Self>,
     ) {
@@ -212,9 +234,19 @@ impl PluginActor {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
                     info!(plugin, revision, details = %told.details, "{:?}", told.kind);
                     let mut details = told.details.to_string();
-                    if told.kind == Notice::Crashed && !self.output.is_empty() {
-                        details.push_str("; its last output:\n");
+                    let is_of_run =
+                        matches!(told.kind, Notice::ExecutionCompleted | Notice::ExecutionFailed);
+                    if is_of_run {
+                        self.shown.story.wrote(&self.output);
+                    }
+                    if (is_of_run || told.kind == Notice::Crashed) && !self.output.is_empty() {
+                        let gap = if details.is_empty() { "" } else { "; " };
+                        details.push_str(gap);
+                        details.push_str("its last output:\n");
                         details.push_str(&self.output);
+                    }
+                    if is_trouble(told.kind) {
+                        self.shown.story.failed(now, wire::event_name(told.kind), &details);
                     }
                     events.push(event::Draft::new(told.kind, plugin, revision, now, &details));
                 }
@@ -223,9 +255,14 @@ impl PluginActor {
         }
         let unchanged = next == self.state;
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
+        let in_words = words::state(&self.state);
         self.state = next;
         self.note_times(&before, now);
-        self.arm(ctx);
+        let (was, is) = (in_words, words::state(&self.state));
+        if was != is {
+            self.shown.story.moved(now, &is, why);
+        }
+        self.arm(now, ctx);
         if unchanged && events.is_empty() {
             self.after_save(work, taken, ctx);
             return;
@@ -264,9 +301,9 @@ impl PluginActor {
     }
 
     /// Arms the deadlines of the state. Those that did not change go on undisturbed.
-    fn arm(&mut self, ctx: &mut Context<Self>) {
+    fn arm(&mut self, now: SystemTime, ctx: &mut Context<Self>) {
         let wanted = self.state.deadlines(&self.policy);
-        self.armed.retain(|_, (deadline, handle)| {
+        self.armed.retain(|_, (deadline, handle, _)| {
             let keep = wanted.contains(deadline);
             if !keep {
                 ctx.cancel_future(*handle);
@@ -280,18 +317,21 @@ impl PluginActor {
             let (wait, of) = (deadline.wait, deadline.clone());
             let handle = ctx.run_later(deadline.after, move |this, ctx| {
                 // A timer that came due while the state that disarmed it was saved fires all the same.
-                if this.armed.get(&wait).is_some_and(|(armed, _)| *armed == of) {
+                if this.armed.get(&wait).is_some_and(|(armed, _, _)| *armed == of) {
                     this.armed.remove(&wait);
                     this.step(Event::DeadlinePassed(wait), ctx);
                 }
             });
-            self.armed.insert(wait, (deadline, handle));
+            let until = now.checked_add(deadline.after).unwrap_or(now);
+            self.armed.insert(wait, (deadline, handle, until));
         }
     }
 
     fn note_times(&mut self, before: &Phase, now: SystemTime) {
         let process = |phase: &Phase| match phase {
-            Phase::Running { process, .. } => Some(process.clone()),
+            Phase::Running { process, .. } | Phase::Executing { process, .. } => {
+                Some(process.clone())
+            }
             _ => None,
         };
         let (was, is) = (process(before), process(&self.state.phase));
@@ -314,6 +354,7 @@ impl PluginActor {
             state: self.state.clone(),
             last_exit_at: self.shown.last_exit_at,
             started_at: self.shown.started_at,
+            story: self.shown.story.clone(),
         }
     }
 
@@ -327,6 +368,7 @@ impl PluginActor {
         let (revision, state, reason, pending) = reported(&self.state);
         let (process, endpoint) = match &self.state.phase {
             Phase::Running { process, endpoint, .. } => (Some(process), Some(endpoint)),
+            Phase::Executing { process, .. } => (Some(process), None),
             Phase::Starting { process, .. } => (process.as_ref(), None),
             _ => (None, None),
         };
@@ -356,10 +398,9 @@ impl PluginActor {
             progress: self.shown.progress.as_ref().map(|(progress, _)| *progress.borrow()),
             updated_at: self.shown.updated_at,
             metrics: self.state.spec.metrics,
-            folder: match &self.state.spec.source {
-                Source::Archive(_) => None,
-                Source::Local(files) => Some(files.folder.clone()),
-            },
+            spec: self.state.spec.clone(),
+            runs: self.state.runs.clone(),
+            last_output: self.shown.story.last_output.clone(),
             needed: needed(&self.state),
         }
     }
@@ -367,7 +408,9 @@ impl PluginActor {
     /// The process a snapshot says is this plugin's.
     fn recorded_process(&self) -> Option<Process> {
         match &self.state.phase {
-            Phase::Running { process, .. } => Some(process.clone()),
+            Phase::Running { process, .. } | Phase::Executing { process, .. } => {
+                Some(process.clone())
+            }
             Phase::Starting { process, .. } => process.clone(),
             Phase::Stopping { target, .. } => target.process.clone(),
             _ => None,
@@ -386,7 +429,8 @@ impl Actor for PluginActor {
                 self.state.phase = Phase::Gone;
                 // A life that ended before anything of it was durable may have left a process.
                 self.sweep(ctx);
-                self.carry_out(*transition, Some(generation), ctx);
+                let why = format!("order {}: install", generation.0);
+                self.carry_out(*transition, &why, Some(generation), ctx);
             }
             Some(Beginning::Recovered { boot, .. }) => {
                 let launcher = self.ports.launcher.clone();
@@ -402,6 +446,8 @@ impl Actor for PluginActor {
                 ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
                     this.is_found = true;
                     this.step_with_output(Event::Recovered(Found { boot, process }), ctx);
+                    // The machine may have become another one meanwhile.
+                    ctx.notify(Happened(Event::FactsChanged));
                 }));
             }
             None => {}
@@ -418,7 +464,9 @@ impl Handler<Happened> for PluginActor {
             _ => None,
         };
         match (ended, &self.state.phase) {
-            (Some(ended), Phase::Running { process, .. }) if ended == process => {
+            (Some(ended), Phase::Running { process, .. } | Phase::Executing { process, .. })
+                if ended == process =>
+            {
                 self.step_with_output(event, ctx);
             }
             _ => self.step(event, ctx),
@@ -447,6 +495,19 @@ impl Handler<HealthHeard> for PluginActor {
     }
 }
 
+impl Handler<ExplainYourself> for PluginActor {
+    type Result = MessageResult<ExplainYourself>;
+
+    fn handle(&mut self, _: ExplainYourself, _: &mut Self::Context) -> Self::Result {
+        let waits = self.armed.iter();
+        let waits =
+            waits.map(|(wait, (_, _, until))| Waiting { what: words::wait(*wait), until: *until });
+        let (doing, facts) = (words::state(&self.state), self.facts.borrow().clone());
+        let story = &self.shown.story;
+        MessageResult(Explanation::new(self.view(), doing, story, waits.collect(), &facts))
+    }
+}
+
 impl Handler<Leave> for PluginActor {
     type Result = ();
 
@@ -460,5 +521,26 @@ impl Handler<Inspect> for PluginActor {
 
     fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.state.clone())
+    }
+}
+
+/// Whether something went wrong that is worth remembering for whoever asks why.
+const fn is_trouble(notice: Notice) -> bool {
+    match notice {
+        Notice::Crashed
+        | Notice::InstallFailed
+        | Notice::StartFailed
+        | Notice::RemoveFailed
+        | Notice::ApplyFailed
+        | Notice::ExecutionFailed => true,
+        Notice::InstallRequested
+        | Notice::RemoveRequested
+        | Notice::Installed
+        | Notice::Started
+        | Notice::Removed
+        | Notice::Stopped
+        | Notice::ApplyRequested
+        | Notice::Applied
+        | Notice::ExecutionCompleted => false,
     }
 }

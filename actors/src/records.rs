@@ -221,7 +221,7 @@ mod tests {
     fn any_recorded() -> impl Strategy<Value = Recorded> {
         let texts = (".{0,20}", ".{0,20}", ".{0,40}", "[a-f0-9-]{0,36}");
         let time = (0u64..4_000_000_000, 0u32..1_000_000_000);
-        (any::<u64>(), 1i32..=13, texts, time).prop_map(
+        (any::<u64>(), 1i32..=15, texts, time).prop_map(
             |(seq, number, (plugin, revision, details, id), (seconds, nanos))| {
                 let kind = wire::event_kind(number).expect("these are the numbers");
                 let at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);

@@ -1,7 +1,7 @@
 //! The wiring of all actors, bottom-up, on what an earlier life of the agent left behind.
 //!
 //! ```text
-//!   Outbox ◄─► Store ◄─ Manager ◄─► Metrics, Monitor
+//!   Outbox ◄─► Store ◄─ Manager ◄─► Metrics, Monitor, Scheduler
 //!                          ▲
 //!              ControlPlane ┘◄─ VmEvent (which lets the manager begin, and tells running plugins)
 //! ```
@@ -22,6 +22,7 @@ use crate::control_plane::{ControlPlaneActor, NEXT_GENERATION, Partners};
 use crate::error::Chain;
 use crate::event::Recorded;
 use crate::id::Generation;
+use crate::manager::readiness::Readiness;
 use crate::manager::{ManagerActor, Staff, number_orders};
 use crate::metrics::MetricsActor;
 use crate::monitor::{HealthPolicy, MonitorActor};
@@ -30,6 +31,7 @@ use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
 use crate::records::{InboxEntry, key_number};
+use crate::scheduler::{self, SchedulerActor};
 use crate::store::{NEXT_EVENT, StoreActor};
 use crate::sweep::SweepActor;
 use crate::vm_events::{self, VmEventActor};
@@ -60,12 +62,16 @@ pub struct System {
     pub vm_events: Addr<VmEventActor>,
     /// Makes things durable.
     pub store: Addr<StoreActor>,
+    /// Knows what makes plugins run.
+    pub scheduler: Addr<SchedulerActor>,
     /// New events, and how many wait for the control plane.
     pub events: OutboxView,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
+    /// Whether the plugins that the machine needs are up, or had their chance.
+    pub readiness: watch::Receiver<Readiness>,
     /// Whether each actor that there is one of still lives.
     pulses: Rc<[(&'static str, Pulse)]>,
 }
@@ -106,11 +112,20 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
     pulses.push(("monitor", pulse(&monitor)));
     let (roster_moved, roster) = watch::channel(0);
+    let (ready, readiness) = watch::channel(Readiness::Waiting { on: Vec::new() });
+    let mut scheduling = None;
     // The manager and the metrics actor know each other, so one starts inside of the other's birth.
     let manager = ManagerActor::create(|ctx| {
         let sampled = ctx.address().recipient();
         let metrics = MetricsActor::new(ports.meter.clone(), ports.clock.clone(), sampled).start();
         pulses.push(("metrics", pulse(&metrics)));
+        let neighbours = scheduler::Neighbours {
+            store: store.clone().recipient(),
+            fire: ctx.address().recipient(),
+            facts_moved: ctx.address().recipient(),
+        };
+        let scheduler = SchedulerActor::new(ports.clone(), neighbours).start();
+        pulses.push(("scheduler", pulse(&scheduler)));
         let staff = Staff {
             store: store.clone().recipient(),
             snapshots: store.clone().recipient(),
@@ -118,9 +133,13 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
             unwatch: monitor.recipient(),
             measure: metrics.clone().recipient(),
             unmeasure: metrics.recipient(),
+            seen: scheduler.clone().recipient(),
+            unseen: scheduler.clone().recipient(),
         };
-        ManagerActor::new(ports.clone(), Arc::new(policy), staff, roster_moved)
+        scheduling = Some(scheduler);
+        ManagerActor::new(ports.clone(), Arc::new(policy), staff, roster_moved, ready)
     });
+    let scheduler = scheduling.expect("the manager's birth is over");
 
     let partners = Partners {
         store: store.clone().recipient(),
@@ -151,7 +170,18 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let vm_events = VmEventActor::new(ports.machine, ports.storage, ports.rpc, partners).start();
     pulses.push(("VM-event", pulse(&vm_events)));
     let pulses = pulses.into();
-    System { manager, control_plane, vm_events, store, events, sweep, roster, pulses }
+    System {
+        manager,
+        control_plane,
+        vm_events,
+        store,
+        scheduler,
+        events,
+        sweep,
+        roster,
+        readiness,
+        pulses,
+    }
 }
 
 fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {

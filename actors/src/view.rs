@@ -9,9 +9,10 @@ use std::time::SystemTime;
 
 use crate::exit::ExitCause;
 use crate::id::{Endpoint, Generation, PluginName, RevisionId, Sha256Digest};
+use crate::plugin::runs::{Outcome, Runs};
 use crate::plugin::state::{FailedAt, Next, Phase, Resume, State};
 use crate::ports::{Health, Progress};
-use crate::spec::MetricsPolicy;
+use crate::spec::{MetricsPolicy, PluginSpec};
 
 /// The states that exist on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +31,10 @@ pub enum Reported {
     Stopped,
     /// CRASHED.
     Crashed,
+    /// EXECUTION_COMPLETED.
+    ExecutionCompleted,
+    /// EXECUTION_FAILED.
+    ExecutionFailed,
 }
 
 /// One plugin, as shown.
@@ -69,8 +74,12 @@ pub struct PluginView {
     pub updated_at: SystemTime,
     /// How it is measured.
     pub metrics: MetricsPolicy,
-    /// Where its files are, if they came with the machine.
-    pub folder: Option<Arc<str>>,
+    /// What was ordered of it. Its configuration and its URL are secrets.
+    pub spec: Arc<PluginSpec>,
+    /// What is known of its runs, if it is a one-shot plugin.
+    pub runs: Runs,
+    /// What its last run wrote last.
+    pub last_output: Arc<str>,
     /// Revisions whose files it needs; others of it may be deleted.
     pub needed: BTreeSet<RevisionId>,
 }
@@ -136,7 +145,13 @@ pub fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option<Pendin
         Phase::InstallFailed { reason } => (Reported::InstallFailed, reason.clone()),
         Phase::Starting { .. } => (Reported::Starting, none),
         Phase::Pausing { reason, .. } => (Reported::Starting, reason.clone()),
-        Phase::Running { .. } => (Reported::Running, none),
+        Phase::Running { .. } | Phase::Executing { .. } => (Reported::Running, none),
+        Phase::Idle => match &state.runs.last {
+            Outcome::None => (Reported::Stopped, "it has not run yet".into()),
+            Outcome::Completed => (Reported::ExecutionCompleted, none),
+            Outcome::Failed { reason } => (Reported::ExecutionFailed, reason.clone()),
+        },
+        Phase::Disabled { reason } => (Reported::Stopped, reason.clone()),
         Phase::BackingOff { reason } | Phase::Crashed { reason } => {
             (Reported::Crashed, reason.clone())
         }

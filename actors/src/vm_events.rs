@@ -312,12 +312,17 @@ async fn have_started(list: Recipient<ListPlugins>, mut roster: watch::Receiver<
 /// belong to the start of the machine.
 fn is_starting(view: &PluginView) -> bool {
     match view.state {
-        // One that was read back but not found yet is shown without an endpoint.
-        Reported::Running => view.endpoint.is_none(),
+        // One that was read back but not found yet is shown without an endpoint; one that runs to
+        // completion never has one, and is told nothing.
+        Reported::Running => view.endpoint.is_none() && view.spec.execution.one_shot().is_none(),
         Reported::Starting | Reported::Stopping | Reported::Stopped => {
             view.activity == Activity::Busy
         }
-        Reported::Installing | Reported::InstallFailed | Reported::Crashed => false,
+        Reported::Installing
+        | Reported::InstallFailed
+        | Reported::Crashed
+        | Reported::ExecutionCompleted
+        | Reported::ExecutionFailed => false,
     }
 }
 

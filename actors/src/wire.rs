@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
-use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 use prost::Message;
 
 use crate::event::Recorded;
@@ -25,9 +24,11 @@ use crate::view::Reported;
 
 mod local;
 mod model;
+mod states;
 
 pub use local::decode_local;
 use model::decode_execution;
+use states::status_value;
 
 /// The label that says what a message is.
 pub const MESSAGE_TYPE: &str = "message_type";
@@ -138,12 +139,23 @@ struct Items {
     items: Vec<Vec<u8>>,
 }
 
+/// The part of a `ConfigurePlugin` that says whose it is.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Skeleton {
+    #[prost(message, optional, tag = "2")]
+    plugin: Option<cfg::Plugin>,
+}
+
 fn decode_item(bytes: &[u8], origin: Origin) -> DecodedOrder {
-    let item = cfg::ConfigurePlugin::decode(bytes).map_err(|cause| Refusal {
-        name: String::new(),
-        revision: String::new(),
-        notice: Notice::InstallFailed,
-        reason: format!("the order is not a valid ConfigurePlugin: {cause}"),
+    let item = cfg::ConfigurePlugin::decode(bytes).map_err(|cause| {
+        // What is wrong may be deep in the manifest; whose it is can be told all the same.
+        let plugin = Skeleton::decode(bytes).ok().and_then(|item| item.plugin).unwrap_or_default();
+        Refusal {
+            name: plugin.name.chars().take(80).collect(),
+            revision: plugin.revision_id.chars().take(160).collect(),
+            notice: Notice::InstallFailed,
+            reason: format!("the order is not a valid ConfigurePlugin: {cause}"),
+        }
     })?;
     decode_order(item, origin)
 }
@@ -207,11 +219,6 @@ fn decode_spec(
 ) -> Result<PluginSpec, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
     let execution = decode_execution(manifest.plugin_type, manifest.execution_model)?;
-    if execution.one_shot().is_some() || *execution.rules != crate::spec::Rules::default() {
-        return Err("execution_model has rules or on_default, or plugin_type is ONE_SHOT; this \
-                    agent runs daemon plugins without rules"
-            .to_owned());
-    }
     Ok(PluginSpec {
         name: name.clone(),
         revision: plugin.revision_id.parse().map_err(|e| text(&e))?,
@@ -422,11 +429,7 @@ pub fn encode_os_info(to: &InboundMessage, os: OsFacts) -> OutboundMessage {
 /// Answers a request for what runs.
 #[must_use]
 pub fn encode_states(to: &InboundMessage, plugins: &[Listed]) -> OutboundMessage {
-    let body = pb::CurrentPluginStates {
-        daemon_plugin_states: plugins.iter().map(daemon_state).collect(),
-        one_shot_plugin_states: Vec::new(),
-    };
-    reply(to, STATES, body.encode_to_vec())
+    reply(to, STATES, states::current(plugins).encode_to_vec())
 }
 
 /// An event as it is sent: always under the id it was recorded with.
@@ -459,63 +462,6 @@ fn type_url(message: &str) -> String {
     format!("type.googleapis.com/{message}")
 }
 
-fn daemon_state(plugin: &Listed) -> cur::DaemonPluginState {
-    let view = &plugin.view;
-    let update_time = timestamp(view.updated_at);
-    let (response_code, results) = match &view.health {
-        Some((health, _)) => (health.code, health.results.clone()),
-        None if view.reason.is_empty() => (0, Vec::new()),
-        None => (0, vec![view.reason.to_string()]),
-    };
-    let pending = view.pending.as_ref();
-    cur::DaemonPluginState {
-        name: view.name.to_string(),
-        current_revision_id: view.revision.to_string(),
-        current_plugin_status: Some(cur::Status {
-            status: status_value(view.state).into(),
-            response_code,
-            results,
-            update_time,
-        }),
-        pending_revision_id: pending.map(|p| p.revision.to_string()).unwrap_or_default(),
-        pending_plugin_status: pending.map(|pending| cur::Status {
-            status: status_value(pending.state).into(),
-            response_code: 0,
-            results: match &*pending.error {
-                "" => Vec::new(),
-                error => vec![error.to_owned()],
-            },
-            update_time,
-        }),
-        current_plugin_metrics: plugin
-            .points
-            .iter()
-            .map(|point| cur::Metric {
-                timestamp: timestamp(point.at),
-                cpu_usage: point.cpu_percent,
-                memory_usage: i64::try_from(point.memory_bytes).unwrap_or(i64::MAX),
-            })
-            .collect(),
-        config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
-    }
-}
-
-fn timestamp(at: SystemTime) -> Option<prost_types::Timestamp> {
-    Some(at.into())
-}
-
-fn status_value(state: Reported) -> cur::StatusValue {
-    match state {
-        Reported::Installing => cur::StatusValue::Installing,
-        Reported::InstallFailed => cur::StatusValue::InstallFailed,
-        Reported::Starting => cur::StatusValue::Starting,
-        Reported::Running => cur::StatusValue::Running,
-        Reported::Stopping => cur::StatusValue::Stopping,
-        Reported::Stopped => cur::StatusValue::Stopped,
-        Reported::Crashed => cur::StatusValue::Crashed,
-    }
-}
-
 /// The wire name of a state, such as `RUNNING`.
 #[must_use]
 pub fn state_name(state: Reported) -> &'static str {
@@ -540,7 +486,7 @@ pub fn event_kind(number: i32) -> Option<Notice> {
     NOTICES.into_iter().find(|kind| event_number(*kind) == number)
 }
 
-const NOTICES: [Notice; 13] = [
+const NOTICES: [Notice; 15] = [
     Notice::InstallRequested,
     Notice::RemoveRequested,
     Notice::Installed,
@@ -554,6 +500,8 @@ const NOTICES: [Notice; 13] = [
     Notice::ApplyRequested,
     Notice::Applied,
     Notice::ApplyFailed,
+    Notice::ExecutionCompleted,
+    Notice::ExecutionFailed,
 ];
 
 fn event_type(kind: Notice) -> pb::plugin_event_message::PluginEventType {
@@ -572,6 +520,8 @@ fn event_type(kind: Notice) -> pb::plugin_event_message::PluginEventType {
         Notice::ApplyRequested => T::PluginConfigApply,
         Notice::Applied => T::PluginConfigApplied,
         Notice::ApplyFailed => T::PluginConfigApplyFailed,
+        Notice::ExecutionCompleted => T::PluginExecutionCompleted,
+        Notice::ExecutionFailed => T::PluginExecutionFailed,
     }
 }
 

@@ -8,13 +8,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::BootId;
 use guest_agent_actors::plugin::machine::{ApplyFailure, Boot, Event, Order, Verdict};
+use guest_agent_actors::plugin::runs::Firing;
 use guest_agent_actors::plugin::state::{Next, Phase, State, Then, Wait};
 
 #[path = "support/world.rs"]
 mod world;
 
-use world::{Answer, World, show, spec, spec_with, text};
+use world::{Answer, World, one_shot, show, spec, spec_with, text, where_web};
 
 /// One of the drawings on the page.
 struct Drawing {
@@ -72,6 +74,9 @@ fn phase(state: &State) -> &'static str {
         Phase::Starting { .. } => "Starting",
         Phase::Pausing { .. } => "Pausing",
         Phase::Running { .. } => "Running",
+        Phase::Executing { .. } => "Executing",
+        Phase::Idle => "Idle",
+        Phase::Disabled { .. } => "Disabled",
         Phase::BackingOff { .. } => "BackingOff",
         Phase::Stopping { .. } => "Stopping",
         Phase::Stopped { .. } => "Stopped",
@@ -109,12 +114,16 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Phase::Stopping { then: Then::BackOff { .. }, .. } => "stopped as hung",
             Phase::Stopping { then: Then::Rest { .. }, .. } => "stopped for good",
             Phase::Stopping { then: Then::Remove, .. } => "stopped to be removed",
+            Phase::Stopping { then: Then::Fail { .. }, .. } => "run stopped",
+            Phase::Stopping { then: Then::Disable { .. }, .. } => "stopped by rules",
             other => unreachable!("nothing is being stopped in {other:?}"),
         },
         Event::Stopped { result: Err(_), .. } => "stop failed",
         Event::Removed { result: Ok(()), .. } => "deleted",
         Event::Removed { result: Err(_), .. } => "delete failed",
         Event::Exited { .. } => "exited",
+        Event::Triggered(_) => "triggered",
+        Event::FactsChanged => "rules",
         Event::HealthReported { verdict: Verdict::Healthy, .. } => "healthy",
         Event::HealthReported { verdict: Verdict::Unhealthy(_), .. } => "unhealthy on trial",
         Event::HealthReported { verdict: Verdict::Hung(_), .. } => "hung",
@@ -128,6 +137,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Wait::Stop => "stop too long",
             Wait::Resume => "one beat",
             Wait::Remove => "delete too long",
+            Wait::Execution => "run too long",
         },
         Event::Ordered { .. } | Event::LocalChanged(_) | Event::Recovered(_) => return None,
     })
@@ -149,6 +159,8 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         | Event::Exited { .. }
         | Event::HealthReported { .. }
         | Event::LocalChanged(_)
+        | Event::Triggered(_)
+        | Event::FactsChanged
         | Event::DeadlinePassed(_) => return None,
     })
 }
@@ -161,7 +173,7 @@ fn anything(state: &State, event: &Event) -> Option<&'static str> {
 fn explore() -> Vec<(State, Event, State)> {
     let mut seen = BTreeSet::new();
     let mut arrows = Vec::new();
-    let mut ahead = vec![World::ordered(spec("r1"))];
+    let mut ahead = vec![World::ordered(spec("r1")), World::ordered(one_shot("r1"))];
     while let Some(mut world) = ahead.pop() {
         world.log.clear();
         world.stale.clear();
@@ -171,7 +183,14 @@ fn explore() -> Vec<(State, Event, State)> {
             _none => 0,
         };
         let standing = format!("{:?}", world.state.standing);
-        let kind = (show(&world.state), standing, tries, alive);
+        let execution = (&world.state.spec.execution, &world.state.next);
+        let execution = match execution {
+            (now, Next::Preparing { spec, .. } | Next::Ready { spec }) => {
+                format!("{:?} {:?}", now.kind, spec.execution.kind)
+            }
+            (now, _none) => format!("{:?} {}", now.kind, now.rules.all.len()),
+        };
+        let kind = (show(&world.state), standing, tries, alive, execution);
         if !seen.insert(kind) {
             continue;
         }
@@ -195,6 +214,13 @@ fn everything(world: &World) -> Vec<Happening> {
     for revision in ["r1", "r2", "r3"] {
         all.push(Box::new(move |world| world.install(spec(revision))));
     }
+    for ordered in [one_shot("r1"), one_shot("r2"), where_web(spec("r1"))] {
+        all.push(Box::new(move |world| world.install(ordered.clone())));
+    }
+    all.push(Box::new(|world| world.fire(Firing::Startup(BootId("another".into())))));
+    for role in ["web", "db"] {
+        all.push(Box::new(move |world| world.become_a(Some(role))));
+    }
     let configured = spec_with(world.state.spec.revision.as_str(), "new");
     all.push(Box::new(move |world| world.install(configured.clone())));
     all.push(Box::new(|world| world.order(Order::Remove)));
@@ -209,7 +235,9 @@ fn everything(world: &World) -> Vec<Happening> {
         all.push(Box::new(move |world| world.pass(index)));
     }
     all.push(Box::new(World::spawn));
-    all.push(Box::new(|world| world.die(ExitCause::Exited(1))));
+    for code in [0, 1] {
+        all.push(Box::new(move |world| world.die(ExitCause::Exited(code))));
+    }
     for verdict in
         [Verdict::Healthy, Verdict::Unhealthy(Arc::from("ill")), Verdict::Hung(Arc::from("silent"))]
     {

@@ -4,20 +4,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::id::{Attempt, Generation, RevisionId};
+use guest_agent_actors::facts::FactSet;
+use guest_agent_actors::id::{Attempt, BootId, Generation, RevisionId};
 use guest_agent_actors::plugin::machine::{
     Boot, Effect, Event, Notice, Order, Verdict, transition,
 };
-use guest_agent_actors::plugin::state::{Change, Next, PROBATION_SLICES, Phase, Policy, State};
-use guest_agent_actors::spec::PluginSpec;
+use guest_agent_actors::plugin::runs::Firing;
+use guest_agent_actors::plugin::state::{
+    Change, Due, Next, PROBATION_SLICES, Phase, Policy, Standing, State,
+};
+use guest_agent_actors::scheduler::rules::{Verdict as Ruling, evaluate};
+use guest_agent_actors::spec::{Kind, OneShot, PluginSpec, Triggers};
 use proptest::prelude::*;
 
 #[path = "support/world.rs"]
 mod world;
 
-use world::{Answer, Job, Step, World, endpoint, process, spec, spec_with, text};
+use world::{
+    Answer, Job, Step, World, endpoint, one_shot, process, spec, spec_with, text, where_web,
+};
 
 /// What may come from outside.
 #[derive(Clone, Debug)]
@@ -40,6 +48,9 @@ enum Act {
     AgentRestart(Boot),
     /// An answer that was given before, or came too late.
     Stale(usize),
+    Fire(Firing),
+    /// What is known of the machine changes.
+    Become(Option<&'static str>),
 }
 
 /// A revision, in one of the forms it may be ordered in.
@@ -55,6 +66,10 @@ enum Form {
     Plain,
     OtherArguments,
     OtherArchive,
+    OneShot,
+    OneShotInterval,
+    WhereWeb,
+    OneShotWhereWeb,
 }
 
 impl Wish {
@@ -67,6 +82,17 @@ impl Wish {
         match self.form {
             Form::Plain => {}
             Form::OtherArguments => spec.arguments.push("--verbose".to_owned()),
+            Form::OneShot => spec.execution = one_shot(&revision).execution,
+            Form::OneShotInterval => {
+                let triggers =
+                    Triggers { interval: Some(Duration::from_secs(7)), ..Triggers::default() };
+                spec.execution.kind = Kind::OneShot(OneShot { triggers, ..OneShot::default() });
+            }
+            Form::WhereWeb => spec = where_web(spec),
+            Form::OneShotWhereWeb => {
+                spec.execution = one_shot(&revision).execution;
+                spec = where_web(spec);
+            }
             Form::OtherArchive => {
                 let other = world::spec("another");
                 spec.source = other.source;
@@ -81,6 +107,10 @@ fn wish() -> impl Strategy<Value = Wish> {
         6 => Just(Form::Plain),
         1 => Just(Form::OtherArguments),
         1 => Just(Form::OtherArchive),
+        3 => Just(Form::OneShot),
+        1 => Just(Form::OneShotInterval),
+        1 => Just(Form::WhereWeb),
+        1 => Just(Form::OneShotWhereWeb),
     ];
     (1u8..4, 0u8..3, form).prop_map(|(revision, config, form)| Wish { revision, config, form })
 }
@@ -92,6 +122,14 @@ fn order() -> impl Strategy<Value = Act> {
         3 => (0u8..3).prop_map(Act::Apply),
         2 => Just(Act::Restart),
         1 => (0u8..4).prop_map(Act::Repeat),
+    ]
+}
+
+fn firing() -> impl Strategy<Value = Firing> {
+    prop_oneof![
+        (0u8..3).prop_map(|n| Firing::Startup(BootId(format!("boot {n}").into()))),
+        (0u8..2).prop_map(|n| Firing::FirstBoot(format!("instance {n}").into())),
+        (0u64..4).prop_map(Firing::Interval),
     ]
 }
 
@@ -110,6 +148,9 @@ fn happening() -> impl Strategy<Value = Act> {
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
         1 => Just(Act::Spawn),
         1 => Just(Act::Die(ExitCause::Exited(1))),
+        1 => Just(Act::Die(ExitCause::Exited(0))),
+        2 => firing().prop_map(Act::Fire),
+        2 => prop_oneof![Just(None), Just(Some("web")), Just(Some("db"))].prop_map(Act::Become),
         1 => verdict.prop_map(Act::Judge),
         4 => (0usize..3).prop_map(Act::Pass),
         1 => Just(Act::Prove),
@@ -153,6 +194,8 @@ fn take(world: &mut World, act: &Act) {
                 ));
             }
         }
+        Act::Fire(firing) => world.fire(firing.clone()),
+        Act::Become(role) => world.become_a(*role),
         Act::AgentRestart(boot) => world.restart(*boot),
         Act::Stale(index) => {
             if !world.stale.is_empty() {
@@ -293,6 +336,9 @@ fn law_recovered_work_is_in_flight_again(step: &Step) -> Verdicts {
         | Phase::Pausing { .. }
         | Phase::BackingOff { .. }
         | Phase::Stopped { .. }
+        | Phase::Executing { .. }
+        | Phase::Idle
+        | Phase::Disabled { .. }
         | Phase::Crashed { .. }
         | Phase::Gone => true,
     };
@@ -308,7 +354,7 @@ fn law_recovered_work_is_in_flight_again(step: &Step) -> Verdicts {
 
 fn law_exactly_what_runs_is_watched(step: &Step) -> Verdicts {
     let running = match &step.after.next.phase {
-        Phase::Running { process, .. } => Some(process),
+        Phase::Running { process, .. } | Phase::Executing { process, .. } => Some(process),
         _other => None,
     };
     prop_assert_eq!(step.watched.as_ref(), running, "{:#?}", step);
@@ -377,7 +423,7 @@ fn law_files_in_use_are_never_discarded(step: &Step) -> Verdicts {
         }
         let rests = matches!(after.phase, Phase::Crashed { .. });
         prop_assert!(rests || *revision != after.spec.revision, "the current one: {:?}", step);
-        let runs = matches!(before.phase, Phase::Running { .. })
+        let runs = matches!(before.phase, Phase::Running { .. } | Phase::Executing { .. })
             && !matches!(step.event, Event::Exited { .. } | Event::Recovered(_));
         prop_assert!(!runs || *revision != before.spec.revision, "a running one: {:?}", step);
         let last_good = after.trial.as_ref().map(|trial| &trial.last_good.revision);
@@ -404,6 +450,78 @@ fn law_a_ready_revision_is_about_to_take_over(step: &Step) -> Verdicts {
             "{:?}",
             step
         );
+    }
+    Ok(())
+}
+
+fn is_one_shot(state: &State) -> bool {
+    state.spec.execution.one_shot().is_some()
+}
+
+/// Every run that was told as started is told as completed or failed, once, before anything else
+/// of the plugin is started or nothing is left of it.
+fn law_every_run_has_one_outcome(log: &[Step]) -> Verdicts {
+    let mut open = false;
+    for step in log {
+        let state = &step.after.next;
+        for (notice, _) in announcements(step) {
+            match notice {
+                Notice::Started => {
+                    prop_assert!(!open, "a run has no outcome: {:#?}", step);
+                    open = is_one_shot(state);
+                }
+                Notice::ExecutionCompleted => {
+                    prop_assert!(open, "nothing ran: {:#?}", step);
+                    open = false;
+                }
+                // One that could not even be started has no beginning.
+                Notice::ExecutionFailed => open = false,
+                Notice::Removed if state.phase == Phase::Gone => {
+                    prop_assert!(!open, "a run has no outcome: {:#?}", step);
+                }
+                _other => {}
+            }
+        }
+        prop_assert_eq!(open, state.runs.unfinished == Due::Yes, "{:#?}", step);
+        let executes = matches!(state.phase, Phase::Executing { .. });
+        prop_assert!(!executes || open, "{:#?}", step);
+    }
+    Ok(())
+}
+
+/// A trigger starts something at most once for each name, and nothing that was not ordered.
+fn law_a_trigger_is_heeded_once(step: &Step) -> Verdicts {
+    let Event::Triggered(firing) = &step.event else { return Ok(()) };
+    let launches = step.after.effects.iter().any(|effect| matches!(effect, Effect::Launch { .. }));
+    prop_assert!(!launches || step.before.phase == Phase::Idle, "runs pile up: {:#?}", step);
+    let state = &step.after.next;
+    if matches!(state.phase, Phase::Idle | Phase::Executing { .. } | Phase::Starting { .. }) {
+        unchanged(state, Event::Triggered(firing.clone()))?;
+    }
+    Ok(())
+}
+
+/// Nothing is started that the rules forbid on this machine, and a daemon that runs is stopped as soon
+/// as they do.
+fn law_rules_are_kept(step: &Step, facts: &FactSet) -> Verdicts {
+    for effect in &step.after.effects {
+        let Effect::Launch { spec, .. } = effect else { continue };
+        let verdict = evaluate(&spec.execution.rules, facts);
+        prop_assert!(!matches!(verdict, Ruling::Disabled { .. }), "{:?}: {:#?}", verdict, step);
+        let first = step.after.next.standing == Standing::Unproven;
+        prop_assert!(!first || matches!(verdict, Ruling::Enabled { .. }), "{:#?}", step);
+    }
+    let state = &step.after.next;
+    if matches!(step.event, Event::FactsChanged) {
+        let verdict = evaluate(&state.spec.execution.rules, facts);
+        let wrong = match &verdict {
+            Ruling::Enabled { .. } => matches!(state.phase, Phase::Disabled { .. }),
+            Ruling::Disabled { .. } => {
+                matches!(state.phase, Phase::Running { .. } | Phase::Idle)
+            }
+            Ruling::Unknown { .. } => false,
+        };
+        prop_assert!(!wrong, "{:?}: {:#?}", verdict, step);
     }
     Ok(())
 }
@@ -460,6 +578,8 @@ impl Ledger {
                 | Notice::Stopped
                 | Notice::Crashed
                 | Notice::StartFailed
+                | Notice::ExecutionCompleted
+                | Notice::ExecutionFailed
                 | Notice::RemoveFailed => {}
             }
         }
@@ -498,13 +618,16 @@ fn wanted(log: &[Step]) -> Option<RevisionId> {
 fn rests_on(state: &State, wanted: &RevisionId) -> bool {
     let failed = matches!(&state.next, Next::Failed { revision, .. } if revision == wanted);
     match &state.phase {
-        Phase::Running { .. } => state.spec.revision == *wanted || failed,
+        Phase::Running { .. } | Phase::Idle | Phase::Disabled { .. } => {
+            state.spec.revision == *wanted || failed
+        }
         Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
             state.spec.revision == *wanted || failed
         }
         Phase::Installing { .. }
         | Phase::Starting { .. }
         | Phase::Pausing { .. }
+        | Phase::Executing { .. }
         | Phase::BackingOff { .. }
         | Phase::Stopping { .. }
         | Phase::Stopped { .. }
@@ -577,6 +700,30 @@ proptest! {
     }
 
     #[test]
+    fn every_run_gets_exactly_one_outcome(acts in acts()) {
+        let mut world = live(&acts);
+        world.calm().map_err(TestCaseError::fail)?;
+        law_every_run_has_one_outcome(&world.log)?;
+    }
+
+    #[test]
+    fn a_trigger_is_heeded_once(acts in acts()) {
+        each(&acts, law_a_trigger_is_heeded_once)?;
+    }
+
+    #[test]
+    fn rules_are_kept(acts in acts()) {
+        let mut world = World::ordered(spec("r1"));
+        for act in &acts {
+            let from = world.log.len();
+            take(&mut world, act);
+            for step in &world.log[from..] {
+                law_rules_are_kept(step, &world.facts)?;
+            }
+        }
+    }
+
+    #[test]
     fn every_order_gets_exactly_one_outcome(acts in acts()) {
         let mut world = live(&acts);
         world.calm().map_err(TestCaseError::fail)?;
@@ -610,7 +757,8 @@ proptest! {
         let trial = world.state.trial.clone();
         let running = world.state.spec.revision.clone();
         let runs = matches!(world.state.phase, Phase::Running { .. });
-        prop_assert!(trial.is_none() || runs || world.state.phase == Phase::Gone);
+        let rests = matches!(world.state.phase, Phase::Gone | Phase::Disabled { .. });
+        prop_assert!(trial.is_none() || runs || rests);
         if !runs {
             return Ok(());
         }
@@ -707,6 +855,9 @@ fn the_lives_are_eventful() {
         "Pausing",
         "Running",
         "BackingOff",
+        "Executing",
+        "Idle",
+        "Disabled",
         "Stopping",
         "Stopped",
         "Crashed",

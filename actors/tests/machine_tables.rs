@@ -6,14 +6,16 @@
 use std::sync::Arc;
 
 use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::BootId;
 use guest_agent_actors::plugin::machine::{Boot, Notice, Order, Verdict};
-use guest_agent_actors::plugin::state::{PROBATION_SLICES, Wait};
+use guest_agent_actors::plugin::runs::Firing;
+use guest_agent_actors::plugin::state::{EXECUTION_SLICES, PROBATION_SLICES, Wait};
 use guest_agent_actors::spec::PluginSpec;
 
 #[path = "support/world.rs"]
 mod world;
 
-use world::{Answer, World, show, spec, spec_with, text};
+use world::{Answer, World, one_shot, show, spec, spec_with, text, where_web};
 
 /// What happens in a row.
 enum Do {
@@ -25,6 +27,9 @@ enum Do {
     Bad,
     Unimplemented,
     Die,
+    Finish,
+    Fire(Firing),
+    Become(&'static str),
     Hang,
     Sicken,
     Pass(Wait),
@@ -34,7 +39,8 @@ enum Do {
 }
 
 use Do::{
-    AgentRestarts, Apply, Bad, Die, Good, Hang, Pass, Prove, Remove, Restart, Sicken, Unimplemented,
+    AgentRestarts, Apply, Bad, Become, Die, Finish, Fire, Good, Hang, Pass, Prove, Remove, Restart,
+    Sicken, Unimplemented,
 };
 
 fn install(spec: PluginSpec) -> Do {
@@ -65,6 +71,9 @@ fn happen(world: &mut World, happening: Do) {
         Bad => world.answer_only(Answer::Bad),
         Unimplemented => world.answer_only(Answer::Unimplemented),
         Die => world.die(ExitCause::Signaled(11)),
+        Finish => world.die(ExitCause::Exited(0)),
+        Fire(firing) => world.fire(firing),
+        Become(role) => world.become_a(Some(role)),
         Hang => world.judge(Verdict::Hung("no answer".into())),
         Sicken => world.judge(Verdict::Unhealthy("code 3".into())),
         Pass(wait) => pass(world, wait),
@@ -104,6 +113,8 @@ fn number(notice: Notice) -> u8 {
         Notice::ApplyRequested => 11,
         Notice::Applied => 12,
         Notice::ApplyFailed => 13,
+        Notice::ExecutionCompleted => 14,
+        Notice::ExecutionFailed => 15,
     }
 }
 
@@ -609,4 +620,214 @@ fn a_restart_of_the_machine_is_not_a_crash() {
     let mut world = running();
     world.restart(Boot::New);
     check(world, [(Good, "Running r1", "4(r1)")]);
+}
+
+// === One-shot plugins ===
+
+fn boot(name: &str) -> Firing {
+    Firing::Startup(BootId(name.into()))
+}
+
+/// A one-shot plugin of revision `r1` whose first run completed.
+fn idle() -> World {
+    let rows = [
+        (Good, "Starting r1", ""),
+        (Good, "Executing r1", "4(r1) 3(r1)"),
+        (Finish, "Idle r1", "14(r1)"),
+    ];
+    check(World::ordered(one_shot("r1")), rows)
+}
+
+#[test]
+fn a_run_that_dies_failed() {
+    let rows = [
+        (Good, "Starting r1", ""),
+        (Good, "Executing r1", "4(r1) 3(r1)"),
+        (Die, "Idle r1", "15(r1)"),
+    ];
+    check(World::ordered(one_shot("r1")), rows);
+}
+
+#[test]
+fn the_run_of_an_installation_counts_for_what_is_current() {
+    check(
+        idle(),
+        [
+            (Fire(boot("this")), "Idle r1", ""),
+            (Fire(Firing::FirstBoot("here".into())), "Idle r1", ""),
+            (Fire(Firing::Interval(7)), "Idle r1", ""),
+            (Fire(boot("this")), "Idle r1", ""),
+            (Fire(boot("another")), "Starting r1", ""),
+            (Good, "Executing r1", "4(r1)"),
+            // It counts for this run.
+            (Fire(Firing::Interval(8)), "Executing r1", ""),
+            (Finish, "Idle r1", "14(r1)"),
+            (Fire(Firing::Interval(8)), "Idle r1", ""),
+            // The clock was set back; from here on it counts anew.
+            (Fire(Firing::Interval(2)), "Idle r1", ""),
+            (Fire(Firing::Interval(3)), "Starting r1", ""),
+        ],
+    );
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_stopped_and_failed() {
+    let mut rows = vec![(Restart, "Starting r1", ""), (Good, "Executing r1", "4(r1)")];
+    for _ in 1..EXECUTION_SLICES {
+        rows.push((Pass(Wait::Execution), "Executing r1", ""));
+    }
+    rows.push((Pass(Wait::Execution), "Stopping (then fail) r1", ""));
+    rows.push((Good, "Idle r1", "15(r1)"));
+    check(idle(), rows);
+}
+
+#[test]
+fn a_later_run_that_cannot_be_started_failed_and_waits_for_the_next_trigger() {
+    check(
+        idle(),
+        [
+            (Fire(boot("this")), "Idle r1", ""),
+            (Fire(boot("another")), "Starting r1", ""),
+            (Bad, "Pausing r1", ""),
+            (Pass(Wait::Retry), "Starting r1", ""),
+            (Bad, "Idle r1", "9(r1) 15(r1)"),
+            (Fire(boot("third")), "Starting r1", ""),
+        ],
+    );
+}
+
+#[test]
+fn a_first_run_that_cannot_be_started_fails_the_installation() {
+    check(
+        World::ordered(one_shot("r1")),
+        [
+            (Good, "Starting r1", ""),
+            (Bad, "Pausing r1", ""),
+            (Pass(Wait::Retry), "Starting r1", ""),
+            (Bad, "Crashed r1", "9(r1) 8(r1)"),
+            (Fire(boot("another")), "Crashed r1", ""),
+        ],
+    );
+}
+
+#[test]
+fn an_agent_that_restarts_goes_on_with_the_run_and_never_begins_it_again() {
+    check(
+        idle(),
+        [
+            (Restart, "Starting r1", ""),
+            // Whether it ran is unknown, so it is not run again.
+            (AgentRestarts, "Idle r1", "15(r1)"),
+            (Restart, "Starting r1", ""),
+            (Good, "Executing r1", "4(r1)"),
+            (AgentRestarts, "Executing r1", ""),
+            (Finish, "Idle r1", "14(r1)"),
+            (AgentRestarts, "Idle r1", ""),
+        ],
+    );
+}
+
+#[test]
+fn orders_for_a_one_shot_plugin() {
+    let configured = |config| PluginSpec { config: text(config), ..one_shot("r1") };
+    check(
+        idle(),
+        [
+            (install(one_shot("r1")), "Idle r1", "1(r1) 3(r1)"),
+            (install(configured("new")), "Idle r1", "1(r1) 3(r1)"),
+            (Apply("newer"), "Idle r1", "11(r1) 12(r1)"),
+            (Restart, "Starting r1", ""),
+            (Good, "Executing r1", "4(r1)"),
+            (Apply("newest"), "Executing r1", "11(r1) 12(r1)"),
+            (install(one_shot("r1")), "Executing r1", "1(r1) 3(r1)"),
+            (install(one_shot("r2")), "Executing r1, next: Preparing r2", "1(r2)"),
+            (Good, "Stopping (then swap) r1, next: Ready r2", ""),
+            (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1) 15(r1)"),
+            (Pass(Wait::Resume), "Starting r2", "2(r1) 5(r1)"),
+            (Good, "Executing r2", "4(r2) 3(r2)"),
+            (Remove, "Stopping (then remove) r2", "2(r2)"),
+            (Good, "Removing r2", "6(r2) 15(r2)"),
+            (Good, "Gone r2", "5(r2)"),
+        ],
+    );
+}
+
+#[test]
+fn a_daemon_becomes_a_one_shot_plugin_and_back() {
+    check(
+        running(),
+        [
+            (install(one_shot("r1")), "Stopping (then start) r1", "1(r1)"),
+            (Good, "Stopped (then start) r1", "6(r1)"),
+            (Pass(Wait::Resume), "Starting r1", ""),
+            (Good, "Executing r1", "4(r1) 3(r1)"),
+            (Finish, "Idle r1", "14(r1)"),
+            (install(spec("r1")), "Starting r1", "1(r1)"),
+            (Good, "Running r1", "4(r1) 3(r1)"),
+        ],
+    );
+}
+
+// === Rules ===
+
+#[test]
+fn a_daemon_is_stopped_and_started_as_its_rules_say() {
+    check(
+        World::ordered(where_web(spec("r1"))),
+        [
+            // Nobody knows yet what this machine is.
+            (Good, "Disabled r1", "3(r1)"),
+            (Become("web"), "Starting r1", ""),
+            (Good, "Running r1", "4(r1)"),
+            (Become("db"), "Stopping (then disable) r1", ""),
+            (Good, "Disabled r1", "6(r1)"),
+            (Apply("kept"), "Disabled r1", "11(r1) 12(r1)"),
+            (install(where_web(spec("r1"))), "Disabled r1", "1(r1) 3(r1)"),
+            (Restart, "Disabled r1", ""),
+            (Become("web"), "Starting r1", ""),
+            (Become("db"), "Stopping (then disable) r1", ""),
+            // They changed their mind while it was stopped.
+            (Become("web"), "Stopping (then disable) r1", ""),
+            (Good, "Stopped (then start) r1", ""),
+            (Pass(Wait::Resume), "Starting r1", ""),
+            (Good, "Running r1", "4(r1)"),
+            (install(spec("r1")), "Running r1", "1(r1) 3(r1)"),
+            (Become("db"), "Running r1", ""),
+            (install(where_web(spec("r1"))), "Stopping (then disable) r1", "1(r1) 3(r1)"),
+        ],
+    );
+}
+
+#[test]
+fn a_one_shot_plugin_finishes_its_run_before_its_rules_disable_it() {
+    let mut world = World::ordered(where_web(one_shot("r1")));
+    world.become_a(Some("web"));
+    check(
+        world,
+        [
+            (Good, "Starting r1", ""),
+            (Good, "Executing r1", "4(r1) 3(r1)"),
+            (Become("db"), "Executing r1", ""),
+            (Finish, "Disabled r1", "14(r1)"),
+            (Fire(boot("another")), "Disabled r1", ""),
+            (Become("web"), "Idle r1", ""),
+            (Fire(boot("another")), "Idle r1", ""),
+            (Fire(boot("third")), "Starting r1", ""),
+        ],
+    );
+}
+
+#[test]
+fn a_disabled_plugin_is_upgraded_and_removed_without_ever_running() {
+    check(
+        World::ordered(where_web(spec("r1"))),
+        [
+            (Good, "Disabled r1", "3(r1)"),
+            (install(where_web(spec("r2"))), "Disabled r1, next: Preparing r2", "1(r2)"),
+            (Good, "Disabled r2", "3(r2)"),
+            (Remove, "Stopping (then remove) r2", "2(r2)"),
+            (Good, "Removing r2", ""),
+            (Good, "Gone r2", "5(r2)"),
+        ],
+    );
 }

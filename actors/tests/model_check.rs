@@ -9,10 +9,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use guest_agent_actors::id::{Attempt, Generation, Process, RevisionId};
+use guest_agent_actors::id::{Attempt, BootId, Generation, Process, RevisionId};
 use guest_agent_actors::plugin::machine::{
     Boot, Effect, Event, Found, Order, Transition, begin, transition,
 };
+use guest_agent_actors::plugin::runs::{Firing, Mark, Outcome};
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, State, Wait};
 use guest_agent_actors::ports::Stopped;
 use guest_agent_actors::{exit::ExitCause, plugin::restart::Restarts};
@@ -21,7 +22,7 @@ use stateright::{Checker, Model, Property};
 #[path = "support/world.rs"]
 mod world;
 
-use world::{endpoint, process, spec};
+use world::{endpoint, one_shot, process, spec};
 
 /// What may go wrong and be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +42,9 @@ enum Kind {
     InstallFirst,
     InstallSecond,
     InstallThird,
+    /// Of plugins that run to completion.
+    InstallOnce,
+    InstallOnceMore,
     Remove,
     Restart,
 }
@@ -92,6 +96,12 @@ struct Life {
     agent: Option<Agent>,
     /// Whether the machine restarted since there was an agent.
     boot: NewBoot,
+    /// Boots of the machine so far.
+    boots: u8,
+    /// Runs that there are reasons for: one per INSTALL, restart and boot.
+    reasons: u8,
+    /// Processes of plugins that run to completion, so far.
+    runs: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,6 +122,10 @@ enum Act {
     Succeed(usize),
     TellExited,
     Pass(Wait),
+    /// A run ends by itself.
+    Finish,
+    /// The trigger of this boot fires.
+    Fire,
     // What comes from outside.
     Give(Kind),
     Fail(usize),
@@ -159,6 +173,8 @@ impl Life {
             Kind::InstallFirst => Order::Install(Arc::new(spec("r1"))),
             Kind::InstallSecond => Order::Install(Arc::new(spec("r2"))),
             Kind::InstallThird => Order::Install(Arc::new(spec("r3"))),
+            Kind::InstallOnce => Order::Install(Arc::new(one_shot("r1"))),
+            Kind::InstallOnceMore => Order::Install(Arc::new(one_shot("r2"))),
             Kind::Remove => Order::Remove,
             Kind::Restart => Order::Restart,
         };
@@ -210,7 +226,9 @@ impl Life {
     fn recover(&mut self) {
         self.agent = Some(Agent::default());
         let recorded = match self.record.as_ref().map(|state| &state.phase) {
-            Some(Phase::Running { process, .. }) => Some(process),
+            Some(Phase::Running { process, .. } | Phase::Executing { process, .. }) => {
+                Some(process)
+            }
             _other => None,
         };
         let found = self
@@ -231,6 +249,9 @@ impl Life {
         let agent = self.agent.as_mut().expect("a living agent");
         let Some(Job::Launch { revision, forked, .. }) = agent.jobs.get_mut(index) else { return };
         *forked = Forked::Silently(process.clone());
+        if self.record.as_ref().is_some_and(runs_once) {
+            self.runs += 1;
+        }
         self.launched_nothing |= !self.disk.contains(revision);
         self.processes.push((process, revision.clone()));
     }
@@ -290,12 +311,23 @@ impl Life {
     /// Lets all of a probation window pass at once; every other wait in one go anyway.
     fn pass(&mut self, wait: Wait) {
         self.happen(Event::DeadlinePassed(wait));
+        while wait == Wait::Execution && matches!(self.phase(), Some(Phase::Executing { .. })) {
+            self.happen(Event::DeadlinePassed(wait));
+        }
         while wait == Wait::Probation
             && let Some(state) = &self.record
             && state.trial.as_ref().is_some_and(|trial| trial.slices_left > 1)
         {
             self.happen(Event::DeadlinePassed(wait));
         }
+    }
+
+    fn phase(&self) -> Option<&Phase> {
+        self.record.as_ref().map(|state| &state.phase)
+    }
+
+    fn this_boot(&self) -> BootId {
+        BootId(format!("boot {}", self.boots).into())
     }
 
     /// The job a wait is about, if it is in flight.
@@ -326,6 +358,9 @@ impl Life {
             | Phase::Pausing { .. }
             | Phase::BackingOff { .. }
             | Phase::Stopped { .. }
+            | Phase::Executing { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
             | Phase::Crashed { .. }
             | Phase::Gone => {}
         }
@@ -383,6 +418,22 @@ impl Life {
         {
             acts.push(Act::TellExited);
         }
+        match self.phase() {
+            Some(Phase::Executing { process, .. })
+                if self.processes.iter().any(|(alive, _)| alive == process) =>
+            {
+                acts.push(Act::Finish);
+            }
+            // Whoever fires triggers sees what a plugin ran for.
+            Some(Phase::Idle)
+                if self.record.as_ref().is_some_and(|state| {
+                    state.runs.marks.startup != Mark::Of(self.this_boot())
+                }) =>
+            {
+                acts.push(Act::Fire);
+            }
+            _other => {}
+        }
         for deadline in self.record.iter().flat_map(|state| state.deadlines(&Policy::default())) {
             // While the work is in flight its deadline is somebody's fault.
             if self.job_of(deadline.wait).is_none() {
@@ -391,6 +442,10 @@ impl Life {
         }
         acts
     }
+}
+
+fn runs_once(state: &State) -> bool {
+    state.spec.execution.one_shot().is_some()
 }
 
 /// The deadline that a job has.
@@ -422,6 +477,9 @@ impl Model for SmallWorld {
             launched_nothing: false,
             agent: Some(Agent::default()),
             boot: NewBoot::No,
+            boots: 0,
+            reasons: 0,
+            runs: 0,
         }]
     }
 
@@ -475,9 +533,17 @@ impl Model for SmallWorld {
             Act::Succeed(index) => life.answer(index, true),
             Act::TellExited => {
                 let process = life.agent.as_mut()?.watched.take()?;
-                life.happen(Event::Exited { process, cause: ExitCause::Exited(1) });
+                let code = i32::from(!life.record.as_ref().is_some_and(runs_once));
+                life.happen(Event::Exited { process, cause: ExitCause::Exited(code) });
             }
             Act::Pass(wait) => life.pass(wait),
+            Act::Finish => {
+                life.processes.remove(0);
+            }
+            Act::Fire => {
+                let boot = life.this_boot();
+                life.happen(Event::Triggered(Firing::Startup(boot)));
+            }
             Act::Give(kind) => {
                 life.budget.orders -= 1;
                 life.newest = Generation(life.newest.0 + 1);
@@ -485,6 +551,7 @@ impl Model for SmallWorld {
                 if kind != Kind::Restart {
                     life.wanted = Some(kind);
                 }
+                life.reasons += 1;
             }
             Act::Fail(index) => {
                 life.budget.failures -= 1;
@@ -511,6 +578,8 @@ impl Model for SmallWorld {
                 life.agent = None;
                 life.processes.clear();
                 life.boot = NewBoot::Yes;
+                life.boots += 1;
+                life.reasons += 1;
             }
         }
         life.normalize();
@@ -553,11 +622,30 @@ impl Model for SmallWorld {
             Property::always("what runs is watched", |_, life: &Life| {
                 !life.rests() || runs_watched(life)
             }),
+            Property::always("no reason makes a plugin run twice", |_, life: &Life| {
+                // A launch that fails is tried again.
+                life.runs <= life.reasons || life.harmed
+            }),
             Property::always("an agent that crashed comes to rest", |_, life: &Life| {
                 life.agent.is_some() || comes_to_rest(life)
             }),
         ];
-        if self.budget.is_full() {
+        if self.kinds.contains(&Kind::InstallOnce) {
+            properties.push(Property::sometimes(
+                "a run of each boot completes",
+                |_, life: &Life| {
+                    let completed = |state: &State| {
+                        state.phase == Phase::Idle && state.runs.last == Outcome::Completed
+                    };
+                    life.boots > 0
+                        && life.runs == 2
+                        && life.rests()
+                        && life.record.as_ref().is_some_and(completed)
+                },
+            ));
+        }
+        // Plugins that run to completion are neither proven nor taken back.
+        if self.budget.is_full() && !self.kinds.contains(&Kind::InstallOnce) {
             // The world is not empty.
             properties.extend([
                 Property::sometimes("an upgrade is proven", |_, life: &Life| {
@@ -599,8 +687,8 @@ fn newest_order_stands(life: &Life) -> bool {
         None | Some(Kind::Remove) => {
             return life.record.is_none() && life.processes.is_empty() && life.disk.is_empty();
         }
-        Some(Kind::InstallFirst | Kind::Restart) => "r1",
-        Some(Kind::InstallSecond) => "r2",
+        Some(Kind::InstallFirst | Kind::InstallOnce | Kind::Restart) => "r1",
+        Some(Kind::InstallSecond | Kind::InstallOnceMore) => "r2",
         Some(Kind::InstallThird) => "r3",
     };
     let Some(state) = &life.record else { return false };
@@ -615,9 +703,15 @@ fn newest_order_stands(life: &Life) -> bool {
         Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
             life.harmed && life.processes.is_empty() && (current || failed)
         }
+        Phase::Idle => {
+            let ran = state.runs.last != Outcome::None;
+            life.processes.is_empty() && ran && (current || (failed && life.harmed))
+        }
         Phase::Installing { .. }
         | Phase::Starting { .. }
         | Phase::Pausing { .. }
+        | Phase::Executing { .. }
+        | Phase::Disabled { .. }
         | Phase::BackingOff { .. }
         | Phase::Stopping { .. }
         | Phase::Stopped { .. }
@@ -629,7 +723,9 @@ fn newest_order_stands(life: &Life) -> bool {
 fn runs_watched(life: &Life) -> bool {
     let watched = life.agent.as_ref().and_then(|agent| agent.watched.as_ref());
     match life.record.as_ref().map(|state| &state.phase) {
-        Some(Phase::Running { process, .. }) => watched == Some(process),
+        Some(Phase::Running { process, .. } | Phase::Executing { process, .. }) => {
+            watched == Some(process)
+        }
         _other => watched.is_none(),
     }
 }
@@ -682,4 +778,25 @@ fn every_harm_ends_where_the_newest_order_or_the_last_good_revision_is() {
 fn three_revisions_do_not_get_into_each_others_way() {
     let budget = Budget { orders: 4, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 0 };
     check(SmallWorld { budget, kinds: THREE }, 500_000);
+}
+
+const ONCE: &[Kind] = &[Kind::InstallOnce, Kind::InstallOnceMore, Kind::Remove, Kind::Restart];
+const BOTH: &[Kind] = &[Kind::InstallFirst, Kind::InstallOnce, Kind::InstallSecond];
+
+#[test]
+fn no_crash_makes_a_plugin_run_twice_for_one_reason() {
+    let budget = Budget { orders: 3, agent_crashes: 2, plugin_crashes: 0, failures: 0, hangs: 0 };
+    check(SmallWorld { budget, kinds: ONCE }, 10_000);
+}
+
+#[test]
+fn runs_that_fail_and_hang_end_where_the_newest_order_is() {
+    let budget = Budget { orders: 2, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 1 };
+    check(SmallWorld { budget, kinds: ONCE }, 10_000);
+}
+
+#[test]
+fn a_plugin_may_become_one_of_the_other_kind() {
+    let budget = Budget { orders: 3, agent_crashes: 1, plugin_crashes: 0, failures: 1, hangs: 0 };
+    check(SmallWorld { budget, kinds: BOTH }, 10_000);
 }

@@ -24,17 +24,21 @@ use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::event::{Draft, Recorded};
 use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::facts::{Number, Scope, Value};
 use guest_agent_actors::id::{Attempt, BootId, Endpoint, Generation, Process, Sha256Digest};
 use guest_agent_actors::outbox::{Gap, Waiting};
 use guest_agent_actors::plugin::restart::Restarts;
+use guest_agent_actors::plugin::runs::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
 };
+use guest_agent_actors::plugin::story::Story;
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, LocalFiles, MetricsPolicy,
-    PluginSpec, Source, Tries,
+    Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
+    LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
+    Tries, Triggers,
 };
 use guest_agent_actors::wire;
 
@@ -126,9 +130,11 @@ fn render(name: &str, bytes: &[u8]) -> String {
 
 fn snapshot(read: &Snapshot) -> String {
     // What is a source now was an artifact when the first fixtures were made.
-    let text = format!("{read:#?}\n").replace(" source: Artifact {", " artifact: Artifact {");
-    let text = without(&text, "execution", &Execution::default());
-    let mut text = without(&text, "local", &None::<PluginSpec>);
+    let mut text = format!("{read:#?}\n").replace(" source: Artifact {", " artifact: Artifact {");
+    text = without(&text, "execution", &Execution::default());
+    text = without(&text, "runs", &Runs::default());
+    text = without(&text, "story", &Story::default());
+    text = without(&text, "local", &None::<PluginSpec>);
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -205,6 +211,12 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
         ..plain(state(running(Change::None)))
     };
     add("plugin-with-times".to_owned(), timed.encode());
+    let mut story = Story::default();
+    story.moved(at(1_700_000_000, 1), "running 1", "process 4242 is up");
+    story.wrote("its last words");
+    story.failed(at(1_700_000_002, 3), "PLUGIN_CRASHED", "killed by SIGSEGV");
+    let storied = Snapshot { story, ..plain(state(Phase::Idle)) };
+    add("plugin-with-story".to_owned(), storied.encode());
     for (name, content, origin) in [
         ("control-plane", InboxContent::Configure(vec![10, 0, 255]), Origin::ControlPlane),
         ("local", InboxContent::Configure(vec![10, 0]), Origin::Local),
@@ -213,7 +225,7 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
         let entry = InboxEntry { first: Generation(u64::MAX - 1), content, origin };
         add(format!("inbox-{name}"), entry.encode());
     }
-    for number in 1..=13 {
+    for number in 1..=15 {
         let kind = wire::event_kind(number).unwrap();
         let recorded = event(number, "in words, ünïcode too");
         add(format!("event-{number:02}-{kind:?}"), recorded.encode());
@@ -278,7 +290,7 @@ fn process() -> Process {
 }
 
 fn plain(state: State) -> Snapshot {
-    Snapshot { state, last_exit_at: None, started_at: None }
+    Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() }
 }
 
 fn state(phase: Phase) -> State {
@@ -294,6 +306,7 @@ fn state(phase: Phase) -> State {
         attempt: Attempt(23),
         restarts: Restarts { total: 9, in_a_row: 2 },
         last_exit: None,
+        runs: Runs::default(),
         local: None,
     }
 }
@@ -347,6 +360,11 @@ fn phases() -> Vec<(&'static str, Phase)> {
         ("stopping-unknown", Phase::Stopping { attempt, target: of_unknown, then: Then::Remove }),
         ("stopped-start", Phase::Stopped { then: Resume::Start }),
         ("stopped-swap", Phase::Stopped { then: Resume::Swap }),
+        ("executing", Phase::Executing { process: self::process(), slices_left: 3 }),
+        ("idle", Phase::Idle),
+        ("disabled", Phase::Disabled { reason: reason.clone() }),
+        ("stopping-fail", stopping(Then::Fail { reason: reason.clone() })),
+        ("stopping-disable", stopping(Then::Disable { reason: reason.clone() })),
         ("crashed", Phase::Crashed { reason }),
         ("removing", Phase::Removing { attempt, failures: 4 }),
         ("gone", Phase::Gone),
@@ -367,6 +385,29 @@ fn nexts() -> Vec<(&'static str, Next)> {
     ]
 }
 
+/// An execution model with everything in it.
+fn execution() -> Execution {
+    let number = |number| Value::Number(Number::new(number).unwrap());
+    let fields = [("key".into(), Value::List(vec![Value::Null, number(-0.5)]))];
+    let rule = |scope, operator, value| Rule { scope, attribute: "x".into(), operator, value };
+    let triggers =
+        Triggers { startup: true, firstboot: true, interval: Some(Duration::from_millis(90_500)) };
+    Execution {
+        kind: Kind::OneShot(OneShot { triggers, timeout: Duration::from_secs(86_400) }),
+        rules: Arc::new(Rules {
+            on_default: Enablement::Disabled,
+            on_match: Enablement::Enabled,
+            policy: MatchPolicy::Any,
+            all: vec![
+                rule(Scope::Os, Operator::Equal, Value::text("text")),
+                rule(Scope::Instance, Operator::NotEqual, Value::Bool(true)),
+                rule(Scope::Metadata, Operator::Contains, Value::Struct(fields.into())),
+            ],
+        }),
+        boot: Boot::Critical,
+    }
+}
+
 /// What does not depend on the phase.
 fn others() -> Vec<(&'static str, State)> {
     let runs = || state(running(Change::None));
@@ -374,7 +415,20 @@ fn others() -> Vec<(&'static str, State)> {
     let trial = Some(Trial { last_good: spec("0", None), slices_left: 4 });
     let mut bare = PluginSpec::clone(&spec("1", None));
     (bare.limits, bare.arguments) = (Limits::default(), Vec::new());
+    let mut modelled = PluginSpec::clone(&spec("1", None));
+    modelled.execution = execution();
+    let marks = Marks {
+        startup: Mark::Of(BootId("boot".into())),
+        firstboot: Mark::Counted,
+        interval: Mark::Of(u64::MAX),
+    };
+    let last = Outcome::Failed { reason: "a reason".into() };
+    let ran = Runs { marks, total: 8, unfinished: Due::Yes, last };
+    let completed = Runs { last: Outcome::Completed, ..Runs::default() };
     vec![
+        ("with-execution-model", State { spec: Arc::new(modelled), ..state(Phase::Idle) }),
+        ("ran", State { runs: ran, ..state(Phase::Idle) }),
+        ("completed", State { runs: completed, ..state(Phase::Idle) }),
         ("on-trial", State { trial, ..runs() }),
         ("proven", State { standing: Standing::Proven, ..runs() }),
         ("owes-install", State { owed: Owed { install: Due::Yes, apply: Due::No }, ..runs() }),

@@ -10,7 +10,9 @@ mod supervision {
     mod health;
     mod installs;
     mod local;
+    mod one_shot;
     mod overflow;
+    mod rules;
     mod store;
     mod sweep;
     mod vm_events;

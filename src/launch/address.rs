@@ -70,6 +70,43 @@ pub(crate) fn hashed_socket(directory: &Path, name: &PluginName, revision: &Revi
     directory.join(format!("{}.sock", &digest[..16]))
 }
 
+/// Sockets of any revision of a plugin that nobody listens on. One that is told by its hash alone is
+/// not among them, nor is one that may be another plugin's: `others` are those that there are.
+pub(crate) fn abandoned<'a>(
+    directory: &Path,
+    name: &PluginName,
+    others: impl Iterator<Item = &'a PluginName> + Clone,
+) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let is_of = |file: &str, name: &PluginName| {
+        let revision = file.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('_'));
+        revision.is_some_and(|revision| revision.parse::<RevisionId>().is_ok())
+    };
+    entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let file = path.file_name()?.to_str()?.strip_suffix(".sock")?;
+            let certain = is_of(file, name) && !others.clone().any(|other| is_of(file, other));
+            (certain && is_deserted(&path)).then_some(path)
+        })
+        .collect()
+}
+
+/// Whether this is a socket, and nobody listens on it. Never waits.
+fn is_deserted(path: &Path) -> bool {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let connect = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    let is_socket = std::fs::symlink_metadata(path)
+        .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
+    is_socket && matches!(connect(), Err(Errno::CONNREFUSED))
+}
+
 /// Tries whether a unix socket can be made in a directory.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use crate::launch::spawn::Plan;
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
-    ProcessLauncher, Transport, address, exec_error, make_dir, output, procfs, ready,
+    ProcessLauncher, Transport, address, exec_error, make_dir, once, output, procfs, ready,
 };
 
 /// Names the revision in the environment of a plugin.
@@ -69,6 +69,12 @@ enum PrepareError {
         #[source]
         error: io::Error,
     },
+    #[error("failed to hand the configuration over in {}", path.display())]
+    HandOver {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
     #[error("failed to remove the stale socket {}", path.display())]
     StaleSocket {
         path: PathBuf,
@@ -90,6 +96,8 @@ struct Prepared {
     address: Address,
     output: File,
     log_start: u64,
+    /// What a one-shot plugin is told of its configuration.
+    handed_over: Vec<(OsString, OsString)>,
     entrance: Entrance,
 }
 
@@ -105,6 +113,10 @@ impl ProcessLauncher {
         drop(spawned.send(watched.process.clone()));
         let endpoint = watched.endpoint.clone();
         let endpoint = endpoint.expect("a launched process was told where to listen");
+        if spec.execution.one_shot().is_some() {
+            // Nobody waits for it to listen, and nobody calls it: its end is what counts.
+            return Ok(Launched { process: watched.process.clone(), endpoint });
+        }
         let started = self.bring_up(spec, &watched, &endpoint).await;
         match started {
             Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint }),
@@ -135,6 +147,7 @@ impl ProcessLauncher {
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
         let prepared = self.prepare(spec, &program).await.map_err(failed)?;
         self.shared.rpc.forget(&prepared.address.endpoint());
+        self.clear_abandoned_sockets(name);
         remove_stale_socket(&prepared.address).map_err(|error| failed(error.into()))?;
 
         let ticket = self.table().tickets.issue(name);
@@ -142,7 +155,7 @@ impl ProcessLauncher {
         let plan = Plan {
             program: program.clone(),
             arguments: self.arguments(spec, &prepared.address),
-            environment: self.environment(spec, ticket),
+            environment: self.environment(spec, ticket, prepared.handed_over),
             directory,
             output: prepared.output,
             entrance: Arc::new(prepared.entrance),
@@ -193,6 +206,7 @@ impl ProcessLauncher {
         let transport = self.shared.config.transport;
         let socket = self.free_socket(spec);
         let program = program.to_owned();
+        let config = spec.execution.one_shot().map(|_| spec.config.clone());
         let (name, limits) = (spec.name.clone(), spec.limits);
         let group = self.shared.config.cgroups.group(&name);
         let work = move || -> Result<Prepared, Cause> {
@@ -213,7 +227,12 @@ impl ProcessLauncher {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
                 Transport::Unix => unix_or_loopback(&name, &sockets, socket)?,
             };
-            Ok(Prepared { address, output, log_start, entrance })
+            let handed_over = match &config {
+                None => Vec::new(),
+                Some(config) => once::hand_over(&state_dir, config.as_ref())
+                    .map_err(|error| PrepareError::HandOver { path: state_dir, error })?,
+            };
+            Ok(Prepared { address, output, log_start, handed_over, entrance })
         };
         match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(done)) => done,
@@ -248,7 +267,12 @@ impl ProcessLauncher {
         argument
     }
 
-    fn environment(&self, spec: &PluginSpec, ticket: String) -> Vec<(OsString, OsString)> {
+    fn environment(
+        &self,
+        spec: &PluginSpec,
+        ticket: String,
+        handed_over: Vec<(OsString, OsString)>,
+    ) -> Vec<(OsString, OsString)> {
         let mut environment: Vec<(OsString, OsString)> = INHERITED
             .iter()
             .filter_map(|key| Some((OsString::from(key), std::env::var_os(key)?)))
@@ -264,6 +288,7 @@ impl ProcessLauncher {
             (TICKET_VARIABLE, ticket.into()),
         ];
         environment.extend(own.map(|(key, value)| (OsString::from(key), value)));
+        environment.extend(handed_over);
         environment
     }
 

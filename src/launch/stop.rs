@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Politely: Stop call ─► waiting, at most the timeout ─► SIGTERM to who is left ─► 2 s ─┐
+//! (without an endpoint:                                  SIGTERM ─► at most the timeout ─┤)
 //! AtOnce:   ────────────────────────────────────────────────────────────────────────────┴► SIGKILL
 //! ```
 //!
@@ -20,7 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::launch::tree::{self, Member};
 use crate::launch::watch::Watched;
-use crate::launch::{Gate, ProcessLauncher};
+use crate::launch::{Gate, ProcessLauncher, address};
 
 /// No stop waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_STOP: Duration = Duration::from_secs(24 * 3600);
@@ -38,8 +39,9 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long one round of SIGKILL waits before it looks again.
 const KILL_ROUND: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for the cause of an end that it saw, and for the reaping of it.
-const CAUSE_WAIT: Duration = Duration::from_millis(250);
+/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. A child's is
+/// known at once; that of a process which somebody else has to reap first mostly is.
+const CAUSE_WAIT: Duration = Duration::from_millis(100);
 
 /// Who was met while ending everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +67,10 @@ impl ProcessLauncher {
 
         let gate = self.gate(name).await;
         let mut met = Met::Nobody;
-        if let StopManner::Politely { .. } = order.manner {
-            met = self.terminate(name, order.process.as_ref(), &gate).await;
+        if let StopManner::Politely { timeout } = order.manner {
+            // Whoever cannot be asked by a call has all of the time after SIGTERM.
+            let grace = if order.endpoint.is_some() { TERM_GRACE } else { timeout };
+            met = self.terminate(name, order.process.as_ref(), grace, &gate).await;
         }
         let killed = self.end_all(name, order.process.as_ref(), &gate).await?;
         self.clear_endpoints(&order, target.as_deref());
@@ -85,6 +89,7 @@ impl ProcessLauncher {
         if alive.is_none() && met == Met::Nobody && killed == Met::Nobody {
             return Ok(Stopped::NothingRan);
         }
+        // Whoever reaps it may be late; a stop that was asked for is not held up for how it went.
         let cause = match &target {
             Some(watched) => timeout(CAUSE_WAIT, watched.cause()).await,
             None => Ok(ExitCause::Unknown),
@@ -136,7 +141,7 @@ impl ProcessLauncher {
         }
         if let Some(watched) = newest.filter(|watched| !watched.is_alive()) {
             // No zombie is left behind; its reaping takes a moment after its end.
-            drop(timeout(CAUSE_WAIT, watched.gone()).await);
+            drop(timeout(CAUSE_WAIT, watched.put_away()).await);
         }
         Ok(met)
     }
@@ -177,14 +182,20 @@ impl ProcessLauncher {
     }
 
     /// Sends SIGTERM to everybody and waits for them a moment.
-    async fn terminate(&self, name: &PluginName, given: Option<&Process>, _gate: &Gate) -> Met {
+    async fn terminate(
+        &self,
+        name: &PluginName,
+        given: Option<&Process>,
+        grace: Duration,
+        _gate: &Gate,
+    ) -> Met {
         let members = self.family(name, given).look().await;
         if members.is_empty() {
             return Met::Nobody;
         }
         let leader_lives = self.newest(name).is_some_and(|watched| watched.is_alive());
         send(name, &members, Signal::TERM);
-        let grace = if leader_lives { TERM_GRACE } else { LEFTOVER_GRACE };
+        let grace = if leader_lives { grace.min(LONGEST_STOP) } else { LEFTOVER_GRACE };
         // Whoever is left is killed next.
         drop(timeout(grace, all_died(&members)).await);
         Met::Somebody
@@ -208,6 +219,24 @@ impl ProcessLauncher {
                 && error.kind() != std::io::ErrorKind::NotFound
             {
                 tracing::warn!(socket = %path.display(), %error, "a socket cannot be removed");
+            }
+        }
+        self.clear_abandoned_sockets(&order.name);
+    }
+
+    /// Removes what processes of any revision left that ended while nobody looked: with an agent that
+    /// was killed, or before it had recorded them. To be called when no process of the plugin lives.
+    pub(super) fn clear_abandoned_sockets(&self, name: &PluginName) {
+        let table = self.table();
+        let others = table.slots.keys().filter(|other| *other != name);
+        let abandoned = address::abandoned(&self.sockets_dir(), name, others);
+        drop(table);
+        for socket in abandoned {
+            match std::fs::remove_file(&socket) {
+                Ok(()) => tracing::debug!(plugin = %name, socket = %socket.display(), "removed"),
+                Err(error) => {
+                    tracing::warn!(socket = %socket.display(), %error, "a socket cannot be removed")
+                }
             }
         }
     }

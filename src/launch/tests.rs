@@ -287,6 +287,55 @@ async fn two_plugins_whose_names_run_together_get_sockets_of_their_own() {
 }
 
 #[tokio::test]
+async fn a_launch_clears_the_sockets_that_earlier_revisions_left() {
+    let bed = Bed::new();
+    let path = |file: &str| bed.dir.path().join("run/plugins").join(file);
+    let listen = |file: &str| std::os::unix::net::UnixListener::bind(path(file)).unwrap();
+    for left in ["p_r0.sock", "p_q_r0.sock", "pq_r0.sock"] {
+        drop(listen(left));
+    }
+    let _listening = listen("p_r2.sock");
+    std::fs::write(path("p_r3.sock"), "no socket").unwrap();
+    // A plugin of which a socket may be as well.
+    drop(bed.launcher.gate(&"p_q".parse().unwrap()).await);
+    let spec = bed.plugin("p", "exec sleep 1000");
+    let launched = bed.launch_answered(&spec, &Script::default()).await;
+    let exists = |file| path(file).exists();
+    assert!(!exists("p_r0.sock"), "it is left");
+    for other in ["p_q_r0.sock", "pq_r0.sock", "p_r2.sock", "p_r3.sock", "p_r1.sock"] {
+        assert!(exists(other), "{other} was deleted");
+    }
+    // A stop clears what came meanwhile.
+    drop(listen("p_r0.sock"));
+    bed.launcher.stop(order(&spec, Some(&launched), StopManner::AtOnce)).await.unwrap();
+    assert!(!exists("p_r0.sock") && !exists("p_r1.sock"));
+}
+
+#[tokio::test]
+async fn nobody_waits_for_somebody_else_to_reap() {
+    let bed = Bed::new();
+    let spec = bed.plugin("p", "exec sleep 1000");
+    // A parent that reaps nobody: to the launcher this is a process of an earlier life.
+    let mut parent = std::process::Command::new("sh");
+    parent.args(["-c", "./run & echo $! > ../../../pid; exec sleep 1000"]);
+    parent.current_dir(bed.dir.path().join("plugins/p/r1"));
+    let mut parent = parent.spawn().unwrap();
+    let pid = bed.pids("pid", 1).await[0];
+    let start_ticks = eventually(|| procfs::stat(pid)).await.start_ticks;
+    let process = Process { pid, start_ticks, boot: bed.launcher.shared.config.boot.clone() };
+    let watched = bed.launcher.adopt(&spec.name, &process).await.unwrap();
+    watched.kill();
+    tokio::time::timeout(PATIENCE, watched.put_away()).await.unwrap();
+    assert!(!lives(pid));
+    let reaped = futures_util::FutureExt::now_or_never(watched.gone());
+    assert_eq!(reaped, None, "it was waited for the reaping, which never comes");
+    let stop = order(&spec, None, StopManner::AtOnce);
+    assert!(bed.launcher.stop(stop).await.is_ok());
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+}
+
+#[tokio::test]
 async fn a_socket_file_that_nobody_listens_on_is_tried_again() {
     let bed = Bed::new();
     let spec = bed.plugin("p", "exec sleep 1000");

@@ -52,6 +52,16 @@ pub(crate) struct Watched {
     life: watch::Receiver<Life>,
     killed: Arc<AtomicBool>,
     survivors: Arc<Mutex<Vec<Process>>>,
+    parent: Parent,
+}
+
+/// Who reaps a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parent {
+    /// This agent.
+    Us,
+    /// Whoever took it in when an earlier life of the agent ended.
+    Other,
 }
 
 /// A process to be watched.
@@ -71,7 +81,7 @@ pub(crate) struct Subject {
 impl Watched {
     /// Watches a child. Must be called on the runtime.
     pub(crate) fn child(subject: Subject, mut child: Child, oom: OomRecord) -> Arc<Self> {
-        let (watched, ending) = Self::new(subject);
+        let (watched, ending) = Self::new(subject, Parent::Us);
         tokio::spawn(async move {
             ending.pidfd.died().await;
             // A child that somebody else reaped has no status left.
@@ -98,7 +108,7 @@ impl Watched {
 
     /// Watches a process of an earlier life of the agent. Must be called on the runtime.
     pub(crate) fn stranger(subject: Subject) -> Arc<Self> {
-        let (watched, ending) = Self::new(subject);
+        let (watched, ending) = Self::new(subject, Parent::Other);
         tokio::spawn(async move {
             ending.pidfd.died().await;
             ending.life.send_replace(Life::Dead);
@@ -132,6 +142,15 @@ impl Watched {
         self.reached(|life| matches!(life, Life::Gone(_))).await;
     }
 
+    /// Resolves when it is dead and this agent leaves no zombie of it. When somebody else reaps it is
+    /// their business, and may be seconds later.
+    pub(crate) async fn put_away(&self) {
+        match self.parent {
+            Parent::Us => self.gone().await,
+            Parent::Other => self.dead().await,
+        }
+    }
+
     /// Sends SIGKILL, and remembers that it was us, so that nobody else is blamed for it.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Release);
@@ -146,7 +165,7 @@ impl Watched {
         std::iter::once(&self.process).chain(survivors.iter()).cloned().collect()
     }
 
-    fn new(subject: Subject) -> (Arc<Self>, Ending) {
+    fn new(subject: Subject, parent: Parent) -> (Arc<Self>, Ending) {
         let (sender, life) = watch::channel(Life::Alive);
         let pidfd = Arc::new(subject.pidfd);
         let killed = Arc::new(AtomicBool::new(false));
@@ -167,6 +186,7 @@ impl Watched {
             life,
             killed,
             survivors,
+            parent,
         };
         (Arc::new(watched), ending)
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::messages::Listed;
+use guest_agent_actors::spec::{Kind, Source};
 use guest_agent_actors::view::{Activity, Reported};
 use guest_agent_actors::wire;
 use guest_agent_proto::local;
@@ -15,8 +16,8 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
     let view = &listed.view;
     let newest = listed.points.last();
     let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
-    let install_path = if let Some(folder) = &view.folder {
-        folder.to_string()
+    let install_path = if let Source::Local(files) = &view.spec.source {
+        files.folder.to_string()
     } else if nothing_yet {
         String::new()
     } else {
@@ -27,8 +28,12 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
         name: view.name.to_string(),
         revision: view.revision.to_string(),
         state: wire::state_name(view.state).to_owned(),
-        kind: "daemon".to_owned(),
-        installation: if view.folder.is_some() { "local" } else { "dynamic" }.to_owned(),
+        kind: match view.spec.execution.kind {
+            Kind::Daemon => "daemon",
+            Kind::OneShot(_) => "one_shot",
+        }
+        .to_owned(),
+        installation: if view.spec.is_local() { "local" } else { "dynamic" }.to_owned(),
         pid: view.pid,
         started_at: view.started_at.map(Into::into),
         restarts: view.restarts,

@@ -13,12 +13,13 @@
 //! is left: a plugin, a process, a socket, a half-unpacked archive, a panic in the log.
 //!
 //! What is in `harness/`: `archive` makes archives, good and bad; `orders` writes orders; `observe`
-//! gives them and watches what becomes of them; `plugins` finds the programs of the plugin SDK's
+//! gives them and watches what becomes of them; `inspect` looks behind the agent's doors; `plugins` finds the programs of the plugin SDK's
 //! examples; `processes` finds what runs. Kinds of events are the contract's numbers: 1 install
 //! ordered, 2 remove ordered, 3 installed, 4 started, 5 removed, 6 stopped, 7 crashed, 8 install
 //! failed, 9 start failed, 10 remove failed, 11 apply ordered, 12 applied, 13 apply failed.
 
 pub(crate) mod archive;
+pub(crate) mod inspect;
 mod observe;
 pub(crate) mod orders;
 pub(crate) mod plugins;
@@ -30,7 +31,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guest_agent_control_plane::store::{MemoryStore, Store};
+use guest_agent_control_plane::store::{MemoryStore, Store, StoreBounds};
 use guest_agent_control_plane::{AgentConnection, ArtifactServer, ControlPlane, Timings};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -46,6 +47,9 @@ pub(crate) const INSTANCE: &str = "test";
 
 /// Longest that anything may take. Far longer than it does: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Events that the control plane of a bed keeps: all of them.
+const EVENTS_KEPT: usize = 100_000;
 
 /// How often a condition is looked at again.
 const BEAT: Duration = Duration::from_millis(10);
@@ -75,6 +79,8 @@ pub(crate) struct Bed {
     pub(crate) artifacts: ArtifactServer,
     settings: Vec<String>,
     flags: Vec<String>,
+    /// The agent's program.
+    program: PathBuf,
     agent: Option<Child>,
     finished: bool,
 }
@@ -113,7 +119,11 @@ impl Builder {
     pub(crate) async fn build(self) -> Bed {
         let temporary = short_temporary_directory();
         let dir = temporary.path().canonicalize().unwrap();
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(StoreBounds {
+            events: EVENTS_KEPT,
+            event_bytes: usize::MAX,
+            ..StoreBounds::default()
+        }));
         let control_plane = start_control_plane(&dir, &store).await;
         let artifacts = ArtifactServer::start(([127, 0, 0, 1], 0).into()).await.unwrap();
         std::fs::write(dir.join("agent.toml"), agent_config(&dir)).unwrap();
@@ -126,6 +136,7 @@ impl Builder {
             artifacts,
             settings,
             flags: self.flags,
+            program: env!("CARGO_BIN_EXE_guest-agent").into(),
             agent: None,
             finished: false,
         }
@@ -150,6 +161,11 @@ impl Bed {
     /// A bed to be described.
     pub(crate) fn builder() -> Builder {
         Builder { settings: Vec::new(), flags: Vec::new() }
+    }
+
+    /// Has the agent, and whoever talks to it, run another program from now on.
+    pub(crate) fn use_program(&mut self, program: &Path) {
+        self.program = program.to_owned();
     }
 
     /// Starts the agent and waits until the control plane and the local socket have it.
@@ -416,7 +432,7 @@ impl Bed {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_guest-agent"));
+        let mut command = Command::new(&self.program);
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::null());
         for kept in ["PATH", "HOME", "LANG", "TZ"] {
             if let Some(value) = std::env::var_os(kept) {

@@ -6,11 +6,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
 mod again;
+mod chaos;
 mod cli;
 mod command_socket;
 mod conformance;
 mod crash;
 mod download;
+mod fleet;
 mod harness;
 mod hostile;
 mod install;

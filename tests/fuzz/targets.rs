@@ -39,7 +39,12 @@ pub(crate) fn orders(data: &[u8]) {
             Ok((name, Order::Install(spec))) => {
                 assert_eq!(name, spec.name);
                 let state = begin(Generation(1), spec).next;
-                same_again(&Snapshot { state, last_exit_at: None, started_at: None });
+                same_again(&Snapshot {
+                    state,
+                    last_exit_at: None,
+                    started_at: None,
+                    story: Default::default(),
+                });
             }
             Ok(_) => {}
             Err(refusal) => {

@@ -222,14 +222,18 @@ impl Launcher for FakeLauncher {
             }
             (None, Ok(())) => None,
         });
+        let runs_once = spec.execution.one_shot().is_some();
         match (ended, answer) {
-            (Some(cause), _) => Err(LaunchError::Exited { cause, output: String::new() }),
-            (None, Err(reason)) => Err(LaunchError::Refused {
+            // The end of a run is its result, however soon it comes.
+            (Some(cause), _) if !runs_once => {
+                Err(LaunchError::Exited { cause, output: String::new() })
+            }
+            (_, Err(reason)) => Err(LaunchError::Refused {
                 code: "INTERNAL".to_owned(),
                 message: reason.to_string(),
                 output: String::new(),
             }),
-            (None, Ok(())) => {
+            (_, Ok(())) => {
                 let endpoint = Endpoint::unix(&format!("/fake/{name}/{}", process.pid));
                 Ok(Launched { process, endpoint })
             }

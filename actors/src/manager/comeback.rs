@@ -18,9 +18,10 @@ use crate::id::PluginName;
 use crate::messages::{LoadSnapshot, NumberedOrder, RescanLocal, Save};
 use crate::plugin::Beginning;
 use crate::plugin::machine::{Boot, Notice};
-use crate::plugin::snapshot::Snapshot;
+use crate::plugin::snapshot::{Snapshot, SnapshotError};
 use crate::ports::{Cleanup, Known, Losses, StopManner, StopOrder, StorageError, Table};
 use crate::records::{InboxEntry, key_number};
+use crate::spec;
 
 /// Pause before a snapshot that could not be read is read again.
 const REREAD: Duration = Duration::from_secs(5);
@@ -45,8 +46,13 @@ impl ManagerActor {
             if plugins.is_err() {
                 this.known = Known::Some;
             }
-            for (key, bytes) in plugins.unwrap_or_else(|error| unreadable("plugins", &error)) {
-                strays.extend(this.bring_back(key, &bytes, boot, ctx));
+            let plugins = plugins.unwrap_or_else(|error| unreadable("plugins", &error));
+            let mut plugins: Vec<_> =
+                plugins.into_iter().map(|(key, bytes)| (key, Snapshot::decode(&bytes))).collect();
+            // What the machine needs comes first.
+            plugins.sort_by_key(|(_, snapshot)| !snapshot.as_ref().is_ok_and(is_critical));
+            for (key, snapshot) in plugins {
+                strays.extend(this.bring_back(key, snapshot, boot, ctx));
             }
             strays.extend(this.lost_earlier(losses));
             let inbox = inbox.unwrap_or_else(|error| unreadable("inbox", &error));
@@ -95,11 +101,11 @@ impl ManagerActor {
     fn bring_back(
         &mut self,
         key: Vec<u8>,
-        bytes: &[u8],
+        snapshot: Result<Snapshot, SnapshotError>,
         boot: Boot,
         ctx: &mut Context<Self>,
     ) -> Option<PluginName> {
-        let reason = match Snapshot::decode(bytes) {
+        let reason = match snapshot {
             Ok(snapshot) if snapshot.state.name.as_str().as_bytes() == key => {
                 let name = snapshot.state.name.clone();
                 info!(plugin = %name, "brings back");
@@ -167,6 +173,7 @@ impl ManagerActor {
                 drop(list.send(self.list()));
             }
         }
+        self.await_critical(ctx);
         self.moved();
         ctx.notify(RescanLocal);
     }
@@ -217,6 +224,10 @@ impl ManagerActor {
             this.moved();
         }));
     }
+}
+
+fn is_critical(snapshot: &Snapshot) -> bool {
+    snapshot.state.spec.execution.boot == spec::Boot::Critical
 }
 
 /// The plugin that a key of the plugins' table names.

@@ -35,7 +35,12 @@ pub struct Gap {
 #[must_use]
 pub const fn worth(kind: Notice) -> Worth {
     match kind {
-        Notice::Started | Notice::Stopped | Notice::Crashed | Notice::StartFailed => Worth::Chatter,
+        Notice::Started
+        | Notice::Stopped
+        | Notice::Crashed
+        | Notice::StartFailed
+        | Notice::ExecutionCompleted
+        | Notice::ExecutionFailed => Worth::Chatter,
         Notice::InstallRequested
         | Notice::RemoveRequested
         | Notice::ApplyRequested
@@ -145,12 +150,14 @@ mod tests {
             (11, Worth::Outcome), // APPLY requested
             (12, Worth::Outcome), // APPLIED
             (13, Worth::Outcome), // APPLY_FAILED
+            (14, Worth::Chatter), // EXECUTION_COMPLETED
+            (15, Worth::Chatter), // EXECUTION_FAILED
         ];
         for (number, expected) in table {
             let kind = wire::event_kind(number).expect("a number of the table");
             assert_eq!(worth(kind), expected, "{kind:?}");
         }
-        assert_eq!(wire::event_kind(14), None, "a new kind needs a line in this table");
+        assert_eq!(wire::event_kind(16), None, "a new kind needs a line in this table");
         assert!(Worth::Chatter < Worth::Outcome);
     }
 

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::exit::ExitCause;
+use crate::facts::FactSet;
 use crate::id::{Attempt, Endpoint, Process, RevisionId};
 use crate::plugin::machine::{Announcement, ApplyFailure, Effect, Notice, Transition, Verdict};
 use crate::plugin::restart::Restarts;
+use crate::plugin::runs::Runs;
 use crate::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
     Target, Then, Trial,
@@ -18,8 +20,9 @@ use crate::ports::{Cleanup, StopManner, Stopped};
 use crate::spec::PluginSpec;
 
 /// A state in the making, with the effects so far.
-pub(super) struct Draft {
+pub(super) struct Draft<'a> {
     pub(super) state: State,
+    pub(super) facts: &'a FactSet,
     effects: Vec<Effect>,
 }
 
@@ -35,9 +38,9 @@ const HUNG_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 // === impl Draft ===
 
-impl Draft {
-    pub(super) fn of(state: State) -> Self {
-        Self { state, effects: Vec::new() }
+impl<'a> Draft<'a> {
+    pub(super) fn of(state: State, facts: &'a FactSet) -> Self {
+        Self { state, facts, effects: Vec::new() }
     }
 
     pub(super) fn finish(self) -> Transition {
@@ -78,7 +81,13 @@ impl Draft {
         self.effect(Effect::Install { attempt, spec });
     }
 
+    /// The current revision is started, unless its rules forbid it.
     pub(super) fn launch(&mut self, tries: u32) {
+        if let Some(reason) = self.withheld() {
+            self.rest_disabled(reason);
+            return;
+        }
+        self.count_first_run();
         let attempt = self.next_attempt();
         self.state.phase = Phase::Starting { attempt, tries, process: None };
         self.effect(Effect::Launch { attempt, spec: self.state.spec.clone() });
@@ -141,8 +150,12 @@ impl Draft {
             Phase::Stopped { .. } => self.state.phase = Phase::Stopped { then: Resume::Swap },
             Phase::Pausing { .. }
             | Phase::BackingOff { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
             | Phase::Crashed { .. }
             | Phase::InstallFailed { .. } => self.swap(),
+            // A newer order does not wait for a run of the older one.
+            Phase::Executing { process, .. } => self.stop_run(process, Then::Swap),
             // None of these has a revision beside it.
             Phase::Installing { .. } | Phase::Removing { .. } | Phase::Gone => {}
         }
@@ -169,6 +182,11 @@ impl Draft {
             );
         }
         let proven = self.state.standing == Standing::Proven;
+        let runs_once = |spec: &PluginSpec| spec.execution.one_shot().is_some();
+        if runs_once(&old) || runs_once(&new) {
+            self.replace_outright(&old);
+            return;
+        }
         self.state.trial = match self.state.trial.take() {
             Some(trial) if trial.last_good.is_revision_of(&new) => {
                 self.discard(&old);
@@ -191,8 +209,37 @@ impl Draft {
         self.launch(1);
     }
 
+    /// A revision that runs to completion takes over, or takes the place of one that does: there is
+    /// nothing to be on trial, and nothing to return to.
+    fn replace_outright(&mut self, old: &PluginSpec) {
+        let new = self.state.spec.clone();
+        let last_good = self.state.trial.take().map(|trial| PluginSpec::clone(&trial.last_good));
+        for gone in last_good.into_iter().chain([old.clone()]) {
+            // What came with the machine stays on it.
+            if gone.is_revision_of(&new) || gone.is_local() {
+                continue;
+            }
+            let revision = gone.revision.clone();
+            if self.state.standing == Standing::Proven {
+                let details = "another revision takes its place";
+                self.announce_for(revision.clone(), Notice::RemoveRequested, details);
+                self.announce_for(revision, Notice::Removed, "");
+            }
+            self.discard(&gone);
+        }
+        self.state.standing = Standing::Unproven;
+        self.state.runs = Runs::default();
+        self.state.owed.install = Due::Yes;
+        self.state.restarts = Restarts::default();
+        self.launch(1);
+    }
+
     /// A launch answered: the plugin runs.
     pub(super) fn run(&mut self, process: Process, endpoint: Endpoint) {
+        if self.is_one_shot() {
+            self.begin_run(process);
+            return;
+        }
         let owed = std::mem::take(&mut self.state.owed);
         let quiet = owed == Owed::default() && !self.state.restarts.is_reported();
         if !quiet {
@@ -209,7 +256,8 @@ impl Draft {
             self.announce(Notice::Applied, "the plugin was started with the new configuration");
         }
         self.state.standing = Standing::Proven;
-        self.effect(Effect::Watch { process: process.clone(), endpoint: endpoint.clone() });
+        let watched = Some(endpoint.clone());
+        self.effect(Effect::Watch { process: process.clone(), endpoint: watched });
         self.state.phase = Phase::Running { process, endpoint, change: Change::None };
     }
 
@@ -226,6 +274,9 @@ impl Draft {
     pub(super) fn start_failed(&mut self, reason: Arc<str>) -> Then {
         let then = match (self.state.trial.is_some(), self.state.standing) {
             (true, _) => Then::Return { reason: reason.clone() },
+            (false, Standing::Proven) if self.is_one_shot() => {
+                Then::Fail { reason: format!("it could not be started: {reason}").into() }
+            }
             (false, Standing::Proven) => {
                 self.state.restarts = self.state.restarts.crashed();
                 Then::BackOff { reason: reason.clone() }
@@ -407,14 +458,22 @@ impl Draft {
     pub(super) fn after_stop(&mut self, then: Then, stopped: &Stopped) {
         if let Stopped::Ended(cause) = stopped {
             self.state.last_exit = Some(*cause);
-            let ordered = match then {
-                Then::Start | Then::Swap | Then::Remove => true,
-                // These were announced as a crash or a failed start.
-                Then::Return { .. } | Then::BackOff { .. } | Then::Rest { .. } => false,
-            };
-            if ordered {
-                self.announce(Notice::Stopped, &cause.to_string());
+            match &then {
+                Then::Start | Then::Swap | Then::Remove => {
+                    self.announce(Notice::Stopped, &cause.to_string());
+                }
+                Then::Disable { reason } => {
+                    self.announce(Notice::Stopped, &format!("{cause}; {reason}"));
+                }
+                // These were announced as a crash or a failed start, or are as a failed run.
+                Then::Return { .. }
+                | Then::BackOff { .. }
+                | Then::Rest { .. }
+                | Then::Fail { .. } => {}
             }
+        }
+        if self.state.runs.unfinished == Due::Yes && !matches!(then, Then::Fail { .. }) {
+            self.run_failed("it was stopped before it ended".into());
         }
         self.conclude(then);
     }
@@ -439,6 +498,11 @@ impl Draft {
             // The files of a local plugin are not the agent's to delete.
             Then::Remove if self.state.spec.is_local() => self.removed(),
             Then::Remove => self.remove(0),
+            Then::Fail { reason } => {
+                self.run_failed(reason);
+                self.rest_idle();
+            }
+            Then::Disable { reason } => self.stopped_by_rules(reason),
         }
     }
 
@@ -517,6 +581,7 @@ impl Draft {
         self.state.trial = None;
         self.state.standing = Standing::Unproven;
         self.state.restarts = Restarts::default();
+        self.state.runs = Runs::default();
         self.state.last_exit = None;
         self.install();
     }

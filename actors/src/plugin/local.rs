@@ -19,7 +19,7 @@ const STAYS: &str = "the plugin came with the machine, and only the machine can 
 
 // === impl Draft: the local version ===
 
-impl Draft {
+impl Draft<'_> {
     /// The machine says something else than before. Nothing happens when it says the same.
     pub(super) fn local_changed(&mut self, local: Option<Arc<PluginSpec>>) {
         if self.state.local == local {

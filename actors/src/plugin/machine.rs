@@ -13,9 +13,11 @@
 use std::sync::Arc;
 
 use crate::exit::ExitCause;
+use crate::facts::FactSet;
 use crate::id::{Attempt, Endpoint, Generation, Process, RevisionId};
 use crate::plugin::draft::{Draft, Live};
 use crate::plugin::restart::Restarts;
+use crate::plugin::runs::{Firing, Runs};
 use crate::plugin::state::{
     Change, Next, Owed, Phase, Resume, Standing, State, Target, Then, Wait,
 };
@@ -92,6 +94,10 @@ pub enum Event {
     },
     /// The version that came with the machine is this one now; `None`: there is none any more.
     LocalChanged(Option<Arc<PluginSpec>>),
+    /// A trigger of a one-shot plugin names something it may not have run for.
+    Triggered(Firing),
+    /// What is known of the machine changed, so rules have to be looked at again.
+    FactsChanged,
     /// A wait was as long as it may be.
     DeadlinePassed(Wait),
     /// The agent restarted, or the actor was rebuilt: every effect in flight is lost.
@@ -204,12 +210,12 @@ pub enum Effect {
     },
     /// End what a crashed process left running. No answer.
     Sweep,
-    /// Watch a process for its exit and its health.
+    /// Watch a process for its exit, and for its health where it answers.
     Watch {
         /// The process.
         process: Process,
-        /// Where it answers.
-        endpoint: Endpoint,
+        /// Where it answers, if it does.
+        endpoint: Option<Endpoint>,
     },
     /// Stop watching.
     Unwatch,
@@ -269,6 +275,10 @@ pub enum Notice {
     Applied,
     /// PLUGIN_CONFIG_APPLY_FAILED.
     ApplyFailed,
+    /// PLUGIN_EXECUTION_COMPLETED.
+    ExecutionCompleted,
+    /// PLUGIN_EXECUTION_FAILED.
+    ExecutionFailed,
 }
 
 /// The next state and what has to be done to get there.
@@ -298,31 +308,46 @@ fn first(
     spec: Arc<PluginSpec>,
     local: Option<Arc<PluginSpec>>,
 ) -> Transition {
-    let mut draft = Draft::of(State {
-        name: spec.name.clone(),
-        generation,
-        spec,
-        phase: Phase::Gone,
-        next: Next::Nothing,
-        trial: None,
-        standing: Standing::Unproven,
-        owed: Owed::default(),
-        attempt: Attempt::default(),
-        restarts: Restarts::default(),
-        last_exit: None,
-        local,
-    });
+    // Nothing is started yet, so nothing has to be known of the machine.
+    let facts = FactSet::default();
+    let mut draft = Draft::of(
+        State {
+            name: spec.name.clone(),
+            generation,
+            spec,
+            phase: Phase::Gone,
+            next: Next::Nothing,
+            trial: None,
+            standing: Standing::Unproven,
+            owed: Owed::default(),
+            attempt: Attempt::default(),
+            restarts: Restarts::default(),
+            last_exit: None,
+            runs: Runs::default(),
+            local,
+        },
+        &facts,
+    );
     draft.announce(Notice::InstallRequested, "");
     draft.install();
     draft.finish()
 }
 
-/// What follows when `event` happens in `state`.
+/// What follows when `event` happens in `state`, on a machine of which nothing is known: rules that
+/// ask for anything cannot be decided.
 pub fn transition(state: &State, event: Event) -> Transition {
-    let mut draft = Draft::of(state.clone());
+    transition_on(&FactSet::default(), state, event)
+}
+
+/// What follows when `event` happens in `state`, on a machine of which `facts` are known.
+pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition {
+    let mut draft = Draft::of(state.clone(), facts);
     if let Event::LocalChanged(local) = event {
         draft.local_changed(local);
         return draft.finish();
+    }
+    if let Event::Recovered(Found { boot: Boot::New, .. }) = &event {
+        draft.rebooted();
     }
     if let Next::Preparing { spec, attempt } = &state.next {
         match &event {
@@ -347,6 +372,8 @@ pub fn transition(state: &State, event: Event) -> Transition {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
+            | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -360,6 +387,9 @@ pub fn transition(state: &State, event: Event) -> Transition {
         Phase::Running { process, endpoint, change } => {
             draft.running(&Live { process, endpoint, change }, event);
         }
+        Phase::Executing { process, slices_left } => draft.executing(process, slices_left, event),
+        Phase::Idle => draft.idle(event),
+        Phase::Disabled { reason } => draft.disabled(reason, event),
         Phase::BackingOff { .. } => draft.backing_off(event),
         Phase::Stopping { attempt, target, then } => draft.stopping(attempt, target, then, event),
         Phase::Stopped { then } => draft.stopped(then, event),
@@ -371,7 +401,7 @@ pub fn transition(state: &State, event: Event) -> Transition {
 
 // === impl Draft: one function per phase ===
 
-impl Draft {
+impl Draft<'_> {
     /// Installing ──Installed──► Starting │ InstallFailed
     fn installing(&mut self, attempt: Attempt, event: Event) {
         match event {
@@ -395,6 +425,8 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
+            | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -412,6 +444,8 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
+            | Event::FactsChanged
             | Event::DeadlinePassed(_)
             | Event::Recovered(_) => {}
         }
@@ -433,6 +467,11 @@ impl Draft {
                 self.effect(Effect::CancelLaunch { attempt });
                 let then = self.start_failed("the launch took too long".into());
                 self.stop(Target { process, endpoint: None }, then, StopManner::AtOnce);
+            }
+            Event::Triggered(firing) => self.coalesce(firing),
+            Event::FactsChanged => self.weigh(),
+            Event::Recovered(found) if self.is_one_shot() => {
+                self.start_of_run_recovered(process, found);
             }
             Event::Recovered(found) => match found.process.or(process) {
                 // Whether it took its Start is unknown, so it is started afresh.
@@ -459,6 +498,7 @@ impl Draft {
     fn pausing(&mut self, tries: u32, event: Event) {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::FactsChanged => self.weigh(),
             Event::DeadlinePassed(Wait::Retry) => self.launch(tries + 1),
             // The pause begins anew: its timer is armed again.
             Event::Recovered(_)
@@ -471,6 +511,7 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -479,6 +520,7 @@ impl Draft {
     fn running(&mut self, live: &Live, event: Event) {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::FactsChanged => self.weigh(),
             Event::Exited { process, cause } if process == live.process => {
                 self.exited(live, cause);
             }
@@ -505,6 +547,7 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -513,7 +556,7 @@ impl Draft {
     fn running_recovered(&mut self, live: &Live, found: Found) {
         match (found.process, found.boot) {
             (Some(process), _) if process == live.process => {
-                let endpoint = live.endpoint.clone();
+                let endpoint = Some(live.endpoint.clone());
                 self.effect(Effect::Watch { process: process.clone(), endpoint });
                 if let Change::Applying { config, answers, .. } = live.change.clone() {
                     self.apply(live, config, answers);
@@ -533,10 +576,84 @@ impl Draft {
         }
     }
 
+    /// Executing ──Exited──► Idle;  ──too long──► Stopping
+    fn executing(&mut self, process: Process, slices_left: u32, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Exited { process: exited, cause } if exited == process => self.run_ended(cause),
+            Event::Triggered(firing) => self.coalesce(firing),
+            Event::DeadlinePassed(Wait::Execution) => self.run_takes_long(process, slices_left),
+            Event::Recovered(found) => self.run_recovered(process, &found),
+            // A run is not cut short by rules; it does not say how it fares either.
+            Event::FactsChanged
+            | Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// Idle ──Triggered──► Starting;  ──the rules say no──► Disabled
+    fn idle(&mut self, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::Triggered(firing) => self.triggered(firing),
+            Event::FactsChanged => self.weigh(),
+            Event::Recovered(found) => {
+                if found.process.is_some() {
+                    // Something that the last run left behind.
+                    self.effect(Effect::Sweep);
+                }
+            }
+            Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
+    /// Disabled ──the rules say yes──► Starting │ Idle
+    fn disabled(&mut self, reason: Arc<str>, event: Event) {
+        match event {
+            Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::FactsChanged => self.weigh(),
+            Event::Recovered(found) => {
+                if found.process.is_some() {
+                    let target = Target { process: found.process, endpoint: None };
+                    self.stop(target, Then::Disable { reason }, StopManner::AtOnce);
+                }
+            }
+            Event::Triggered(_)
+            | Event::Installed { .. }
+            | Event::Spawned { .. }
+            | Event::Launched { .. }
+            | Event::Applied { .. }
+            | Event::Stopped { .. }
+            | Event::Removed { .. }
+            | Event::Exited { .. }
+            | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
+            | Event::DeadlinePassed(_) => {}
+        }
+    }
+
     /// BackingOff ──the pause is over──► Starting
     fn backing_off(&mut self, event: Event) {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::FactsChanged => self.weigh(),
             Event::DeadlinePassed(Wait::Retry) => self.launch(1),
             Event::Recovered(found) => match (found.process, found.boot) {
                 // Something of it still runs that should not.
@@ -556,6 +673,7 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -588,6 +706,8 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
+            | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -596,6 +716,7 @@ impl Draft {
     fn stopped(&mut self, then: Resume, event: Event) {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),
+            Event::FactsChanged => self.weigh(),
             Event::DeadlinePassed(Wait::Resume) => match then {
                 Resume::Start => self.launch(1),
                 Resume::Swap => self.swap(),
@@ -611,6 +732,7 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -638,6 +760,8 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
+            | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -656,6 +780,8 @@ impl Draft {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::Triggered(_)
+            | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
         }
     }

@@ -7,13 +7,15 @@ use crate::id::Generation;
 use crate::plugin::draft::{Draft, Live};
 use crate::plugin::machine::{Effect, Notice, Order};
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::{Answers, Change, Due, Next, Owed, Phase, Resume, Target, Then};
+use crate::plugin::state::{
+    Answers, Change, Due, Next, Owed, Phase, Resume, Standing, Target, Then,
+};
 use crate::ports::StopManner;
 use crate::spec::{Config, Difference, PluginSpec};
 
 // === impl Draft: orders ===
 
-impl Draft {
+impl Draft<'_> {
     /// Takes an order, unless it or a later one was taken before.
     pub(super) fn ordered(&mut self, generation: Generation, order: Order) {
         if generation <= self.state.generation {
@@ -45,6 +47,9 @@ impl Draft {
             Phase::Starting { .. }
             | Phase::Pausing { .. }
             | Phase::Running { .. }
+            | Phase::Executing { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
             | Phase::BackingOff { .. }
             | Phase::Stopping { .. }
             | Phase::Stopped { .. } => {
@@ -90,6 +95,32 @@ impl Draft {
         if !matches!(self.state.phase, Phase::Running { .. }) {
             self.take_config_of(&spec);
         }
+        let now_runs_once = spec.execution.one_shot().is_some();
+        if self.is_one_shot() != now_runs_once {
+            self.change_kind();
+        } else if now_runs_once
+            && matches!(
+                self.state.phase,
+                Phase::Starting { .. } | Phase::Executing { .. } | Phase::Idle
+            )
+        {
+            self.reconcile_one_shot(spec, difference);
+            self.weigh();
+            return;
+        }
+        self.reconcile_phase(spec, difference);
+        self.weigh();
+    }
+
+    /// The same revision is to run in the other way from now on, as if it were new.
+    fn change_kind(&mut self) {
+        if let Some(trial) = self.state.trial.take() {
+            self.discard(&trial.last_good);
+        }
+        self.state.standing = Standing::Unproven;
+    }
+
+    fn reconcile_phase(&mut self, spec: Arc<PluginSpec>, difference: Difference) {
         match self.state.phase.clone() {
             Phase::Running { process, endpoint, change } => {
                 self.reconcile_running(&Live { process, endpoint, change }, spec, difference);
@@ -108,6 +139,22 @@ impl Draft {
                 self.state.owed.install = Due::Yes;
                 self.state.restarts = Restarts::default();
                 self.launch(1);
+            }
+            Phase::Executing { process, .. } => {
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+                self.stop_run(process, Then::Start);
+            }
+            Phase::Idle => {
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+                self.state.restarts = Restarts::default();
+                self.launch(1);
+            }
+            Phase::Disabled { .. } => {
+                self.state.spec = spec;
+                self.state.owed.install = Due::Yes;
+                self.enable();
             }
             Phase::Stopping { attempt, target, .. } => {
                 self.state.spec = spec;
@@ -211,6 +258,9 @@ impl Draft {
             | Phase::Starting { .. }
             | Phase::Pausing { .. }
             | Phase::Running { .. }
+            | Phase::Executing { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
             | Phase::BackingOff { .. }
             | Phase::Installing { .. }
             | Phase::InstallFailed { .. }
@@ -294,8 +344,11 @@ impl Draft {
                 self.effect(Effect::CancelInstall { attempt });
                 self.stop_nothing();
             }
+            Phase::Executing { process, .. } => self.stop_run(process, Then::Remove),
             Phase::InstallFailed { .. }
             | Phase::Pausing { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
             | Phase::BackingOff { .. }
             | Phase::Stopped { .. }
             | Phase::Crashed { .. } => self.stop_nothing(),
@@ -330,6 +383,13 @@ impl Draft {
                     self.stop_running(&live, Then::Start);
                 }
             }
+            // A run is not cut short for a configuration, and does not take one.
+            Phase::Starting { .. } if self.is_one_shot() => self.keep_for_next_run(config),
+            Phase::Executing { .. } | Phase::Idle => self.keep_for_next_run(config),
+            Phase::Disabled { .. } => {
+                self.set_config(config);
+                self.announce(Notice::Applied, "the plugin takes it when it is started");
+            }
             Phase::Starting { attempt, process, .. } => {
                 self.start_with(config);
                 self.effect(Effect::CancelLaunch { attempt });
@@ -362,6 +422,11 @@ impl Draft {
         }
     }
 
+    fn keep_for_next_run(&mut self, config: Option<Config>) {
+        self.set_config(config);
+        self.announce(Notice::Applied, "the next run takes it");
+    }
+
     /// The configuration is taken at the next start.
     fn start_with(&mut self, config: Option<Config>) {
         self.set_config(config);
@@ -382,7 +447,14 @@ impl Draft {
                 self.state.restarts = self.state.restarts.forgiven();
                 self.launch(1);
             }
-            Phase::Stopping { attempt, target, then: Then::BackOff { .. } | Then::Rest { .. } } => {
+            Phase::Executing { process, .. } => self.stop_run(process, Then::Start),
+            Phase::Idle => self.launch(1),
+            Phase::Disabled { .. } => self.enable(),
+            Phase::Stopping {
+                attempt,
+                target,
+                then: Then::BackOff { .. } | Then::Rest { .. } | Then::Fail { .. },
+            } => {
                 self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
             }
             Phase::InstallFailed { .. } | Phase::Crashed { .. }

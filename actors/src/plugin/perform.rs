@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
-use super::state::Target;
+use super::state::{Due, Target};
 use crate::error::Chain;
 use crate::event;
 use crate::id::Attempt;
@@ -185,7 +185,12 @@ impl PluginActor {
         self.stop = Some(ctx.spawn(stop.into_actor(self).map(move |result, this, ctx| {
             this.stop = None;
             let result = result.map_err(|error| reason(&error));
-            this.step(Event::Stopped { attempt, result }, ctx);
+            let event = Event::Stopped { attempt, result };
+            if this.state.runs.unfinished == Due::Yes {
+                this.step_with_output(event, ctx);
+            } else {
+                this.step(event, ctx);
+            }
         })));
     }
 

@@ -14,13 +14,16 @@ use crate::id::{Attempt, BootId, Endpoint, Generation, IdError, PluginName, Proc
 use crate::plugin::machine::{Event, Found, Transition, transition};
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
-    Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
-    Target, Then, Trial,
+    Answers, Change, Due, EXECUTION_SLICES, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume,
+    Standing, State, Target, Then, Trial,
 };
+use crate::plugin::story::Story;
 use crate::spec::{EntryPointError, PluginSpec};
 
+mod runs;
 mod spec;
 
+use runs::{moves_record, runs_of, runs_record, story_of, trouble_record};
 use spec::{config_of, config_record, spec_of, spec_record};
 
 /// The version this agent writes.
@@ -35,6 +38,8 @@ pub struct Snapshot {
     pub last_exit_at: Option<SystemTime>,
     /// When the running process was started.
     pub started_at: Option<SystemTime>,
+    /// What is remembered for people.
+    pub story: Story,
 }
 
 /// Why a record cannot be used.
@@ -96,9 +101,10 @@ impl Snapshot {
             last_exit: state.last_exit.map(exit_record),
             last_exit_at: self.last_exit_at.map(Into::into),
             started_at: self.started_at.map(Into::into),
-            runs: None,
-            last_output: String::new(),
-            moves: Vec::new(),
+            runs: runs_record(&state.runs),
+            last_output: self.story.last_output.to_string(),
+            moves: moves_record(&self.story),
+            trouble: trouble_record(&self.story),
             local: state.local.as_deref().map(spec_record),
         }
         .encode_to_vec()
@@ -132,6 +138,7 @@ impl Snapshot {
             attempt,
             restarts: Restarts { total: record.restarts_total, in_a_row: record.restarts_in_a_row },
             last_exit: record.last_exit.map(exit_of),
+            runs: runs_of(record.runs),
             local: record.local.map(local_of).transpose()?,
         };
         check_names(&state)?;
@@ -139,6 +146,7 @@ impl Snapshot {
             state,
             last_exit_at: record.last_exit_at.and_then(|at| at.try_into().ok()),
             started_at: record.started_at.and_then(|at| at.try_into().ok()),
+            story: story_of(record.moves, &record.last_output, record.trouble),
         })
     }
 }
@@ -201,6 +209,12 @@ fn phase_record(phase: &Phase) -> rec::phase::Phase {
         Phase::Crashed { reason } => p::Phase::Crashed(rest(reason)),
         Phase::Removing { failures, .. } => p::Phase::Removing(p::Removing { failures: *failures }),
         Phase::Gone => p::Phase::Gone(p::Gone {}),
+        Phase::Executing { process, slices_left } => p::Phase::Executing(p::Executing {
+            process: Some(process_record(process)),
+            slices_left: *slices_left,
+        }),
+        Phase::Idle => p::Phase::Idle(p::Idle {}),
+        Phase::Disabled { reason } => p::Phase::Disabled(rest(reason)),
     }
 }
 
@@ -250,15 +264,20 @@ fn phase_of(record: Option<rec::phase::Phase>, attempt: Attempt) -> Result<Phase
                 | Then::Return { .. }
                 | Then::BackOff { .. }
                 | Then::Rest { .. }
+                | Then::Fail { .. }
+                | Then::Disable { .. }
                 | Then::Remove => Resume::Start,
             },
         },
         P::Crashed(rest) => Phase::Crashed { reason: rest.reason.into() },
         P::Removing(removing) => Phase::Removing { attempt, failures: removing.failures },
         P::Gone(_) => Phase::Gone,
-        P::Executing(_) | P::Idle(_) | P::Disabled(_) => {
-            return Err(SnapshotError::Range("phase"));
-        }
+        P::Executing(executing) => Phase::Executing {
+            process: process_of(executing.process.ok_or(SnapshotError::Missing("process"))?),
+            slices_left: executing.slices_left.clamp(1, EXECUTION_SLICES),
+        },
+        P::Idle(_) => Phase::Idle,
+        P::Disabled(rest) => Phase::Disabled { reason: rest.reason.into() },
     })
 }
 
@@ -271,6 +290,8 @@ fn then_record(then: &Then) -> rec::Then {
         Then::BackOff { reason } => (Kind::BackOff, Some(reason)),
         Then::Rest { reason } => (Kind::Rest, Some(reason)),
         Then::Remove => (Kind::Remove, None),
+        Then::Fail { reason } => (Kind::Fail, Some(reason)),
+        Then::Disable { reason } => (Kind::Disable, Some(reason)),
     };
     rec::Then { kind: kind.into(), reason: reason.map(ToString::to_string).unwrap_or_default() }
 }
@@ -286,9 +307,9 @@ fn then_of(record: Option<rec::Then>) -> Result<Then, SnapshotError> {
         Ok(Kind::BackOff) => Ok(Then::BackOff { reason }),
         Ok(Kind::Rest) => Ok(Then::Rest { reason }),
         Ok(Kind::Remove) => Ok(Then::Remove),
-        Ok(Kind::Unspecified | Kind::Fail | Kind::Disable) | Err(_) => {
-            Err(SnapshotError::Range("kind of what follows"))
-        }
+        Ok(Kind::Fail) => Ok(Then::Fail { reason }),
+        Ok(Kind::Disable) => Ok(Then::Disable { reason }),
+        Ok(Kind::Unspecified) | Err(_) => Err(SnapshotError::Range("kind of what follows")),
     }
 }
 

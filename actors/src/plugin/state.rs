@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::exit::ExitCause;
 use crate::id::{Attempt, Endpoint, Generation, PluginName, Process, RevisionId};
 use crate::plugin::restart::{RestartPolicy, Restarts};
+use crate::plugin::runs::Runs;
 use crate::spec::{Config, PluginSpec};
 
 /// Everything that decides what a plugin does next. Durable before any effect of it starts.
@@ -36,6 +37,8 @@ pub struct State {
     pub restarts: Restarts,
     /// How the last process ended.
     pub last_exit: Option<ExitCause>,
+    /// What is known of its runs, if it is a one-shot plugin.
+    pub runs: Runs,
     /// The version that came with the machine, where there is one. It runs while no dynamic revision
     /// is wanted.
     pub local: Option<Arc<PluginSpec>>,
@@ -78,6 +81,21 @@ pub enum Phase {
         endpoint: Endpoint,
         /// Whether a configuration is being handed over.
         change: Change,
+    },
+    /// A run of a one-shot plugin is under way; its end is awaited.
+    Executing {
+        /// Its process.
+        process: Process,
+        /// Parts of the time it may take that are still ahead. The time is counted in parts, as the
+        /// probation window is, so that restarts of the agent cannot extend it for ever.
+        slices_left: u32,
+    },
+    /// A one-shot plugin between two runs. What its last one came to is in [`Runs::last`].
+    Idle,
+    /// Installed, and not running because its rules say so or cannot say yet.
+    Disabled {
+        /// What they say.
+        reason: Arc<str>,
     },
     /// Ended unasked; waiting to be started again.
     BackingOff {
@@ -252,6 +270,16 @@ pub enum Then {
     },
     /// Its files are deleted.
     Remove,
+    /// The run failed; the plugin waits for its next trigger.
+    Fail {
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// It stays installed, and does not run.
+    Disable {
+        /// What its rules say.
+        reason: Arc<str>,
+    },
 }
 
 /// What follows the beat of being stopped.
@@ -284,6 +312,8 @@ pub enum Wait {
     Resume,
     /// A deletion, or the pause before another.
     Remove,
+    /// The next part of the time that a run may take.
+    Execution,
 }
 
 /// When a wait ends. Two equal deadlines are the same wait: its timer goes on undisturbed, also while
@@ -310,6 +340,9 @@ pub struct Policy {
 
 /// Parts the probation window is counted in.
 pub const PROBATION_SLICES: u32 = 6;
+
+/// Parts the time of a run is counted in.
+pub const EXECUTION_SLICES: u32 = 6;
 
 /// What unpacking, waiting for a turn, retries and syncing may take beyond the download itself.
 const INSTALL_SLACK: Duration = Duration::from_secs(15 * 60);
@@ -372,7 +405,15 @@ impl State {
             }
             Phase::Stopped { .. } => wait(Wait::Resume, Duration::ZERO, Attempt(0)),
             Phase::Removing { attempt, .. } => wait(Wait::Remove, REMOVE_WAIT, *attempt),
-            Phase::InstallFailed { .. } | Phase::Crashed { .. } | Phase::Gone => {}
+            Phase::Executing { slices_left, .. } => {
+                let slice = self.spec.execution.timeout() / EXECUTION_SLICES;
+                wait(Wait::Execution, slice, Attempt(u64::from(*slices_left)));
+            }
+            Phase::InstallFailed { .. }
+            | Phase::Crashed { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
+            | Phase::Gone => {}
         }
         all
     }
@@ -384,11 +425,14 @@ impl State {
             Phase::Running { change: Change::None, .. }
             | Phase::InstallFailed { .. }
             | Phase::Crashed { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
             | Phase::Gone => true,
             Phase::Running { change: Change::Applying { .. }, .. }
             | Phase::Installing { .. }
             | Phase::Starting { .. }
             | Phase::Pausing { .. }
+            | Phase::Executing { .. }
             | Phase::BackingOff { .. }
             | Phase::Stopping { .. }
             | Phase::Stopped { .. }

@@ -131,6 +131,12 @@ impl Execution {
             Kind::OneShot(one_shot) => Some(one_shot),
         }
     }
+
+    /// Longest that one run may take.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.one_shot().map_or(EXECUTION_TIMEOUT, |one_shot| one_shot.timeout)
+    }
 }
 
 // === impl OneShot ===

@@ -1,11 +1,17 @@
+use std::time::SystemTime;
+
 use proptest::prelude::*;
+
+use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 
 use super::*;
 use crate::event::{DETAILS_MAX, Draft};
 use crate::id::{Generation, RevisionId};
 use crate::messages::Point;
+use crate::plugin::runs::Runs;
 use crate::ports::{Health, Receipt};
 use crate::spec::tests::spec;
+use crate::spec::{Enablement, Execution, OneShot};
 use crate::view::{Activity, Pending, PluginView};
 
 const CHECKSUM: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -250,33 +256,53 @@ fn counts_and_limits_are_checked() {
 
 #[test]
 fn what_this_agent_does_not_run_is_refused_and_says_so() {
-    refused("ONE_SHOT", |_, manifest| manifest.plugin_type = pb::PluginType::OneShot.into());
     refused("plugin_type", |_, manifest| manifest.plugin_type = 77);
     let local = pb::PluginInstallationType::LocalInstallation.into();
     refused("installation", |_, manifest| manifest.plugin_installation_type = local);
     refused("installation", |_, manifest| manifest.plugin_installation_type = 77);
-    refused("on_default", |_, manifest| {
-        manifest.execution_model = Some(pb::ExecutionModel {
-            on_default: pb::execution_model::State::Disabled.into(),
-            ..Default::default()
-        });
-    });
-    refused("execution_model", |_, manifest| {
-        manifest.execution_model = Some(pb::ExecutionModel {
-            r#type: Some(pb::execution_model::Type::OneShot(Default::default())),
-            ..Default::default()
-        });
-    });
-    refused("execution_model", |_, manifest| {
+}
+
+#[test]
+fn an_execution_model_becomes_part_of_the_spec_and_a_bad_one_is_refused() {
+    use pb::execution_model::{self as em, State};
+    assert_eq!(taken(|_, _| {}).execution, Execution::default());
+    let spec = taken(|_, manifest| {
+        manifest.plugin_type = pb::PluginType::OneShot.into();
         manifest.execution_model =
-            Some(pb::ExecutionModel { rules: vec![pb::Rules::default()], ..Default::default() });
+            Some(pb::ExecutionModel { on_default: State::Disabled.into(), ..Default::default() });
     });
-    taken(|_, manifest| {
+    assert_eq!(spec.execution.one_shot(), Some(&OneShot::default()));
+    assert_eq!(spec.execution.rules.on_default, Enablement::Disabled);
+    refused("execution_model.type is daemon", |_, manifest| {
+        manifest.plugin_type = pb::PluginType::OneShot.into();
         manifest.execution_model = Some(pb::ExecutionModel {
-            r#type: Some(pb::execution_model::Type::Daemon(Default::default())),
+            r#type: Some(em::Type::Daemon(em::Daemon {})),
             ..Default::default()
         });
     });
+}
+
+#[test]
+fn a_value_too_deep_to_be_read_is_refused_by_name() {
+    use prost_types::value::Kind;
+    let mut value = prost_types::Value { kind: Some(Kind::BoolValue(true)) };
+    for _ in 0..500 {
+        let list = prost_types::ListValue { values: vec![value] };
+        value = prost_types::Value { kind: Some(Kind::ListValue(list)) };
+    }
+    let rule = pb::Rules { value: Some(value), ..Default::default() };
+    let mut order = good();
+    order.manifest = Some(cfg::Manifest {
+        execution_model: Some(pb::ExecutionModel { rules: vec![rule], ..Default::default() }),
+        ..Default::default()
+    });
+    let bytes = pb::ConfigurePluginStates { configure_plugins: vec![order, good()] };
+    let bytes = bytes.encode_to_vec();
+    let mut orders = decode_orders(&bytes, Origin::ControlPlane).unwrap();
+    assert!(orders.pop().unwrap().is_ok(), "the other one is good");
+    let refusal = orders.pop().unwrap().unwrap_err();
+    assert_eq!((refusal.name.as_str(), refusal.revision.as_str()), ("ops-agent", "1.2.3"));
+    assert_eq!(refusal.notice, Notice::InstallFailed);
 }
 
 #[test]
@@ -400,7 +426,9 @@ fn view() -> PluginView {
         progress: None,
         updated_at: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
         metrics: spec.metrics,
-        folder: None,
+        runs: Runs::default(),
+        last_output: "".into(),
+        spec,
         needed: std::collections::BTreeSet::new(),
     }
 }
@@ -493,7 +521,7 @@ fn every_notice_has_its_own_number_and_finds_its_way_back() {
     }
     assert_eq!(event_kind(0), None);
     assert_eq!(event_kind(99), None);
-    assert_eq!(numbers.into_iter().collect::<Vec<_>>(), (1..=13).collect::<Vec<_>>());
+    assert_eq!(numbers.into_iter().collect::<Vec<_>>(), (1..=15).collect::<Vec<_>>());
 }
 
 #[test]

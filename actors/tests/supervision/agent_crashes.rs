@@ -9,6 +9,7 @@ use guest_agent_actors::id::Generation;
 use guest_agent_actors::plugin::machine::{Order, begin};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::Phase;
+use guest_agent_actors::plugin::story::Story;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::wire::decode_orders;
@@ -335,5 +336,5 @@ fn gone(name: &str, generation: u64) -> Vec<u8> {
     let mut state = begin(Generation(1), spec).next;
     state.generation = Generation(generation);
     state.phase = Phase::Gone;
-    Snapshot { state, last_exit_at: None, started_at: None }.encode()
+    Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() }.encode()
 }

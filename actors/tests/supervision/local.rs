@@ -43,7 +43,7 @@ async fn a_local_plugin_is_started_with_the_agent_and_nothing_is_downloaded() {
     assert_eq!(story(&agent.world, "a"), ["1(image)", "4(image)", "3(image)"]);
     assert!(agent.world.installer.downloaded().is_empty());
     assert_eq!(agent.world.installer.current("a"), None);
-    assert!(agent.view("a").await.unwrap().folder.is_some());
+    assert!(agent.view("a").await.unwrap().spec.is_local());
 }
 
 #[tokio::test(start_paused = true)]

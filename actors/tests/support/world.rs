@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::facts::{Attributes, FactSet, Scope, Value};
 use guest_agent_actors::id::{Attempt, BootId, Endpoint, Generation, Process, Sha256Digest};
 use guest_agent_actors::plugin::machine::{
     Announcement, ApplyFailure, Boot, Effect, Event, Found, Notice, Order, Transition, Verdict,
-    begin, transition,
+    begin, transition_on,
 };
+use guest_agent_actors::plugin::runs::Firing;
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
 use guest_agent_actors::ports::Stopped;
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, LocalFiles, MetricsPolicy,
-    PluginSpec, Source, Tries,
+    Artifact, ArtifactUrl, Config, Enablement, EntryPoint, Execution, Kind, Limits, LocalFiles,
+    MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries, Triggers,
 };
 
 /// A spec of revision `revision`, with two launches per start.
@@ -60,6 +62,33 @@ pub(crate) fn spec_with(revision: &str, config: &str) -> PluginSpec {
     PluginSpec { config: text(config), ..spec(revision) }
 }
 
+/// `spec(revision)` that runs to completion, by every trigger there is.
+pub(crate) fn one_shot(revision: &str) -> PluginSpec {
+    let interval = Some(Duration::from_secs(600));
+    let triggers = Triggers { startup: true, firstboot: true, interval };
+    let one_shot = OneShot { triggers, timeout: Duration::from_secs(60) };
+    let execution = Execution { kind: Kind::OneShot(one_shot), ..Execution::default() };
+    PluginSpec { execution, ..spec(revision) }
+}
+
+/// `spec`, to run only where the custom attribute `role` is `web`.
+pub(crate) fn where_web(mut spec: PluginSpec) -> PluginSpec {
+    let rule = Rule {
+        scope: Scope::Metadata,
+        attribute: "role".into(),
+        operator: Operator::Equal,
+        value: Value::text("web"),
+    };
+    let rules = Rules {
+        on_default: Enablement::Disabled,
+        on_match: Enablement::Enabled,
+        all: vec![rule],
+        ..Rules::default()
+    };
+    spec.execution.rules = Arc::new(rules);
+    spec
+}
+
 /// The process that is the `pid`th of a test.
 pub(crate) fn process(pid: u32) -> Process {
     Process { pid, start_ticks: u64::from(pid) * 100, boot: BootId("boot".into()) }
@@ -79,6 +108,9 @@ pub(crate) fn show(state: &State) -> String {
         Phase::Pausing { .. } => "Pausing".to_owned(),
         Phase::Running { change: Change::None, .. } => "Running".to_owned(),
         Phase::Running { change: Change::Applying { .. }, .. } => "Running (applying)".to_owned(),
+        Phase::Executing { .. } => "Executing".to_owned(),
+        Phase::Idle => "Idle".to_owned(),
+        Phase::Disabled { .. } => "Disabled".to_owned(),
         Phase::BackingOff { .. } => "BackingOff".to_owned(),
         Phase::Stopping { then, .. } => format!("Stopping (then {})", show_then(then)),
         Phase::Stopped { then: Resume::Start } => "Stopped (then start)".to_owned(),
@@ -109,6 +141,8 @@ fn show_then(then: &Then) -> &'static str {
         Then::BackOff { .. } => "back off",
         Then::Rest { .. } => "rest",
         Then::Remove => "remove",
+        Then::Fail { .. } => "fail",
+        Then::Disable { .. } => "disable",
     }
 }
 
@@ -156,6 +190,8 @@ pub(crate) struct World {
     /// Whether the plugin was retired.
     pub(crate) retired: bool,
     pub(crate) log: Vec<Step>,
+    /// What is known of the machine.
+    pub(crate) facts: FactSet,
     /// Everything announced that nobody has read yet.
     unread: Vec<Announcement>,
     next_pid: u32,
@@ -197,6 +233,7 @@ impl World {
             watched: None,
             retired: false,
             log: Vec::new(),
+            facts: FactSet::default(),
             unread: Vec::new(),
             next_pid: 1,
             next_generation: 2,
@@ -210,7 +247,7 @@ impl World {
     /// Lets `event` happen.
     pub(crate) fn happen(&mut self, event: Event) {
         let before = self.state.clone();
-        let after = transition(&before, event.clone());
+        let after = transition_on(&self.facts, &before, event.clone());
         match &event {
             // What was in flight died with the agent.
             Event::Recovered(_) => {
@@ -296,6 +333,20 @@ impl World {
         if !waits.is_empty() {
             self.happen(Event::DeadlinePassed(waits[index % waits.len()]));
         }
+    }
+
+    /// A trigger fires.
+    pub(crate) fn fire(&mut self, firing: Firing) {
+        self.happen(Event::Triggered(firing));
+    }
+
+    /// The custom attribute `role` is this from now on; `None` where the metadata server is silent.
+    pub(crate) fn become_a(&mut self, role: Option<&str>) {
+        self.facts.metadata = match role {
+            Some(role) => Attributes::texts([("role", role)]),
+            None => Attributes::default(),
+        };
+        self.happen(Event::FactsChanged);
     }
 
     /// The agent restarts; with `Boot::New` the machine does too.

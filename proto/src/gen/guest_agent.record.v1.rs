@@ -44,8 +44,11 @@ pub struct PluginRecord {
     /// What happened to it lately, oldest first.
     #[prost(message, repeated, tag = "19")]
     pub moves: ::prost::alloc::vec::Vec<Move>,
-    /// The version of it that came with the machine; absent when there is none.
+    /// What went wrong last; its state is the event that told of it.
     #[prost(message, optional, tag = "20")]
+    pub trouble: ::core::option::Option<Move>,
+    /// The version of it that came with the machine; absent when there is none.
+    #[prost(message, optional, tag = "21")]
     pub local: ::core::option::Option<Spec>,
 }
 /// The runs of a one-shot plugin.

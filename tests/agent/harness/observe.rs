@@ -28,11 +28,18 @@ impl Bed {
 
     /// Gives orders through the agent's own socket; returns why each was refused, empty for taken.
     pub(crate) async fn configure_locally(&self, orders: Vec<ConfigurePlugin>) -> Vec<String> {
+        self.check("the agent takes local orders", self.try_configure_locally(orders).await)
+    }
+
+    /// The same, if the agent answers.
+    pub(crate) async fn try_configure_locally(
+        &self,
+        orders: Vec<ConfigurePlugin>,
+    ) -> Result<Vec<String>, Box<dyn std::error::Error>> {
         let orders = ConfigurePluginStates { configure_plugins: orders };
         let request = ConfigureRequest { orders: Some(orders) };
-        let mut client = self.check("the socket answers", self.client().await);
-        let answer = self.check("the agent takes local orders", client.configure(request).await);
-        answer.into_inner().results.into_iter().map(|result| result.error).collect()
+        let answer = self.client().await?.configure(request).await?;
+        Ok(answer.into_inner().results.into_iter().map(|result| result.error).collect())
     }
 
     /// Waits for an event, which may have come already.

@@ -32,7 +32,17 @@ pub(crate) fn all_below(root: &Path) -> BTreeMap<u32, BTreeMap<String, String>> 
 
 /// Whether a process of this pid runs: it exists and is no zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
-    state.is_some_and(|state| state != "Z" && state != "X")
+    field_after_name(pid, 0).is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// The parent of a process.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    field_after_name(pid, 1)?.parse().ok()
+}
+
+/// A field of `/proc/<pid>/stat`, counted from the one after the name, which may contain anything.
+fn field_after_name(pid: u32, number: usize) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(number).map(str::to_owned)
 }

@@ -6,6 +6,7 @@ use super::spec::POINTS_MAX;
 use super::*;
 use crate::facts::{Number, Scope, Value};
 use crate::plugin::machine::Boot;
+use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
 use crate::spec::tests::{local_spec, spec};
 use crate::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
@@ -118,6 +119,8 @@ fn any_then() -> impl Strategy<Value = Then> {
         any_reason().prop_map(|reason| Then::BackOff { reason }),
         any_reason().prop_map(|reason| Then::Rest { reason }),
         Just(Then::Remove),
+        any_reason().prop_map(|reason| Then::Fail { reason }),
+        any_reason().prop_map(|reason| Then::Disable { reason }),
     ]
 }
 
@@ -165,6 +168,10 @@ fn any_phase(attempt: Attempt) -> impl Strategy<Value = Phase> {
         any_reason().prop_map(|reason| Phase::Crashed { reason }),
         (0u32..9).prop_map(move |failures| Phase::Removing { attempt, failures }),
         Just(Phase::Gone),
+        (any_process(), 1..=EXECUTION_SLICES)
+            .prop_map(|(process, slices_left)| Phase::Executing { process, slices_left }),
+        Just(Phase::Idle),
+        any_reason().prop_map(|reason| Phase::Disabled { reason }),
     ]
 }
 
@@ -201,6 +208,45 @@ fn any_due() -> impl Strategy<Value = Due> {
     prop_oneof![Just(Due::No), Just(Due::Yes)]
 }
 
+fn any_mark<T: Clone + std::fmt::Debug + 'static>(
+    of: impl Strategy<Value = T> + 'static,
+) -> BoxedStrategy<Mark<T>> {
+    prop_oneof![Just(Mark::Never), Just(Mark::Counted), of.prop_map(Mark::Of)].boxed()
+}
+
+fn any_runs() -> BoxedStrategy<Runs> {
+    let last = prop_oneof![
+        Just(Outcome::None),
+        Just(Outcome::Completed),
+        any_reason().prop_map(|reason| Outcome::Failed { reason }),
+    ];
+    let startup = any_mark("[a-z]{0,5}".prop_map(|boot| BootId(boot.into())));
+    let firstboot = any_mark("[a-z]{0,5}".prop_map(Arc::<str>::from));
+    (startup, firstboot, any_mark(any::<u64>()), any::<u64>(), any_due(), last)
+        .prop_map(|(startup, firstboot, interval, total, unfinished, last)| Runs {
+            marks: Marks { startup, firstboot, interval },
+            total,
+            unfinished,
+            last,
+        })
+        .boxed()
+}
+
+fn any_story() -> impl Strategy<Value = Story> {
+    let moves = proptest::collection::vec((any_time(), ".{0,9}", ".{0,9}"), 0..9);
+    (moves, ".{0,30}").prop_map(|(moves, output)| {
+        let mut story = Story::default();
+        for (at, state, why) in moves {
+            story.moved(at.unwrap_or(SystemTime::UNIX_EPOCH), &state, &why);
+        }
+        story.wrote(&output);
+        if !output.is_empty() {
+            story.failed(SystemTime::UNIX_EPOCH, "kind", &output);
+        }
+        story
+    })
+}
+
 fn any_state() -> impl Strategy<Value = State> {
     let trial = || {
         let parts = (any_spec(), 1..=PROBATION_SLICES);
@@ -211,12 +257,17 @@ fn any_state() -> impl Strategy<Value = State> {
     let standing = prop_oneof![Just(Standing::Unproven), Just(Standing::Proven)];
     (any::<u64>(), any::<u64>()).prop_flat_map(move |(attempt, generation)| {
         let attempt = Attempt(attempt);
-        let parts = (any_spec(), any_phase(attempt), any_next(attempt), trial());
+        let parts = (any_spec(), any_phase(attempt), any_next(attempt), trial(), any_runs());
         let owed = (any_due(), any_due(), standing.clone());
         let local = proptest::option::of(("[1-4]").prop_map(|n| local_spec("a", &n)));
         let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
         (parts, owed, restarts, local).prop_map(
-            move |((spec, phase, next, trial), (install, apply, standing), restarts, local)| {
+            move |(
+                (spec, phase, next, trial, runs),
+                (install, apply, standing),
+                restarts,
+                local,
+            )| {
                 State {
                     name: spec.name.clone(),
                     generation: Generation(generation),
@@ -229,6 +280,7 @@ fn any_state() -> impl Strategy<Value = State> {
                     attempt,
                     restarts: Restarts { total: restarts.0, in_a_row: restarts.1 },
                     last_exit: restarts.2,
+                    runs,
                     local,
                 }
             },
@@ -252,9 +304,9 @@ fn revisions(state: &State) -> Vec<String> {
 proptest! {
     #[test]
     fn law_a_record_gives_back_what_was_recorded(
-        state in any_state(), last_exit_at in any_time(), started_at in any_time()
+        state in any_state(), last_exit_at in any_time(), started_at in any_time(), story in any_story()
     ) {
-        let snapshot = Snapshot { state, last_exit_at, started_at };
+        let snapshot = Snapshot { state, last_exit_at, started_at, story };
         prop_assert_eq!(Snapshot::decode(&snapshot.encode()).unwrap(), snapshot);
     }
 
@@ -263,7 +315,7 @@ proptest! {
         state in any_state(), same_boot in any::<bool>(), process in proptest::option::of(any_process())
     ) {
         let boot = if same_boot { Boot::Same } else { Boot::New };
-        let snapshot = Snapshot { state, last_exit_at: None, started_at: None };
+        let snapshot = Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() };
         let decoded = Snapshot::decode(&snapshot.encode()).unwrap();
         let found = Found { boot, process };
         let recovered = recover(&decoded, found.clone());
@@ -301,7 +353,7 @@ proptest! {
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
     ) {
-        let snapshot = Snapshot { state, last_exit_at: None, started_at: None };
+        let snapshot = Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() };
         let mut bytes = snapshot.encode();
         for (at, byte) in damage {
             let at = at.index(bytes.len());
@@ -319,7 +371,8 @@ proptest! {
 
 fn record() -> rec::PluginRecord {
     let state = crate::plugin::machine::begin(Generation(1), spec("a", "1")).next;
-    let bytes = Snapshot { state, last_exit_at: None, started_at: None }.encode();
+    let bytes =
+        Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() }.encode();
     rec::PluginRecord::decode(&*bytes).unwrap()
 }
 

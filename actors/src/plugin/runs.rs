@@ -1,0 +1,411 @@
+//! Runs of one-shot plugins, and what rules do to a plugin of either kind.
+//!
+//! A one-shot plugin runs once when a revision of it is installed, and then whenever a trigger names
+//! something it has not run for: another boot, another instance, another beat of its interval. What it
+//! ran for last is part of its state and durable before the run begins, so no trigger makes it run
+//! twice, whatever happens to the agent; a trigger that comes while a run is under way counts for
+//! that run.
+//!
+//! Every run that was told as started is told as completed or failed exactly once.
+//!
+//! `machine.rs` decides which of these arrows is taken when something happened.
+
+use std::sync::Arc;
+
+use crate::exit::ExitCause;
+use crate::id::{BootId, Process};
+use crate::plugin::draft::Draft;
+use crate::plugin::machine::{Boot, Effect, Found, Notice};
+use crate::plugin::state::{Due, EXECUTION_SLICES, Phase, Resume, Standing, Target, Then};
+use crate::ports::StopManner;
+use crate::scheduler::rules::{Verdict, evaluate};
+use crate::spec::{Difference, PluginSpec};
+
+/// What is known of the runs of a one-shot plugin. A daemon has the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Runs {
+    /// What it ran for last.
+    pub marks: Marks,
+    /// Runs that were started so far.
+    pub total: u64,
+    /// Whether one was told as started and has no outcome yet.
+    pub unfinished: Due,
+    /// What the last one came to.
+    pub last: Outcome,
+}
+
+/// What a one-shot plugin ran for last, trigger by trigger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Marks {
+    /// The boot.
+    pub startup: Mark<BootId>,
+    /// The instance.
+    pub firstboot: Mark<Arc<str>>,
+    /// The beat of its interval, counted from the start of the instance.
+    pub interval: Mark<u64>,
+}
+
+/// What a trigger was last heeded for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mark<T> {
+    /// Nothing yet: the next one makes it run.
+    #[default]
+    Never,
+    /// A run that came with the installation counts for whichever is current; its name is learned
+    /// from the trigger.
+    Counted,
+    /// This one.
+    Of(T),
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// There was none yet.
+    #[default]
+    None,
+    /// It exited with code 0.
+    Completed,
+    /// Anything else.
+    Failed {
+        /// Why, in words.
+        reason: Arc<str>,
+    },
+}
+
+/// What a trigger names. A plugin heeds the ones that its spec has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Firing {
+    /// The machine booted.
+    Startup(BootId),
+    /// There is a new instance.
+    FirstBoot(Arc<str>),
+    /// A beat of the interval began.
+    Interval(u64),
+}
+
+/// Whether a trigger makes a plugin run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heeded {
+    Run,
+    Counted,
+}
+
+// === impl Marks ===
+
+impl Marks {
+    /// A run that comes with an installation counts for everything that is current.
+    fn counted() -> Self {
+        Self { startup: Mark::Counted, firstboot: Mark::Counted, interval: Mark::Counted }
+    }
+}
+
+// === impl Mark ===
+
+impl<T: PartialEq> Mark<T> {
+    /// Heeds a trigger that runs once for each name.
+    fn heed(&mut self, name: T) -> Heeded {
+        let heeded = match self {
+            Self::Of(of) if *of == name => Heeded::Counted,
+            Self::Counted => Heeded::Counted,
+            Self::Never | Self::Of(_) => Heeded::Run,
+        };
+        *self = Self::Of(name);
+        heeded
+    }
+}
+
+impl Mark<u64> {
+    /// Heeds a beat. The first one that is heard of is where counting begins; an earlier one
+    /// means that the clock was set back, and counting begins anew.
+    fn heed_beat(&mut self, beat: u64) -> Heeded {
+        let heeded = match self {
+            Self::Of(of) if beat > *of => Heeded::Run,
+            Self::Never | Self::Counted | Self::Of(_) => Heeded::Counted,
+        };
+        *self = Self::Of(beat);
+        heeded
+    }
+}
+
+// === impl Draft: runs ===
+
+impl Draft<'_> {
+    pub(super) fn is_one_shot(&self) -> bool {
+        self.state.spec.execution.one_shot().is_some()
+    }
+
+    /// A revision that was never told to run counts its first run for what is current.
+    pub(super) fn count_first_run(&mut self) {
+        let first =
+            self.state.standing == Standing::Unproven || self.state.owed.install == Due::Yes;
+        if first && self.is_one_shot() {
+            self.state.runs.marks = Marks::counted();
+        }
+    }
+
+    /// Between two runs: a trigger makes the plugin run, unless it did for the same before.
+    pub(super) fn triggered(&mut self, firing: Firing) {
+        if self.heed(firing) == Heeded::Run {
+            self.launch(1);
+        }
+    }
+
+    /// During a run: a trigger counts for it, so that runs do not pile up.
+    pub(super) fn coalesce(&mut self, firing: Firing) {
+        self.heed(firing);
+    }
+
+    fn heed(&mut self, firing: Firing) -> Heeded {
+        let Some(one_shot) = self.state.spec.execution.one_shot() else { return Heeded::Counted };
+        let (triggers, marks) = (one_shot.triggers, &mut self.state.runs.marks);
+        match firing {
+            Firing::Startup(boot) if triggers.startup => marks.startup.heed(boot),
+            Firing::FirstBoot(instance) if triggers.firstboot => marks.firstboot.heed(instance),
+            Firing::Interval(beat) if triggers.interval.is_some() => marks.interval.heed_beat(beat),
+            // Fired for a spec that was replaced meanwhile.
+            Firing::Startup(_) | Firing::FirstBoot(_) | Firing::Interval(_) => Heeded::Counted,
+        }
+    }
+
+    /// The machine restarted: a run of before does not count for the boot that is current now.
+    pub(super) fn rebooted(&mut self) {
+        let startup = &mut self.state.runs.marks.startup;
+        if *startup == Mark::Counted {
+            *startup = Mark::Never;
+        }
+    }
+
+    /// A run has its process.
+    pub(super) fn begin_run(&mut self, process: Process) {
+        let owed = std::mem::take(&mut self.state.owed);
+        self.announce(Notice::Started, "");
+        if owed.install == Due::Yes {
+            self.announce(Notice::Installed, "");
+        }
+        if owed.apply == Due::Yes {
+            self.announce(Notice::Applied, "the plugin was started with the new configuration");
+        }
+        self.state.standing = Standing::Proven;
+        self.state.runs.total = self.state.runs.total.saturating_add(1);
+        self.state.runs.unfinished = Due::Yes;
+        self.effect(Effect::Watch { process: process.clone(), endpoint: None });
+        self.state.phase = Phase::Executing { process, slices_left: EXECUTION_SLICES };
+    }
+
+    /// A run ended by itself.
+    pub(super) fn run_ended(&mut self, cause: ExitCause) {
+        self.state.last_exit = Some(cause);
+        self.effect(Effect::Unwatch);
+        self.effect(Effect::Sweep);
+        if cause == ExitCause::Exited(0) {
+            self.announce(Notice::ExecutionCompleted, "");
+            self.state.runs.last = Outcome::Completed;
+            self.state.runs.unfinished = Due::No;
+        } else {
+            self.run_failed(cause.to_string().into());
+        }
+        self.rest_idle();
+    }
+
+    /// The outcome of a run that did not end well, or did not even begin.
+    pub(super) fn run_failed(&mut self, reason: Arc<str>) {
+        self.announce(Notice::ExecutionFailed, &reason);
+        self.state.runs.last = Outcome::Failed { reason };
+        self.state.runs.unfinished = Due::No;
+    }
+
+    /// One more part of the time that a run may take is over.
+    pub(super) fn run_takes_long(&mut self, process: Process, slices_left: u32) {
+        let slices_left = slices_left.saturating_sub(1);
+        if slices_left > 0 {
+            self.state.phase = Phase::Executing { process, slices_left };
+            return;
+        }
+        let timeout = self.state.spec.execution.timeout().as_secs_f32();
+        let reason = format!("it did not end within {timeout}s").into();
+        self.stop_run(process, Then::Fail { reason });
+    }
+
+    /// A run is cut short.
+    pub(super) fn stop_run(&mut self, process: Process, then: Then) {
+        self.effect(Effect::Unwatch);
+        let manner = self.politely();
+        self.stop(Target { process: Some(process), endpoint: None }, then, manner);
+    }
+
+    /// The agent restarted during a run. It goes on, or its end is asked of the kernel; it is not
+    /// begun again.
+    pub(super) fn run_recovered(&mut self, process: Process, found: &Found) {
+        if found.process.as_ref() != Some(&process) && found.boot == Boot::New {
+            self.effect(Effect::Sweep);
+            self.run_failed("the machine restarted during the run".into());
+            self.rest_idle();
+            return;
+        }
+        self.effect(Effect::Watch { process, endpoint: None });
+    }
+
+    /// The agent restarted when a run was about to begin. Whether it did is found out if it can be;
+    /// the run is not begun a second time for the same reason.
+    pub(super) fn start_of_run_recovered(&mut self, recorded: Option<Process>, found: Found) {
+        let survivor = match found.boot {
+            Boot::Same => found.process.or(recorded),
+            Boot::New => found.process,
+        };
+        if let Some(process) = survivor {
+            self.begin_run(process);
+            return;
+        }
+        if std::mem::take(&mut self.state.owed.install) == Due::Yes {
+            self.announce(Notice::Installed, "");
+        }
+        self.state.standing = Standing::Proven;
+        self.run_failed(
+            "the agent restarted when the run was about to begin; whether it ran is unknown".into(),
+        );
+        self.rest_idle();
+    }
+
+    /// A one-shot plugin waits for its next trigger.
+    pub(super) fn rest_idle(&mut self) {
+        self.settle_owed("the plugin is installed", "the next run takes it");
+        self.state.phase = Phase::Idle;
+        self.weigh();
+    }
+
+    /// The same revision of a one-shot plugin is ordered once more. It does not run for that.
+    pub(super) fn reconcile_one_shot(&mut self, spec: Arc<PluginSpec>, difference: Difference) {
+        let interval = |spec: &PluginSpec| {
+            spec.execution.one_shot().and_then(|one_shot| one_shot.triggers.interval)
+        };
+        if interval(&self.state.spec) != interval(&spec) {
+            self.state.runs.marks.interval = Mark::Counted;
+        }
+        self.state.spec = spec;
+        if matches!(self.state.phase, Phase::Starting { .. }) {
+            self.state.owed.install = Due::Yes;
+            return;
+        }
+        self.announce(
+            Notice::Installed,
+            match difference {
+                Difference::Unnoticed => "already installed",
+                Difference::Config | Difference::Launch | Difference::Archive => {
+                    "already installed; the next run takes what changed"
+                }
+            },
+        );
+    }
+}
+
+// === impl Draft: rules ===
+
+impl Draft<'_> {
+    fn verdict(&self) -> Verdict {
+        evaluate(&self.state.spec.execution.rules, self.facts)
+    }
+
+    /// Why the plugin must not be started now, if it must not. Where rules cannot be decided, a plugin
+    /// that ran goes on running, and one that never did is not started.
+    pub(super) fn withheld(&self) -> Option<Arc<str>> {
+        let rests = matches!(self.state.phase, Phase::Disabled { .. });
+        match self.verdict() {
+            Verdict::Enabled { .. } => None,
+            Verdict::Disabled { because } => Some(because),
+            Verdict::Unknown { why } => {
+                (rests || self.state.standing == Standing::Unproven).then_some(why)
+            }
+        }
+    }
+
+    /// The plugin is installed and does not run.
+    pub(super) fn rest_disabled(&mut self, reason: Arc<str>) {
+        self.settle_owed(
+            &format!("installed, and not started: {reason}"),
+            "the plugin takes it when it is started",
+        );
+        self.state.phase = Phase::Disabled { reason };
+    }
+
+    fn settle_owed(&mut self, installed: &str, applied: &str) {
+        let owed = std::mem::take(&mut self.state.owed);
+        if owed.install == Due::Yes {
+            self.announce(Notice::Installed, installed);
+        }
+        if owed.apply == Due::Yes {
+            self.announce(Notice::Applied, applied);
+        }
+    }
+
+    /// What is known of the machine changed, or the rules did.
+    pub(super) fn weigh(&mut self) {
+        match (self.state.phase.clone(), self.verdict()) {
+            (Phase::Disabled { .. }, Verdict::Enabled { .. }) => self.enable(),
+            (Phase::Disabled { .. }, Verdict::Disabled { because }) => {
+                self.state.phase = Phase::Disabled { reason: because };
+            }
+            (Phase::Running { process, endpoint, change }, Verdict::Disabled { because }) => {
+                self.keep_config_of(&change);
+                let live = super::draft::Live { process, endpoint, change };
+                self.stop_running(&live, Then::Disable { reason: because });
+            }
+            // The start of a run is as good as a run: it is not cut short.
+            (Phase::Starting { attempt, process, .. }, Verdict::Disabled { because })
+                if !self.is_one_shot() =>
+            {
+                self.effect(Effect::CancelLaunch { attempt });
+                let target = Target { process, endpoint: None };
+                self.stop(target, Then::Disable { reason: because }, StopManner::AtOnce);
+            }
+            (
+                Phase::Idle
+                | Phase::Pausing { .. }
+                | Phase::BackingOff { .. }
+                | Phase::Stopped { then: Resume::Start },
+                Verdict::Disabled { because },
+            ) => self.rest_disabled(because),
+            // The others do not run, or look at the rules before they start anything.
+            (
+                Phase::Installing { .. }
+                | Phase::InstallFailed { .. }
+                | Phase::Starting { .. }
+                | Phase::Pausing { .. }
+                | Phase::Running { .. }
+                | Phase::Executing { .. }
+                | Phase::Idle
+                | Phase::Disabled { .. }
+                | Phase::BackingOff { .. }
+                | Phase::Stopping { .. }
+                | Phase::Stopped { .. }
+                | Phase::Crashed { .. }
+                | Phase::Removing { .. }
+                | Phase::Gone,
+                Verdict::Enabled { .. } | Verdict::Disabled { .. } | Verdict::Unknown { .. },
+            ) => {}
+        }
+    }
+
+    /// A disabled plugin may run, unless its rules still say otherwise.
+    pub(super) fn enable(&mut self) {
+        if let Some(reason) = self.withheld() {
+            self.rest_disabled(reason);
+        } else if self.is_one_shot() && self.state.standing == Standing::Proven {
+            self.settle_owed("already installed", "the next run takes it");
+            self.state.phase = Phase::Idle;
+        } else {
+            self.state.restarts = self.state.restarts.forgiven();
+            self.launch(1);
+        }
+    }
+
+    /// The plugin was stopped because of its rules.
+    pub(super) fn stopped_by_rules(&mut self, reason: Arc<str>) {
+        match self.verdict() {
+            // They changed their mind meanwhile.
+            Verdict::Enabled { .. } => self.state.phase = Phase::Stopped { then: Resume::Start },
+            Verdict::Disabled { because } => self.rest_disabled(because),
+            Verdict::Unknown { .. } => self.rest_disabled(reason),
+        }
+    }
+}

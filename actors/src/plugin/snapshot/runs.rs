@@ -1,0 +1,104 @@
+//! The durable form of what is known of a plugin's runs, and of its story.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use guest_agent_proto::record as rec;
+
+use crate::id::BootId;
+use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
+use crate::plugin::state::Due;
+use crate::plugin::story::{MOVES_MAX, Move, Story};
+
+pub(super) fn runs_record(runs: &Runs) -> Option<rec::Runs> {
+    // A daemon has none, and most plugins are daemons.
+    (*runs != Runs::default()).then(|| rec::Runs {
+        startup: mark_record(&runs.marks.startup, |boot| boot.0.to_string()),
+        firstboot: mark_record(&runs.marks.firstboot, ToString::to_string),
+        interval: mark_record(&runs.marks.interval, ToString::to_string),
+        total: runs.total,
+        unfinished: runs.unfinished == Due::Yes,
+        last: match &runs.last {
+            Outcome::None => None,
+            Outcome::Completed => Some(rec::runs::Outcome::default()),
+            Outcome::Failed { reason } => {
+                Some(rec::runs::Outcome { failed: true, reason: reason.to_string() })
+            }
+        },
+    })
+}
+
+pub(super) fn runs_of(record: Option<rec::Runs>) -> Runs {
+    let record = record.unwrap_or_default();
+    Runs {
+        marks: Marks {
+            startup: mark_of(record.startup, |of| Some(BootId(of.into()))),
+            firstboot: mark_of(record.firstboot, |of| Some(Arc::from(of))),
+            // One that is no number counts from now on, which at most skips a run.
+            interval: mark_of(record.interval, |of| of.parse().ok()),
+        },
+        total: record.total,
+        unfinished: if record.unfinished { Due::Yes } else { Due::No },
+        last: match record.last {
+            None => Outcome::None,
+            Some(last) if last.failed => Outcome::Failed { reason: last.reason.into() },
+            Some(_) => Outcome::Completed,
+        },
+    }
+}
+
+fn mark_record<T>(mark: &Mark<T>, name: impl Fn(&T) -> String) -> Option<rec::runs::Mark> {
+    match mark {
+        Mark::Never => None,
+        Mark::Counted => Some(rec::runs::Mark { counted: true, of: String::new() }),
+        Mark::Of(of) => Some(rec::runs::Mark { counted: false, of: name(of) }),
+    }
+}
+
+fn mark_of<T>(record: Option<rec::runs::Mark>, name: impl Fn(String) -> Option<T>) -> Mark<T> {
+    match record {
+        None => Mark::Never,
+        Some(mark) if mark.counted => Mark::Counted,
+        Some(mark) => name(mark.of).map_or(Mark::Counted, Mark::Of),
+    }
+}
+
+pub(super) fn moves_record(story: &Story) -> Vec<rec::Move> {
+    let record = |step: &Move| rec::Move {
+        at: Some(step.at.into()),
+        state: step.state.to_string(),
+        why: step.why.to_string(),
+    };
+    story.moves.iter().map(record).collect()
+}
+
+pub(super) fn trouble_record(story: &Story) -> Option<rec::Move> {
+    story.trouble.as_ref().map(|trouble| rec::Move {
+        at: Some(trouble.at.into()),
+        state: trouble.kind.to_string(),
+        why: trouble.why.to_string(),
+    })
+}
+
+pub(super) fn story_of(
+    moves: Vec<rec::Move>,
+    last_output: &str,
+    trouble: Option<rec::Move>,
+) -> Story {
+    let mut story = Story { moves: VecDeque::new(), ..Story::default() };
+    let surplus = moves.len().saturating_sub(MOVES_MAX);
+    for step in moves.into_iter().skip(surplus) {
+        // A change without a time is of no use to anybody.
+        if let Some(at) = step.at.and_then(|at| at.try_into().ok()) {
+            story.moved(at, &step.state, &step.why);
+        }
+    }
+    story.wrote(last_output);
+    if let Some((trouble, at)) = trouble.and_then(|trouble| {
+        let at = trouble.at?.try_into().ok()?;
+        Some((trouble, at))
+    }) {
+        story.failed(at, &trouble.state, &trouble.why);
+    }
+    story
+}

@@ -1,0 +1,93 @@
+//! What is remembered of a plugin for people: what happened to it lately, and what its last run wrote.
+//!
+//! Durable beside the state, and never part of any decision.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::event::shortened;
+
+/// Most changes that are remembered.
+pub const MOVES_MAX: usize = 16;
+
+/// Longest explanation of one change, in bytes.
+const WHY_MAX: usize = 240;
+
+/// Most bytes of a run's last output that are remembered.
+const OUTPUT_MAX: usize = 4096;
+
+/// What is remembered of a plugin for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Story {
+    /// Changes of its state, oldest first.
+    pub moves: VecDeque<Move>,
+    /// What the last run of a one-shot plugin wrote last.
+    pub last_output: Arc<str>,
+    /// What went wrong last.
+    pub trouble: Option<Trouble>,
+}
+
+/// Something that went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// When.
+    pub at: SystemTime,
+    /// As what it was told: the wire name of the event.
+    pub kind: Arc<str>,
+    /// Why, with all causes.
+    pub why: Arc<str>,
+}
+
+/// One change of a plugin's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// When.
+    pub at: SystemTime,
+    /// The state after it, in words.
+    pub state: Arc<str>,
+    /// What made it change.
+    pub why: Arc<str>,
+}
+
+// === impl Story ===
+
+impl Story {
+    /// Remembers a change, and forgets the oldest when there are too many.
+    pub fn moved(&mut self, at: SystemTime, state: &str, why: &str) {
+        while self.moves.len() >= MOVES_MAX {
+            self.moves.pop_front();
+        }
+        let why = shortened(why, WHY_MAX).into();
+        self.moves.push_back(Move { at, state: shortened(state, WHY_MAX).into(), why });
+    }
+
+    /// Remembers what went wrong.
+    pub fn failed(&mut self, at: SystemTime, kind: &str, why: &str) {
+        let why = shortened(why, OUTPUT_MAX).into();
+        self.trouble = Some(Trouble { at, kind: shortened(kind, WHY_MAX).into(), why });
+    }
+
+    /// Remembers what a run wrote last.
+    pub fn wrote(&mut self, output: &str) {
+        self.last_output = shortened(output, OUTPUT_MAX).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_newest_changes_are_remembered_and_each_is_short() {
+        let mut story = Story::default();
+        for number in 0..MOVES_MAX + 3 {
+            story.moved(SystemTime::UNIX_EPOCH, &format!("state {number}"), &"é".repeat(500));
+        }
+        assert_eq!(story.moves.len(), MOVES_MAX);
+        assert_eq!(story.moves.front().map(|first| &*first.state), Some("state 3"));
+        assert!(story.moves.iter().all(|step| step.why.len() <= WHY_MAX));
+        story.wrote(&"x".repeat(1 << 20));
+        assert_eq!(story.last_output.len(), OUTPUT_MAX);
+    }
+}

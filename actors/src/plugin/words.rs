@@ -1,0 +1,123 @@
+//! States, waits and events of a plugin in words, for `explain`.
+
+use super::machine::{ApplyFailure, Boot, Event, Order, Verdict};
+use super::runs::Firing;
+use super::state::{Change, Next, Phase, Resume, State, Then, Wait};
+
+/// What a plugin is doing, with its revision: `running r2, on trial after r1`.
+#[must_use]
+pub fn state(state: &State) -> String {
+    let phase = match &state.phase {
+        Phase::Installing { .. } => "installing",
+        Phase::InstallFailed { .. } => "not installed",
+        Phase::Starting { .. } => "starting",
+        Phase::Pausing { .. } => "pausing before another start",
+        Phase::Running { change: Change::None, .. } => "running",
+        Phase::Running { change: Change::Applying { .. }, .. } => "taking a configuration",
+        Phase::Executing { .. } => "executing",
+        Phase::Idle => "waiting for a trigger",
+        Phase::Disabled { .. } => "disabled by its rules",
+        Phase::BackingOff { .. } => "pausing after a crash",
+        Phase::Stopping { then, .. } => match then {
+            Then::Start => "stopping, to start again",
+            Then::Swap => "stopping, for the next revision",
+            Then::Return { .. } => "stopping, to return to the revision before",
+            Then::BackOff { .. } => "stopping, to start again after a pause",
+            Then::Rest { .. } => "stopping for good",
+            Then::Remove => "stopping, to be removed",
+            Then::Fail { .. } => "stopping a run",
+            Then::Disable { .. } => "stopping because of its rules",
+        },
+        Phase::Stopped { then: Resume::Start } => "stopped, about to start",
+        Phase::Stopped { then: Resume::Swap } => "stopped, about to start the next revision",
+        Phase::Crashed { .. } => "could not be started",
+        Phase::Removing { .. } => "being removed",
+        Phase::Gone => "gone",
+    };
+    let trial = match &state.trial {
+        Some(trial) => format!(", on trial after {}", trial.last_good.revision),
+        None => String::new(),
+    };
+    let next = match &state.next {
+        Next::Nothing | Next::Failed { .. } => String::new(),
+        Next::Preparing { spec, .. } => format!(", fetching {}", spec.revision),
+        Next::Ready { spec } => format!(", with {} ready", spec.revision),
+        Next::AfterRemoval { spec } => format!(", then {}", spec.revision),
+    };
+    format!("{phase} {}{trial}{next}", state.spec.revision)
+}
+
+/// What is waited for.
+#[must_use]
+pub const fn wait(wait: Wait) -> &'static str {
+    match wait {
+        Wait::Install => "the installation",
+        Wait::Start => "the start",
+        Wait::Retry => "the pause before the next start",
+        Wait::Apply => "the plugin to take its configuration",
+        Wait::Probation => "the next part of the probation window",
+        Wait::Calm => "time without a crash, after which crashes are forgiven",
+        Wait::Stop => "the stop",
+        Wait::Resume => "the next start",
+        Wait::Remove => "the deletion of its files",
+        Wait::Execution => "the next part of the time that a run may take",
+    }
+}
+
+/// What happened. Never has a configuration in it.
+#[must_use]
+pub fn event(event: &Event) -> String {
+    match event {
+        Event::Ordered { generation, order } => {
+            let order = match order {
+                Order::Install(spec) => format!("install {}", spec.revision),
+                Order::Remove => "remove".to_owned(),
+                Order::Apply(_) => "apply".to_owned(),
+                Order::Restart => "restart".to_owned(),
+            };
+            format!("order {}: {order}", generation.0)
+        }
+        Event::Installed { result: Ok(()), .. } => "the files are in place".to_owned(),
+        Event::Installed { result: Err(reason), .. } => {
+            format!("the installation failed: {reason}")
+        }
+        Event::Spawned { process, .. } => format!("process {} was started", process.pid),
+        Event::Launched { result: Ok((process, _)), .. } => {
+            format!("process {} is up", process.pid)
+        }
+        Event::Launched { result: Err(reason), .. } => format!("the start failed: {reason}"),
+        Event::Applied { result: Ok(()), .. } => "it took the configuration".to_owned(),
+        Event::Applied { result: Err(ApplyFailure::Unimplemented), .. } => {
+            "it takes a configuration only at its start".to_owned()
+        }
+        Event::Applied { result: Err(ApplyFailure::Failed(reason)), .. } => {
+            format!("it refused the configuration: {reason}")
+        }
+        Event::Stopped { result: Ok(_), .. } => "it was stopped".to_owned(),
+        Event::Stopped { result: Err(reason), .. } => format!("it could not be stopped: {reason}"),
+        Event::Removed { result: Ok(()), .. } => "its files were deleted".to_owned(),
+        Event::Removed { result: Err(reason), .. } => {
+            format!("its files could not be deleted: {reason}")
+        }
+        Event::Exited { process, cause } => format!("process {} {cause}", process.pid),
+        Event::HealthReported { verdict, .. } => match verdict {
+            Verdict::Healthy => "it is healthy".to_owned(),
+            Verdict::Unhealthy(reason) | Verdict::Hung(reason) => reason.to_string(),
+        },
+        Event::Triggered(firing) => match firing {
+            Firing::Startup(_) => "trigger: startup".to_owned(),
+            Firing::FirstBoot(_) => "trigger: firstboot".to_owned(),
+            Firing::Interval(beat) => format!("trigger: beat {beat} of its interval"),
+        },
+        Event::LocalChanged(Some(spec)) => {
+            format!("its manifest on the machine says revision {}", spec.revision)
+        }
+        Event::LocalChanged(None) => "its manifest on the machine is gone".to_owned(),
+        Event::FactsChanged => "what is known of the machine changed".to_owned(),
+        Event::DeadlinePassed(over) => format!("the wait is over for {}", wait(*over)),
+        Event::Recovered(found) => match found.boot {
+            Boot::Same => "the agent restarted".to_owned(),
+            Boot::New => "the machine or the agent restarted".to_owned(),
+        },
+    }
+}

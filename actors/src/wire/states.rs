@@ -1,0 +1,122 @@
+//! Writes what runs, as the control plane asks for it: daemons and one-shot plugins in lists of their
+//! own.
+
+use std::time::SystemTime;
+
+use guest_agent_proto::agent_controlplane as pb;
+use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
+
+use crate::exit::ExitCause;
+use crate::messages::Listed;
+use crate::plugin::runs::Outcome;
+use crate::view::{Pending, PluginView, Reported};
+
+/// What all plugins look like.
+pub(super) fn current(plugins: &[Listed]) -> pb::CurrentPluginStates {
+    let (one_shots, daemons): (Vec<&Listed>, Vec<&Listed>) =
+        plugins.iter().partition(|plugin| plugin.view.spec.execution.one_shot().is_some());
+    pb::CurrentPluginStates {
+        daemon_plugin_states: daemons.into_iter().map(daemon_state).collect(),
+        one_shot_plugin_states: one_shots.into_iter().map(one_shot_state).collect(),
+    }
+}
+
+fn daemon_state(plugin: &Listed) -> cur::DaemonPluginState {
+    let view = &plugin.view;
+    let (response_code, results) = match &view.health {
+        Some((health, _)) => (health.code, health.results.clone()),
+        None => (0, worth_telling(&[&view.reason])),
+    };
+    let update_time = timestamp(view.updated_at);
+    let pending = view.pending.as_ref();
+    cur::DaemonPluginState {
+        name: view.name.to_string(),
+        current_revision_id: view.revision.to_string(),
+        current_plugin_status: Some(status(view, response_code, results)),
+        pending_revision_id: pending.map(|p| p.revision.to_string()).unwrap_or_default(),
+        pending_plugin_status: pending.map(|pending| pending_status(pending, update_time)),
+        current_plugin_metrics: metrics(plugin),
+        config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
+    }
+}
+
+/// A one-shot plugin answers with its exit code and what it wrote last.
+fn one_shot_state(plugin: &Listed) -> cur::OneShotPluginState {
+    let view = &plugin.view;
+    let is_over = view.runs.last != Outcome::None && view.state != Reported::Running;
+    let (response_code, results) = if is_over {
+        let code = view.last_exit.map_or(UNKNOWN_CODE, |(cause, _)| exit_code(cause));
+        (code, worth_telling(&[&view.reason, &view.last_output]))
+    } else {
+        (0, worth_telling(&[&view.reason]))
+    };
+    let update_time = timestamp(view.updated_at);
+    let pending = view.pending.as_ref();
+    cur::OneShotPluginState {
+        name: view.name.to_string(),
+        current_revision_id: view.revision.to_string(),
+        current_plugin_status: Some(status(view, response_code, results)),
+        pending_revision_id: pending.map(|p| p.revision.to_string()).unwrap_or_default(),
+        pending_plugin_status: pending.map(|pending| pending_status(pending, update_time)),
+        current_plugin_metrics: metrics(plugin),
+        config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
+    }
+}
+
+/// The code of a run whose end nobody saw.
+const UNKNOWN_CODE: i32 = -1;
+
+/// An exit code as a shell has it, where a signal is 128 and its number.
+fn exit_code(cause: ExitCause) -> i32 {
+    match cause {
+        ExitCause::Exited(code) => code,
+        ExitCause::Signaled(signal) => signal.saturating_add(128),
+        ExitCause::OutOfMemory => 137,
+        ExitCause::Unknown => UNKNOWN_CODE,
+    }
+}
+
+fn worth_telling(texts: &[&str]) -> Vec<String> {
+    texts.iter().filter(|text| !text.is_empty()).map(|text| (*text).to_owned()).collect()
+}
+
+fn status(view: &PluginView, response_code: i32, results: Vec<String>) -> cur::Status {
+    let update_time = timestamp(view.updated_at);
+    cur::Status { status: status_value(view.state).into(), response_code, results, update_time }
+}
+
+fn pending_status(pending: &Pending, update_time: Option<prost_types::Timestamp>) -> cur::Status {
+    cur::Status {
+        status: status_value(pending.state).into(),
+        response_code: 0,
+        results: worth_telling(&[&pending.error]),
+        update_time,
+    }
+}
+
+fn metrics(plugin: &Listed) -> Vec<cur::Metric> {
+    let metric = |point: &crate::messages::Point| cur::Metric {
+        timestamp: timestamp(point.at),
+        cpu_usage: point.cpu_percent,
+        memory_usage: i64::try_from(point.memory_bytes).unwrap_or(i64::MAX),
+    };
+    plugin.points.iter().map(metric).collect()
+}
+
+fn timestamp(at: SystemTime) -> Option<prost_types::Timestamp> {
+    Some(at.into())
+}
+
+pub(super) fn status_value(state: Reported) -> cur::StatusValue {
+    match state {
+        Reported::Installing => cur::StatusValue::Installing,
+        Reported::InstallFailed => cur::StatusValue::InstallFailed,
+        Reported::Starting => cur::StatusValue::Starting,
+        Reported::Running => cur::StatusValue::Running,
+        Reported::Stopping => cur::StatusValue::Stopping,
+        Reported::Stopped => cur::StatusValue::Stopped,
+        Reported::Crashed => cur::StatusValue::Crashed,
+        Reported::ExecutionCompleted => cur::StatusValue::ExecutionCompleted,
+        Reported::ExecutionFailed => cur::StatusValue::ExecutionFailed,
+    }
+}

@@ -1,0 +1,207 @@
+//! The model: what was ordered of each plugin last, and whether what is seen fits that.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::local::PluginStatus;
+use sha2::{Digest, Sha256};
+
+use crate::harness::{Archive, orders, processes};
+
+/// A kill this long before an order may still be what decides how the order ends: the agent may have
+/// been away, and hears of both in the order it likes.
+const AFTERMATH: Duration = Duration::from_secs(10);
+
+/// One plugin of the chaos.
+pub(super) struct Subject {
+    pub(super) name: String,
+    /// What its programs are given.
+    arguments: Vec<String>,
+    /// Processes that it starts itself.
+    pub(super) helpers: usize,
+    /// Who gives its orders.
+    pub(super) door: Door,
+    /// What was ordered last.
+    pub(super) desired: Desired,
+    /// Good revisions that were ordered since it was removed last.
+    good: BTreeSet<String>,
+    ordered_at: Instant,
+    /// When its own process was killed last.
+    pub(super) killed_at: Option<Instant>,
+    /// Whether one of its helpers was ever killed.
+    pub(super) lost_helpers: bool,
+    /// Orders that the local socket has not taken yet, oldest first.
+    pub(super) owed: Vec<ConfigurePlugin>,
+}
+
+/// Who gives the orders for a plugin. Always the same, so that their order is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    ControlPlane,
+    LocalSocket,
+}
+
+/// What a plugin has to come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Desired {
+    Gone,
+    Good { revision: String, config: String },
+    Bad { revision: String },
+}
+
+/// Whether what is seen of a plugin is what was ordered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    AsOrdered,
+    /// It failed, which a plugin may whose process is killed while it is on trial or starts. That
+    /// has to have been told.
+    FailedForAReason,
+    NotYet,
+}
+
+// === impl Subject ===
+
+impl Subject {
+    /// The plugin of this number. Numbers differ in how their plugins behave.
+    pub(super) fn new(number: usize) -> Self {
+        let (arguments, helpers): (&[&str], usize) = match number % 6 {
+            1 => (&["--fork-children=1"], 1),
+            2 => (&["--setsid-children=2"], 2),
+            3 => (&["--apply=unimplemented"], 0),
+            4 => (&["--ignore-stop"], 0),
+            5 => (&["--fork-children=1", "--setsid-children=1", "--ignore-sigterm"], 2),
+            _ => (&[], 0),
+        };
+        Self {
+            name: format!("p{number:02}"),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            helpers,
+            door: if number.is_multiple_of(5) { Door::LocalSocket } else { Door::ControlPlane },
+            desired: Desired::Gone,
+            good: BTreeSet::new(),
+            ordered_at: Instant::now(),
+            killed_at: None,
+            lost_helpers: false,
+            owed: Vec::new(),
+        }
+    }
+
+    /// Orders a revision that can run.
+    pub(super) fn install(&mut self, archive: &Archive, config: &str) -> ConfigurePlugin {
+        let revision = archive.name.trim_end_matches(".tar").to_owned();
+        let order = self.order_of(&revision, archive, config, &[]);
+        self.good.insert(revision.clone());
+        self.wants(Desired::Good { revision, config: config.to_owned() });
+        order
+    }
+
+    /// Orders a revision that cannot run, for whatever is wrong with this archive or argument.
+    pub(super) fn install_bad(
+        &mut self,
+        revision: &str,
+        archive: &Archive,
+        argument: Option<&str>,
+    ) -> ConfigurePlugin {
+        self.wants(Desired::Bad { revision: revision.to_owned() });
+        self.order_of(revision, archive, "", argument.as_slice())
+    }
+
+    /// Orders another configuration, if there is something that can take one.
+    pub(super) fn apply(&mut self, config: &str) -> Option<ConfigurePlugin> {
+        let Desired::Good { revision, .. } = &self.desired else { return None };
+        let revision = revision.clone();
+        self.wants(Desired::Good { revision, config: config.to_owned() });
+        Some(orders::apply(&self.name, Some(config)))
+    }
+
+    /// Orders it to be gone.
+    pub(super) fn remove(&mut self) -> ConfigurePlugin {
+        self.good.clear();
+        self.wants(Desired::Gone);
+        orders::remove(&self.name)
+    }
+
+    /// What has to be so, is it? `status` is what the agent says.
+    pub(super) fn judge(&self, status: Option<&PluginStatus>) -> Verdict {
+        let Some(status) = status else {
+            return if self.desired == Desired::Gone {
+                Verdict::AsOrdered
+            } else {
+                Verdict::NotYet
+            };
+        };
+        if status.busy || status.pid.is_some_and(|pid| !processes::is_alive(pid)) {
+            return Verdict::NotYet;
+        }
+        match &self.desired {
+            Desired::Gone => Verdict::NotYet,
+            Desired::Bad { revision } if self.has_failed(status, revision) => Verdict::AsOrdered,
+            Desired::Good { revision, config }
+                if status.state == "RUNNING"
+                    && status.revision == *revision
+                    && status.config_hash == digest(config)
+                    && status.pending.is_none() =>
+            {
+                Verdict::AsOrdered
+            }
+            // Also without any damage: a busy machine may not answer an Apply in time.
+            Desired::Good { revision, .. }
+                if status.state == "RUNNING" && status.revision == *revision =>
+            {
+                Verdict::FailedForAReason
+            }
+            Desired::Good { revision, .. }
+                if self.was_disturbed() && self.has_failed(status, revision) =>
+            {
+                Verdict::FailedForAReason
+            }
+            Desired::Bad { .. } | Desired::Good { .. } => Verdict::NotYet,
+        }
+    }
+
+    /// Whether a revision has failed: there is nothing else, or what ran before it runs again.
+    fn has_failed(&self, status: &PluginStatus, revision: &str) -> bool {
+        let failed = |state: &str| ["INSTALL_FAILED", "CRASHED"].contains(&state);
+        let alone = status.revision == revision && failed(&status.state);
+        let beside_another = status.state == "RUNNING"
+            && self.good.contains(&status.revision)
+            && status
+                .pending
+                .as_ref()
+                .is_some_and(|pending| pending.revision == revision && failed(&pending.state));
+        alone || beside_another
+    }
+
+    fn was_disturbed(&self) -> bool {
+        self.killed_at.is_some_and(|killed| killed + AFTERMATH > self.ordered_at)
+    }
+
+    fn wants(&mut self, desired: Desired) {
+        self.desired = desired;
+        self.ordered_at = Instant::now();
+    }
+
+    fn order_of(
+        &self,
+        revision: &str,
+        archive: &Archive,
+        config: &str,
+        more: &[&str],
+    ) -> ConfigurePlugin {
+        let mut install = orders::install(&self.name, revision, archive)
+            .manifest(|manifest| manifest.stop_timeout = orders::seconds(0.5));
+        for argument in self.arguments.iter().map(String::as_str).chain(more.iter().copied()) {
+            install = install.arg(argument);
+        }
+        if config.is_empty() { install.order() } else { install.config(config).order() }
+    }
+}
+
+/// How a configuration is named; nothing for none.
+fn digest(config: &str) -> String {
+    if config.is_empty() {
+        return String::new();
+    }
+    Sha256::digest(config).iter().map(|byte| format!("{byte:02x}")).collect()
+}
