@@ -56,6 +56,7 @@ use crate::machine::{InstanceSource, LocalMachine, SystemClock};
 use crate::meter::SystemMeter;
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::socket::{self, Access};
+use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
@@ -168,6 +169,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
+        store: storage.clone(),
+        sweep: system.sweep.clone(),
         rpc,
         link: link.watch_state(),
         log_dir: places.logs.clone(),
@@ -184,6 +187,12 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let commands = serve_commands(&args.config, &system, in_effect).await;
     let mut link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    let teller = Teller {
+        storage: storage.clone(),
+        store: system.store.clone().recipient(),
+        agent: config.agent.name.clone(),
+    };
+    let telling = actix_rt::spawn(teller.run());
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
     let fault = tokio::select! {
@@ -203,6 +212,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         tell_shutdown(&system).await;
     }
     trimming.abort();
+    telling.abort();
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);

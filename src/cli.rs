@@ -22,6 +22,7 @@ mod client;
 mod config_verb;
 mod console;
 mod dev;
+mod doctor;
 mod events;
 mod failure;
 #[cfg(test)]
@@ -103,6 +104,8 @@ enum Verb {
     Events(events::Flags),
     /// Show what a plugin printed
     Logs(logs::Flags),
+    /// Say what is wrong on this machine, and how to put it right
+    Doctor(doctor::Flags),
     /// Tell all plugins what happens to the machine
     VmEvent(vm_event::Flags),
     /// Make an archive of a plugin's directory, and the order that installs it
@@ -169,6 +172,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Restart(flags) => wait_for(restart::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),
+        Verb::Doctor(flags) => wait_for(doctor::run(flags, context)),
         Verb::VmEvent(flags) => wait_for(vm_event::run(flags, context)),
         Verb::Logs(flags) => wait_for(logs::run(flags, context)),
     }

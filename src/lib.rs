@@ -8,6 +8,7 @@ pub mod command_socket;
 pub mod config;
 pub mod control_link;
 pub mod dev;
+pub mod doctor;
 pub mod facts;
 pub mod going_down;
 pub mod install;

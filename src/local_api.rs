@@ -15,9 +15,10 @@ use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::ManagerActor;
-use guest_agent_actors::messages::{ListPlugins, Listed, NotifyVm, Submission, Submit};
+use guest_agent_actors::messages::{ListPlugins, Listed, NotifyVm, Submission, Submit, SweepNow};
 use guest_agent_actors::outbox::OutboxView;
-use guest_agent_actors::ports::{PluginRpc, RpcError, Storage};
+use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
+use guest_agent_actors::sweep::SweepActor;
 use guest_agent_actors::vm_events::{VmEvent, VmEventActor};
 use guest_agent_proto::local;
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
@@ -29,8 +30,10 @@ use tonic::{Request, Response, Status};
 
 use crate::command_socket::plugin_status;
 use crate::control_link::LinkState;
+use crate::storage::SledStorage;
 
 mod events;
+mod health;
 mod logs;
 mod show;
 
@@ -55,6 +58,10 @@ pub struct LocalApi {
     pub outbox: OutboxView,
     /// Recorded events.
     pub storage: Arc<dyn Storage>,
+    /// The store itself: how it fares, and what it set aside.
+    pub store: Arc<SledStorage>,
+    /// Clears away what nothing refers to.
+    pub sweep: Addr<SweepActor>,
     /// Asks plugins.
     pub rpc: Arc<dyn PluginRpc>,
     /// State of the control-plane link.
@@ -118,6 +125,7 @@ impl LocalApi {
             link: show::link(&link),
             outbox_depth: u64::try_from(*self.outbox.depth.borrow()).unwrap_or(u64::MAX),
             instance_id: self.instance_id.clone(),
+            troubles: health::troubles(&self.store.watch_health().borrow()),
         }
     }
 
@@ -291,6 +299,37 @@ impl LocalAgent for LocalApi {
         let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
         tokio::spawn(logs::stream(path, request.lines, request.follow, sender));
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn examine(
+        &self,
+        _: Request<local::ExamineRequest>,
+    ) -> Result<Response<local::ExamineResponse>, Status> {
+        let health = self.store.watch_health().borrow().clone();
+        let losses = self.storage.losses().await;
+        Ok(Response::new(health::examined(self.agent(), &health, losses)))
+    }
+
+    async fn sweep(
+        &self,
+        request: Request<local::SweepRequest>,
+    ) -> Result<Response<local::SweepResponse>, Status> {
+        let delete = request.into_inner().delete;
+        let manner = if delete { SweepManner::Delete } else { SweepManner::Pretend };
+        let swept = self.sweep.send(SweepNow(manner)).await;
+        let report = swept
+            .map_err(|_| Status::unavailable("the agent is stopping"))?
+            .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        Ok(Response::new(health::swept(report)))
+    }
+
+    async fn clear_quarantine(
+        &self,
+        _: Request<local::ClearQuarantineRequest>,
+    ) -> Result<Response<local::ClearQuarantineResponse>, Status> {
+        let cleared = self.store.clear_quarantine().await;
+        let records = cleared.map_err(|error| Status::internal(Chain(&error).to_string()))?;
+        Ok(Response::new(local::ClearQuarantineResponse { records }))
     }
 }
 

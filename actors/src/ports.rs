@@ -448,6 +448,8 @@ pub struct Losses {
 /// A record that was set aside, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedRecord {
+    /// Grows with every record that is set aside, also after the others were forgotten.
+    pub number: u64,
     /// The table it was in.
     pub table: Table,
     /// Its key.

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use futures_util::{Stream, StreamExt, stream};
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use guest_agent_proto::local::{
-    AskRequest, AskResponse, ConfigureRequest, ConfigureResponse, ConfigureResult, Event,
-    GetStatusRequest, GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest,
-    NotifyVmEventResponse, PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest,
-    StreamLogsRequest,
+    AskRequest, AskResponse, ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest,
+    ConfigureResponse, ConfigureResult, Event, ExamineRequest, ExamineResponse, GetStatusRequest,
+    GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest, NotifyVmEventResponse,
+    PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest, StreamLogsRequest,
+    SweepRequest, SweepResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -40,6 +41,8 @@ pub(super) struct Script {
     pub(super) notified: Vec<NotifiedPlugin>,
     pub(super) events: Vec<Event>,
     pub(super) logs: Vec<Vec<u8>>,
+    pub(super) examine: ExamineResponse,
+    pub(super) sweep: SweepResponse,
 }
 
 /// What the agent was asked.
@@ -50,6 +53,8 @@ pub(super) struct Asked {
     pub(super) vm_events: Vec<NotifyVmEventRequest>,
     pub(super) events: Vec<StreamEventsRequest>,
     pub(super) logs: Vec<StreamLogsRequest>,
+    /// Whether each sweep was to delete.
+    pub(super) sweeps: Vec<bool>,
 }
 
 /// Ends the agent when dropped.
@@ -222,5 +227,28 @@ impl LocalAgent for Server {
         let script = self.script();
         let chunks = script.logs.into_iter().map(|data| LogChunk { data }).collect();
         Ok(answers(chunks, script.then))
+    }
+
+    async fn examine(
+        &self,
+        _: Request<ExamineRequest>,
+    ) -> Result<Response<ExamineResponse>, Status> {
+        Ok(Response::new(self.script().examine))
+    }
+
+    async fn sweep(
+        &self,
+        request: Request<SweepRequest>,
+    ) -> Result<Response<SweepResponse>, Status> {
+        self.record(|asked| asked.sweeps.push(request.into_inner().delete));
+        Ok(Response::new(self.script().sweep))
+    }
+
+    async fn clear_quarantine(
+        &self,
+        _: Request<ClearQuarantineRequest>,
+    ) -> Result<Response<ClearQuarantineResponse>, Status> {
+        let records = u64::try_from(self.script().examine.records.len()).unwrap_or_default();
+        Ok(Response::new(ClearQuarantineResponse { records }))
     }
 }

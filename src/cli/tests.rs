@@ -19,6 +19,7 @@ use crate::config::{LogConfig, MapEnvironment};
 use crate::install::pack::{Compression, Packed};
 
 mod basics;
+mod doctor;
 mod offline;
 mod orders;
 mod status;
@@ -184,6 +185,7 @@ fn everything() -> Script {
         link_connected: true,
         outbox_depth: 2,
         instance_id: "i".to_owned(),
+        troubles: Vec::new(),
     });
     Script { status: vec![status], ..Script::default() }
 }

@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::ports::{Durability, QuarantinedRecord, StorageError, Table, Write};
+use guest_agent_actors::ports::{
+    Durability, Losses, QuarantinedRecord, StorageError, Table, Write,
+};
 
 use super::frame;
 use super::generation::{self, Generation, Survey};
@@ -38,6 +40,7 @@ pub(super) struct Engine {
     files: Files,
     quarantine: Index,
     set_aside_count: u64,
+    lost_stores: usize,
     generation: Generation,
     /// The generation that the mark next to the database remembers.
     marked: u64,
@@ -94,10 +97,20 @@ impl Engine {
             }
         }
         let files = Files::open(dir).map_err(failed("read"))?;
+        // Only counted: that they cannot be must not keep a good store from being used.
+        let lost_stores = super::opening::damaged_paths(dir).map_or(0, |paths| paths.len());
         let number = survey.recorded.unwrap_or_default().number;
         let generation = Generation { number, sum: survey.sum };
-        let engine =
-            Self { db, files, quarantine, set_aside_count: 0, generation, marked: 0, dirty: false };
+        let engine = Self {
+            db,
+            files,
+            quarantine,
+            set_aside_count: 0,
+            lost_stores,
+            generation,
+            marked: 0,
+            dirty: false,
+        };
         Ok((engine, survey))
     }
 
@@ -134,7 +147,9 @@ impl Engine {
             let (key, value) = record.map_err(failed("read"))?;
             match frame::decode(&key, &value) {
                 Ok(payload) => records.push((key[1..].to_vec(), payload.to_vec())),
-                Err(error) => unreadable.push((key[1..].to_vec(), error.to_string())),
+                Err(error) => {
+                    unreadable.push((key[1..].to_vec(), format!("{}{error}", super::DAMAGED)));
+                }
             }
         }
         for (key, reason) in unreadable {
@@ -173,19 +188,21 @@ impl Engine {
     ) -> Result<(), StorageError> {
         let full = full_key(tag(table), key);
         let Some(value) = self.db.get(&full).map_err(failed("read"))? else { return Ok(()) };
-        tracing::warn!(
+        tracing::error!(
             table = ?table,
             key = %String::from_utf8_lossy(&key[..key.len().min(80)]).escape_debug(),
             reason,
             "a record was set aside"
         );
+        // The generation only grows, so the number does, whatever was forgotten in between.
+        let number = self.quarantine.next_number().max(self.generation.number);
         let record = QuarantinedRecord {
+            number,
             table,
             key: key.to_vec(),
             reason: reason.to_owned(),
             at: SystemTime::now(),
         };
-        let number = self.quarantine.next_number();
         let quarantine_key = full_key(QUARANTINE, &number.to_be_bytes());
         let entry = frame::encode(&quarantine_key, &quarantine::encode(&record, &value));
 
@@ -204,9 +221,32 @@ impl Engine {
         let mut records = Vec::new();
         for entry in self.db.scan_prefix([QUARANTINE]) {
             let (key, value) = entry.map_err(failed("read"))?;
-            records.extend(frame::decode(&key, &value).ok().and_then(quarantine::decode));
+            let number = key[1..].try_into().map_or(0, u64::from_be_bytes);
+            let entry = frame::decode(&key, &value).ok();
+            records.extend(entry.and_then(|entry| quarantine::decode(number, entry)));
         }
         Ok(records)
+    }
+
+    /// Forgets what is in quarantine; answers how many records that were.
+    pub(super) fn clear_quarantine(&mut self) -> Result<u64, StorageError> {
+        let numbers = self.quarantine.clear();
+        let key = |number: &u64| full_key(QUARANTINE, &number.to_be_bytes());
+        self.apply(numbers.iter().map(|number| (key(number), None)).collect())?;
+        self.sync()?;
+        Ok(u64::try_from(numbers.len()).unwrap_or(u64::MAX))
+    }
+
+    /// How many records are in quarantine, and how many stores were set aside.
+    pub(super) fn lost(&self) -> (usize, usize) {
+        (self.quarantine.len(), self.lost_stores)
+    }
+
+    /// Everything that was set aside and is still kept.
+    pub(super) fn losses(&mut self) -> Result<Losses, StorageError> {
+        let stores = super::opening::damaged_paths(self.dir()).map_err(failed("read"))?;
+        self.lost_stores = stores.len();
+        Ok(Losses { records: self.quarantined()?, stores })
     }
 
     /// How many records were set aside since the store was opened.

@@ -19,7 +19,7 @@ use guest_agent_actors::ports::StorageError;
 
 use super::engine::Engine;
 use super::generation::{self, Age};
-use super::{OpenError, StoreFate, panics};
+use super::{OpenError, StoreFate, panics, reserve};
 
 /// How many damaged stores are kept.
 const DAMAGED_KEPT: usize = 3;
@@ -48,7 +48,7 @@ pub(super) fn open_or_set_aside(
     panics::log_instead_of_print();
     let directory = |cause| OpenError::Directory { path: dir.to_owned(), cause };
     make_private(dir).map_err(directory)?;
-    let reason = match attempt(dir, deadline) {
+    let reason = match attempt_with_reserve(dir, deadline) {
         Ok((engine, Age::New)) => return Ok((engine, StoreFate::Fresh)),
         Ok((engine, Age::Old)) => return Ok((engine, StoreFate::Existing)),
         Err(Trouble::Environment(cause)) => return Err(directory(cause)),
@@ -71,6 +71,28 @@ pub(super) fn open_or_set_aside(
         Err(Trouble::Environment(cause)) => Err(directory(cause)),
         Err(Trouble::Damaged(reason)) => Err(OpenError::Unusable { path: dir.to_owned(), reason }),
     }
+}
+
+/// Opens the store; on a full disk once more, with the room that was set by for it.
+fn attempt_with_reserve(dir: &Path, deadline: Duration) -> Result<(Engine, Age), Trouble> {
+    let opened = match attempt(dir, deadline) {
+        Err(Trouble::Environment(cause)) if is_full(&cause) && reserve::release(dir) => {
+            tracing::error!(
+                store = %dir.display(),
+                "THE DISK IS FULL; the store is opened with the room that was set by for it"
+            );
+            attempt(dir, deadline)
+        }
+        opened => opened,
+    };
+    if opened.is_ok() {
+        reserve::set_by(dir);
+    }
+    opened
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Opens the store on a thread of its own. A thread that misses the deadline is left behind; if it
@@ -259,6 +281,61 @@ fn sync_parent(dir: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file system of a few megabytes, gone when dropped; nothing where none can be mounted.
+    struct Small(tempfile::TempDir);
+
+    impl Small {
+        fn mount() -> Option<Self> {
+            let dir = tempfile::tempdir().expect("a directory");
+            let mount = std::process::Command::new("mount")
+                .args(["-t", "tmpfs", "-o", "size=16m", "none"])
+                .arg(dir.path())
+                .stderr(std::process::Stdio::null())
+                .status();
+            mount.is_ok_and(|status| status.success()).then(|| Self(dir))
+        }
+
+        fn fill(&self, file: &str) {
+            let path = self.0.path().join(file);
+            let mut file = File::create(path).expect("a file");
+            let full = std::io::copy(&mut std::io::repeat(1), &mut file);
+            assert_eq!(full.expect_err("it is small").kind(), ErrorKind::StorageFull);
+        }
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            let unmount =
+                std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+            assert!(unmount.is_ok_and(|status| status.success()));
+        }
+    }
+
+    #[test]
+    fn a_store_opens_on_a_full_disk_from_what_was_set_by() {
+        let Some(small) = Small::mount() else {
+            println!("skipped: mounting a small file system needs root");
+            return;
+        };
+        let dir = small.0.path().join("i/store");
+        let patience = Duration::from_secs(30);
+        let open = || open_or_set_aside(&dir, patience).map(|(_, fate)| fate);
+        assert!(matches!(open(), Ok(StoreFate::Fresh)));
+        small.fill("ballast");
+        assert!(matches!(open(), Ok(StoreFate::Existing)), "the room was let go");
+        // Without room it stays where it is, and is not taken for damaged.
+        reserve::release(&dir);
+        small.fill("more");
+        match open() {
+            Ok(StoreFate::Existing) | Err(OpenError::Directory { .. }) => {}
+            other => panic!("a full disk is not the store's fault: {other:?}"),
+        }
+        for file in ["ballast", "more"] {
+            fs::remove_file(small.0.path().join(file)).expect("it is there");
+        }
+        assert!(matches!(open(), Ok(StoreFate::Existing)));
+    }
 
     #[test]
     fn a_full_disk_is_not_the_stores_fault() {

@@ -44,12 +44,13 @@ pub(super) fn encode(record: &QuarantinedRecord, contents: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes a quarantined record; `None` when the bytes are not one.
-pub(super) fn decode(bytes: &[u8]) -> Option<QuarantinedRecord> {
+pub(super) fn decode(number: u64, bytes: &[u8]) -> Option<QuarantinedRecord> {
     let (&table, rest) = bytes.split_first()?;
-    let (millis, rest) = number(rest)?;
+    let (millis, rest) = long(rest)?;
     let (reason, rest) = part(rest)?;
     let (key, _contents) = part(rest)?;
     Some(QuarantinedRecord {
+        number,
         table: table_of_tag(table)?,
         key: key.to_vec(),
         reason: String::from_utf8_lossy(reason).into_owned(),
@@ -77,6 +78,17 @@ impl Index {
         self.next
     }
 
+    /// How many records there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets all records, and says which they were.
+    pub(super) fn clear(&mut self) -> Vec<u64> {
+        self.bytes = 0;
+        self.entries.drain(..).map(|(number, _)| number).collect()
+    }
+
     /// Forgets the oldest records that are too many, and says which.
     pub(super) fn evict(&mut self) -> Vec<u64> {
         let mut evicted = Vec::new();
@@ -93,13 +105,13 @@ fn head(bytes: &[u8], max: usize) -> &[u8] {
     &bytes[..bytes.len().min(max)]
 }
 
-fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+fn long(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (head, rest) = bytes.split_first_chunk()?;
     Some((u64::from_be_bytes(*head), rest))
 }
 
 fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = number(bytes)?;
+    let (len, rest) = long(bytes)?;
     rest.split_at_checked(usize::try_from(len).ok()?)
 }
 
@@ -133,18 +145,19 @@ mod tests {
     #[test]
     fn a_record_survives_being_encoded() {
         let record = QuarantinedRecord {
+            number: 7,
             table: Table::Inbox,
             key: b"key".to_vec(),
             reason: "no such field".to_owned(),
             at: UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
         };
-        assert_eq!(decode(&encode(&record, b"contents")), Some(record));
+        assert_eq!(decode(7, &encode(&record, b"contents")), Some(record));
     }
 
     proptest! {
         #[test]
         fn law_decoding_never_panics(bytes: Vec<u8>) {
-            let _: Option<QuarantinedRecord> = decode(&bytes);
+            let _: Option<QuarantinedRecord> = decode(0, &bytes);
         }
     }
 }

@@ -139,8 +139,12 @@ async fn records_that_do_not_check_out_are_set_aside_and_the_others_load() {
     assert_eq!(
         what,
         [
-            (Table::Plugins, &b"b"[..], "the record is 7 bytes long, shorter than its header"),
-            (Table::Plugins, &b"d"[..], "the record has the unknown format 7"),
+            (
+                Table::Plugins,
+                &b"b"[..],
+                "damaged on disk: the record is 7 bytes long, shorter than its header"
+            ),
+            (Table::Plugins, &b"d"[..], "damaged on disk: the record has the unknown format 7"),
         ]
     );
 }
@@ -158,6 +162,30 @@ async fn the_reader_can_set_a_record_aside() {
     assert_eq!(aside.len(), 1);
     assert_eq!(aside[0].reason, "no such field");
     assert!(aside[0].at.elapsed().unwrap() < Duration::from_secs(60));
+}
+
+#[tokio::test]
+async fn what_was_set_aside_can_be_forgotten_and_its_number_is_not_used_again() {
+    let home = Home::new();
+    let storage = home.storage().await;
+    let mut numbers = Vec::new();
+    for round in 1..=3 {
+        let writes = vec![put(Table::Inbox, "1", "?"), put(Table::Facts, "2", "?")];
+        storage.commit(writes, Durability::Durable).await.unwrap();
+        for (table, key) in [(Table::Inbox, "1"), (Table::Facts, "2")] {
+            storage.set_aside(table, key.into(), "odd".to_owned()).await.unwrap();
+        }
+        let losses = storage.losses().await.unwrap();
+        numbers.extend(losses.records.iter().map(|record| record.number));
+        assert_eq!(storage.watch_health().borrow().records, 2, "round {round}");
+        assert_eq!(storage.clear_quarantine().await.unwrap(), 2);
+        assert_eq!(storage.losses().await.unwrap().records, []);
+        assert_eq!(storage.watch_health().borrow().records, 0);
+    }
+    assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    storage.close().await.unwrap();
+    let storage = home.storage().await;
+    assert_eq!(storage.losses().await.unwrap(), Losses::default());
 }
 
 #[tokio::test]

@@ -9,11 +9,11 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use guest_agent_actors::ports::StorageError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::engine::Engine;
 use super::opening::{self, Trouble};
-use super::{ANSWER_DEADLINE, OPEN_DEADLINE, panics};
+use super::{ANSWER_DEADLINE, OPEN_DEADLINE, StoreHealth, panics};
 
 /// Most calls that wait; another one waits for room before it is in the queue.
 const QUEUE: usize = 64;
@@ -28,11 +28,18 @@ type Call = Box<dyn FnOnce(&mut State) + Send>;
 pub(super) struct Worker {
     calls: mpsc::Sender<Call>,
     closed: oneshot::Receiver<Result<(), StorageError>>,
+    health: watch::Receiver<StoreHealth>,
 }
 
 enum State {
     Working(Box<Engine>),
-    Failed { dir: std::path::PathBuf, reason: String, last_try: Instant, set_aside: u64 },
+    Failed {
+        dir: std::path::PathBuf,
+        reason: String,
+        last_try: Instant,
+        set_aside: u64,
+        lost: (usize, usize),
+    },
 }
 
 // === impl Worker ===
@@ -42,10 +49,12 @@ impl Worker {
     pub(super) fn start(engine: Engine) -> std::io::Result<Self> {
         let (calls, queue) = mpsc::channel(QUEUE);
         let (close, closed) = oneshot::channel();
+        let state = State::Working(Box::new(engine));
+        let (shown, health) = watch::channel(state.health());
         std::thread::Builder::new()
             .name(panics::THREAD_NAME.to_owned())
-            .spawn(move || run(State::Working(Box::new(engine)), queue, close))?;
-        Ok(Self { calls, closed })
+            .spawn(move || run(state, queue, close, &shown))?;
+        Ok(Self { calls, closed, health })
     }
 
     /// Runs `call` on the thread and waits for its answer, for a bounded time.
@@ -73,9 +82,14 @@ impl Worker {
         }
     }
 
+    /// How the store fares.
+    pub(super) fn health(&self) -> watch::Receiver<StoreHealth> {
+        self.health.clone()
+    }
+
     /// Ends the thread after what is queued, and waits for it.
     pub(super) async fn close(self) -> Result<(), StorageError> {
-        let Self { calls, closed } = self;
+        let Self { calls, closed, .. } = self;
         drop(calls);
         match tokio::time::timeout(ANSWER_DEADLINE, closed).await {
             Ok(Ok(result)) => result,
@@ -102,6 +116,14 @@ impl State {
         result
     }
 
+    fn health(&self) -> StoreHealth {
+        let ((records, stores), trouble) = match self {
+            Self::Working(engine) => (engine.lost(), None),
+            Self::Failed { lost, reason, .. } => (*lost, Some(reason.as_str().into())),
+        };
+        StoreHealth { records, stores, trouble }
+    }
+
     fn fail(&mut self, reason: String) {
         let Self::Working(engine) = self else { return };
         tracing::error!(reason, "the store failed; it will be opened again");
@@ -110,12 +132,13 @@ impl State {
             reason,
             last_try: Instant::now(),
             set_aside: engine.set_aside_count(),
+            lost: engine.lost(),
         };
         drop_quietly(std::mem::replace(self, failed));
     }
 
     fn reopen_if_failed(&mut self, action: &'static str) -> Result<(), StorageError> {
-        let Self::Failed { dir, reason, last_try, set_aside } = self else { return Ok(()) };
+        let Self::Failed { dir, reason, last_try, set_aside, .. } = self else { return Ok(()) };
         if last_try.elapsed() < REOPEN_INTERVAL {
             return Err(error(action, reason));
         }
@@ -142,9 +165,16 @@ fn run(
     mut state: State,
     mut queue: mpsc::Receiver<Call>,
     close: oneshot::Sender<Result<(), StorageError>>,
+    shown: &watch::Sender<StoreHealth>,
 ) {
     while let Some(call) = queue.blocking_recv() {
         call(&mut state);
+        let health = state.health();
+        shown.send_if_modified(|shown| {
+            let moved = *shown != health;
+            *shown = health;
+            moved
+        });
     }
     let result = match &mut state {
         State::Working(_) => state.call("sync", Engine::finish),

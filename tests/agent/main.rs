@@ -11,6 +11,7 @@ mod cli;
 mod command_socket;
 mod conformance;
 mod crash;
+mod doctor;
 mod download;
 mod fleet;
 mod harness;

@@ -229,12 +229,10 @@ impl Storage for FakeStorage {
             if disk.unreadable {
                 return Err(failed("read"));
             }
-            let aside = disk.aside.iter().cloned();
-            let records = aside.map(|(table, key, reason)| QuarantinedRecord {
-                table,
-                key,
-                reason,
-                at: SystemTime::UNIX_EPOCH,
+            let aside = disk.aside.iter().cloned().zip(0..);
+            let records = aside.map(|((table, key, reason), number)| {
+                let at = SystemTime::UNIX_EPOCH;
+                QuarantinedRecord { number, table, key, reason, at }
             });
             Ok(Losses { records: records.collect(), stores: disk.lost_stores.clone() })
         })

@@ -31,6 +31,9 @@ pub struct AgentStatus {
     pub outbox_depth: u64,
     #[prost(string, tag = "7")]
     pub instance_id: ::prost::alloc::string::String,
+    /// What is wrong with the agent itself, a sentence each.
+    #[prost(string, repeated, tag = "8")]
+    pub troubles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PluginStatus {
@@ -241,6 +244,68 @@ pub struct StreamLogsRequest {
 pub struct LogChunk {
     #[prost(bytes = "vec", tag = "1")]
     pub data: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExamineRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExamineResponse {
+    #[prost(message, optional, tag = "1")]
+    pub agent: ::core::option::Option<AgentStatus>,
+    /// Records that were set aside, the oldest first.
+    #[prost(message, repeated, tag = "2")]
+    pub records: ::prost::alloc::vec::Vec<LostRecord>,
+    /// Where whole stores are that were set aside, the oldest first.
+    #[prost(string, repeated, tag = "3")]
+    pub stores: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Why the store cannot be read or written; empty when it can.
+    #[prost(string, tag = "4")]
+    pub store_trouble: ::prost::alloc::string::String,
+}
+/// A record that was set aside.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LostRecord {
+    /// The table it was in, such as inbox.
+    #[prost(string, tag = "1")]
+    pub table: ::prost::alloc::string::String,
+    /// Its key, escaped where it is no text.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "4")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SweepRequest {
+    /// False: only say what would be deleted.
+    #[prost(bool, tag = "1")]
+    pub delete: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SweepResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub items: ::prost::alloc::vec::Vec<SweepItem>,
+    /// True when a bound ended the run before everything was looked at.
+    #[prost(bool, tag = "2")]
+    pub unfinished: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SweepItem {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// deleted, would delete, left alone, postponed or failed.
+    #[prost(string, tag = "2")]
+    pub fate: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub why: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearQuarantineRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearQuarantineResponse {
+    /// How many records were forgotten.
+    #[prost(uint64, tag = "1")]
+    pub records: u64,
 }
 /// Generated client implementations.
 pub mod local_agent_client {
@@ -540,6 +605,80 @@ pub mod local_agent_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
+        /// What the agent knows of its own health, and what it has lost.
+        pub async fn examine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExamineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExamineResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/Examine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Examine"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Looks for files that nothing refers to, and deletes them if asked to.
+        pub async fn sweep(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SweepRequest>,
+        ) -> std::result::Result<tonic::Response<super::SweepResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/Sweep",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Sweep"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forgets the records that were set aside.
+        pub async fn clear_quarantine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ClearQuarantineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ClearQuarantineResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/ClearQuarantine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("guest_agent.local.v1.LocalAgent", "ClearQuarantine"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -630,6 +769,24 @@ pub mod local_agent_server {
             &self,
             request: tonic::Request<super::StreamLogsRequest>,
         ) -> std::result::Result<tonic::Response<Self::StreamLogsStream>, tonic::Status>;
+        /// What the agent knows of its own health, and what it has lost.
+        async fn examine(
+            &self,
+            request: tonic::Request<super::ExamineRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExamineResponse>, tonic::Status>;
+        /// Looks for files that nothing refers to, and deletes them if asked to.
+        async fn sweep(
+            &self,
+            request: tonic::Request<super::SweepRequest>,
+        ) -> std::result::Result<tonic::Response<super::SweepResponse>, tonic::Status>;
+        /// Forgets the records that were set aside.
+        async fn clear_quarantine(
+            &self,
+            request: tonic::Request<super::ClearQuarantineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ClearQuarantineResponse>,
+            tonic::Status,
+        >;
     }
     #[derive(Debug)]
     pub struct LocalAgentServer<T> {
@@ -1064,6 +1221,139 @@ pub mod local_agent_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/Examine" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExamineSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<
+                        T: LocalAgent,
+                    > tonic::server::UnaryService<super::ExamineRequest>
+                    for ExamineSvc<T> {
+                        type Response = super::ExamineResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExamineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::examine(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExamineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/Sweep" => {
+                    #[allow(non_camel_case_types)]
+                    struct SweepSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<T: LocalAgent> tonic::server::UnaryService<super::SweepRequest>
+                    for SweepSvc<T> {
+                        type Response = super::SweepResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SweepRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::sweep(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SweepSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/ClearQuarantine" => {
+                    #[allow(non_camel_case_types)]
+                    struct ClearQuarantineSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<
+                        T: LocalAgent,
+                    > tonic::server::UnaryService<super::ClearQuarantineRequest>
+                    for ClearQuarantineSvc<T> {
+                        type Response = super::ClearQuarantineResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ClearQuarantineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::clear_quarantine(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ClearQuarantineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

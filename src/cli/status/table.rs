@@ -38,6 +38,12 @@ pub(super) fn overview(
     if let Some(agent) = agent {
         text.push_str(&console.paint(Tone::Quiet, &about_agent(agent, console)));
         text.push('\n');
+        for trouble in &agent.troubles {
+            let line = format!("{}; see `guest-agent doctor`", one_line(trouble));
+            let line = shortened(&line, console.width.unwrap_or(usize::MAX));
+            text.push_str(&console.paint(Tone::Bad, &line));
+            text.push('\n');
+        }
     }
     text
 }

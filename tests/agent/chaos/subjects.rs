@@ -24,9 +24,11 @@ pub(super) struct Subject {
     pub(super) door: Door,
     /// What was ordered last.
     pub(super) desired: Desired,
-    /// Good revisions that were ordered since it was removed last.
+    /// Good revisions that were ever ordered. A removal between them may never have been sent: a
+    /// control plane leaves out what a newer order makes meaningless.
     good: BTreeSet<String>,
-    ordered_at: Instant,
+    /// When `desired` became about another revision, or the same once more.
+    installed_at: Instant,
     /// When its own process was killed last.
     pub(super) killed_at: Option<Instant>,
     /// Whether one of its helpers was ever killed.
@@ -80,7 +82,7 @@ impl Subject {
             door: if number.is_multiple_of(5) { Door::LocalSocket } else { Door::ControlPlane },
             desired: Desired::Gone,
             good: BTreeSet::new(),
-            ordered_at: Instant::now(),
+            installed_at: Instant::now(),
             killed_at: None,
             lost_helpers: false,
             owed: Vec::new(),
@@ -111,13 +113,12 @@ impl Subject {
     pub(super) fn apply(&mut self, config: &str) -> Option<ConfigurePlugin> {
         let Desired::Good { revision, .. } = &self.desired else { return None };
         let revision = revision.clone();
-        self.wants(Desired::Good { revision, config: config.to_owned() });
+        self.desired = Desired::Good { revision, config: config.to_owned() };
         Some(orders::apply(&self.name, Some(config)))
     }
 
     /// Orders it to be gone.
     pub(super) fn remove(&mut self) -> ConfigurePlugin {
-        self.good.clear();
         self.wants(Desired::Gone);
         orders::remove(&self.name)
     }
@@ -174,12 +175,12 @@ impl Subject {
     }
 
     fn was_disturbed(&self) -> bool {
-        self.killed_at.is_some_and(|killed| killed + AFTERMATH > self.ordered_at)
+        self.killed_at.is_some_and(|killed| killed + AFTERMATH > self.installed_at)
     }
 
     fn wants(&mut self, desired: Desired) {
         self.desired = desired;
-        self.ordered_at = Instant::now();
+        self.installed_at = Instant::now();
     }
 
     fn order_of(

@@ -1,0 +1,145 @@
+//! `doctor`: what is wrong on this machine, and how it is put right.
+
+use std::time::SystemTime;
+
+use guest_agent_proto::local::{
+    AgentStatus, ClearQuarantineRequest, ExamineRequest, SweepRequest, SweepResponse,
+};
+use serde_json::json;
+
+use super::client::Client;
+use super::console::{Console, Tone};
+use super::format::{one_line, rfc3339};
+use super::{Context, Exit, Failure};
+use crate::doctor::{self, Agent, Finding, Host, Severity};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Say which files nothing refers to, without deleting any
+    #[arg(long, conflicts_with = "clear_quarantine")]
+    sweep: bool,
+    /// Forget the records that were set aside
+    #[arg(long)]
+    clear_quarantine: bool,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    if flags.sweep {
+        let mut client = context.connect().await?;
+        let report = client.sweep(SweepRequest { delete: false }).await?.into_inner();
+        return rehearsed(&report, context);
+    }
+    if flags.clear_quarantine {
+        let mut client = context.connect().await?;
+        let answer = client.clear_quarantine(ClearQuarantineRequest {}).await?.into_inner();
+        if context.global.json {
+            context.console.document(&json!({ "records": answer.records }))?;
+        } else {
+            context.console.line(&format!("{} records forgotten", answer.records))?;
+        }
+        return Ok(());
+    }
+    let config = context.load()?.config;
+    let agent = match context.connect().await {
+        Ok(mut client) => ask(&mut client).await?,
+        Err(failure) if failure.exit == Exit::Unreachable => Agent::Silent {
+            reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
+            hint: failure.hint.unwrap_or_else(|| "start the service".to_owned()),
+        },
+        Err(failure) => return Err(failure),
+    };
+    let now = SystemTime::from((context.console.now)());
+    let host = Host { config: &config, agent, now };
+    let findings = doctor::examine(&host);
+    if context.global.json {
+        context.console.document(&as_json(&host, &findings))?;
+    } else {
+        let text = as_text(&findings, context.console);
+        context.console.text(&text)?;
+    }
+    match findings.iter().filter(|finding| finding.is_problem()).count() {
+        0 => Ok(()),
+        1 => Err(Failure::failed("1 problem was found")),
+        count => Err(Failure::failed(format_args!("{count} problems were found"))),
+    }
+}
+
+async fn ask(client: &mut Client) -> Result<Agent, Failure> {
+    let itself = Box::new(client.examine(ExamineRequest {}).await?.into_inner());
+    let leftovers = client.sweep(SweepRequest { delete: false }).await;
+    let leftovers =
+        leftovers.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned());
+    Ok(Agent::Answers { itself, leftovers })
+}
+
+fn rehearsed(report: &SweepResponse, context: Context<'_, '_>) -> Result<(), Failure> {
+    let console = context.console;
+    if context.global.json {
+        let item = |item: &guest_agent_proto::local::SweepItem| json!({ "path": item.path, "fate": item.fate, "why": item.why });
+        let items: Vec<_> = report.items.iter().map(item).collect();
+        console.document(&json!({ "items": items, "unfinished": report.unfinished }))?;
+        return Ok(());
+    }
+    if report.items.is_empty() {
+        console.line("nothing to sweep")?;
+    }
+    for item in &report.items {
+        let (fate, path, why) = (&item.fate, one_line(&item.path), one_line(&item.why));
+        console.line(&format!("{fate:<12}  {path}  ({why})"))?;
+    }
+    if report.unfinished {
+        console.line("there is more; this is what one run looks at")?;
+    }
+    Ok(())
+}
+
+fn as_text(findings: &[Finding], console: &Console<'_>) -> String {
+    if findings.is_empty() {
+        return "nothing is wrong\n".to_owned();
+    }
+    let mut text = String::new();
+    for finding in findings {
+        let (word, tone) = match finding.severity {
+            Severity::Error => ("error", Tone::Bad),
+            Severity::Warning => ("warning", Tone::Busy),
+            Severity::Note => ("note", Tone::Quiet),
+        };
+        let [what, why, fix] = [&finding.what, &finding.why, &finding.fix].map(|t| one_line(t));
+        let word = console.paint(tone, word);
+        text.push_str(&[&word, ": ", &what, "\n  why: ", &why, "\n  fix: ", &fix, "\n"].concat());
+    }
+    text
+}
+
+fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
+    let Agent::Answers { itself, .. } = &host.agent else {
+        return json!({ "findings": findings, "agent": null, "lost_records": [], "lost_stores": [] });
+    };
+    let records: Vec<_> = itself
+        .records
+        .iter()
+        .map(|lost| {
+            let at = rfc3339(lost.at.as_ref());
+            json!({ "table": lost.table, "key": lost.key, "reason": lost.reason, "at": at })
+        })
+        .collect();
+    json!({
+        "findings": findings,
+        "agent": itself.agent.as_ref().map(about),
+        "lost_records": records,
+        "lost_stores": itself.stores,
+    })
+}
+
+fn about(agent: &AgentStatus) -> serde_json::Value {
+    json!({
+        "version": agent.version,
+        "pid": agent.pid,
+        "started_at": rfc3339(agent.started_at.as_ref()),
+        "instance_id": agent.instance_id,
+        "link": agent.link,
+        "link_connected": agent.link_connected,
+        "outbox_depth": agent.outbox_depth,
+        "troubles": agent.troubles,
+    })
+}

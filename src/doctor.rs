@@ -1,0 +1,129 @@
+//! Finds out what on this machine is wrong, or would make plugins fail, and says how it is put right.
+//!
+//! ```text
+//! cli/doctor ─► examine ─► one check per file ─► findings
+//! ```
+//!
+//! Works with a running agent, whose own answer is part of the [`Host`], and without one: that it does
+//! not run is a finding then. A check only looks; it changes nothing and needs no more rights than its
+//! caller has. A new check is a file here and a line in [`CHECKS`].
+
+use std::time::SystemTime;
+
+use guest_agent_proto::local::{ExamineResponse, SweepResponse};
+use serde::Serialize;
+
+use crate::config::Config;
+
+mod agent;
+mod clock;
+mod disk;
+mod leftovers;
+mod lock;
+mod permissions;
+mod store;
+
+/// Something worth knowing, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is so, as a sentence without its full stop.
+    pub what: String,
+    /// Why that is bad, or how it came to be.
+    pub why: String,
+    /// What to do.
+    pub fix: String,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Something does not work.
+    Error,
+    /// Something will not work, or was lost.
+    Warning,
+    /// Nothing is wrong, but somebody may want to know.
+    Note,
+}
+
+/// What is looked at.
+#[derive(Debug)]
+pub struct Host<'a> {
+    /// As the agent would be started.
+    pub config: &'a Config,
+    /// The agent, if it answers.
+    pub agent: Agent,
+    /// Now.
+    pub now: SystemTime,
+}
+
+/// The agent, if it answers.
+#[derive(Debug)]
+pub enum Agent {
+    /// It does.
+    Answers {
+        /// What it says of itself.
+        itself: Box<ExamineResponse>,
+        /// What it would sweep away, or why it cannot tell.
+        leftovers: Result<SweepResponse, String>,
+    },
+    /// It does not.
+    Silent {
+        /// Why, as far as can be told.
+        reason: String,
+        /// What to try.
+        hint: String,
+    },
+}
+
+/// One thing that is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// What it is about, in a word.
+    pub about: &'static str,
+    /// Looks at it.
+    pub run: fn(&Host<'_>) -> Vec<Finding>,
+}
+
+/// All checks, in the order in which their findings are shown.
+pub const CHECKS: [Check; 7] = [
+    Check { about: "agent", run: agent::check },
+    Check { about: "store", run: store::check },
+    Check { about: "disk", run: disk::check },
+    Check { about: "permissions", run: permissions::check },
+    Check { about: "lock", run: lock::check },
+    Check { about: "clock", run: clock::check },
+    Check { about: "leftovers", run: leftovers::check },
+];
+
+/// Runs all checks; the worst findings come first.
+#[must_use]
+pub fn examine(host: &Host<'_>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| (check.run)(host)).collect();
+    findings.sort_by_key(|finding| finding.severity);
+    findings
+}
+
+// === impl Finding ===
+
+impl Finding {
+    fn new(
+        severity: Severity,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self { severity, what: what.into(), why: why.into(), fix: fix.into() }
+    }
+
+    /// Whether something is wrong.
+    #[must_use]
+    pub fn is_problem(&self) -> bool {
+        match self.severity {
+            Severity::Error | Severity::Warning => true,
+            Severity::Note => false,
+        }
+    }
+}

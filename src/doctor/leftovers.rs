@@ -1,0 +1,37 @@
+//! Files that are in the way: what the agent would delete and cannot, and what is not its own.
+
+use super::{Agent, Finding, Host, Severity};
+
+/// Things that are named one by one.
+const NAMED: usize = 20;
+
+pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
+    let Agent::Answers { leftovers, .. } = &host.agent else { return Vec::new() };
+    let report = match leftovers {
+        Ok(report) => report,
+        Err(why) => {
+            let what = "the agent cannot tell which files are needed";
+            let fix = "try again in a moment; until then it deletes none";
+            return vec![Finding::new(Severity::Note, what, why, fix)];
+        }
+    };
+    let of = |fate: &'static str| report.items.iter().filter(move |item| item.fate == fate);
+    let failed = of("failed").map(|item| {
+        let what = format!("{} cannot be swept", item.path);
+        let fix = "see why it cannot be read or deleted; the agent tries again by itself";
+        Finding::new(Severity::Warning, what, item.why.as_str(), fix)
+    });
+    let left = of("left alone").map(|item| {
+        let what = format!("{} is left alone", item.path);
+        let fix = "move it away if it is yours, delete it if nobody needs it";
+        Finding::new(Severity::Note, what, item.why.as_str(), fix)
+    });
+    let mut findings: Vec<Finding> = failed.take(NAMED).chain(left.take(NAMED)).collect();
+    let more = of("left alone").count().saturating_sub(NAMED);
+    if more > 0 {
+        let what = format!("{more} more files are left alone");
+        let fix = "`guest-agent doctor --sweep` names them all";
+        findings.push(Finding::new(Severity::Note, what, "they are not the agent's", fix));
+    }
+    findings
+}

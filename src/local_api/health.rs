@@ -1,0 +1,64 @@
+//! How the agent itself fares, as the local API shows it.
+
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::ports::{Losses, StorageError, SweepReport};
+use guest_agent_proto::local;
+
+use crate::storage::StoreHealth;
+use crate::storage::told::{shown_key, table_name};
+
+/// What is wrong with the agent itself, a sentence each.
+pub(super) fn troubles(health: &StoreHealth) -> Vec<String> {
+    let mut troubles = Vec::new();
+    if let Some(why) = &health.trouble {
+        troubles.push(format!("the store does not work, so nothing new is durable: {why}"));
+    }
+    match health.stores {
+        0 => {}
+        1 => troubles.push("a damaged store was set aside".to_owned()),
+        stores => troubles.push(format!("{stores} damaged stores were set aside")),
+    }
+    match health.records {
+        0 => {}
+        1 => troubles.push("1 unusable record was set aside".to_owned()),
+        records => troubles.push(format!("{records} unusable records were set aside")),
+    }
+    troubles
+}
+
+/// The answer to an examination.
+pub(super) fn examined(
+    agent: local::AgentStatus,
+    health: &StoreHealth,
+    losses: Result<Losses, StorageError>,
+) -> local::ExamineResponse {
+    let mut store_trouble = health.trouble.as_deref().unwrap_or_default().to_owned();
+    let losses = losses.unwrap_or_else(|error| {
+        if store_trouble.is_empty() {
+            store_trouble = Chain(&error).to_string();
+        }
+        Losses::default()
+    });
+    let records = losses.records.iter().map(|record| local::LostRecord {
+        table: table_name(record.table).to_owned(),
+        key: shown_key(record),
+        reason: record.reason.clone(),
+        at: Some(record.at.into()),
+    });
+    local::ExamineResponse {
+        agent: Some(agent),
+        records: records.collect(),
+        stores: losses.stores,
+        store_trouble,
+    }
+}
+
+/// What a sweep found.
+pub(super) fn swept(report: SweepReport) -> local::SweepResponse {
+    let items = report.items.into_iter().map(|item| local::SweepItem {
+        path: item.path,
+        fate: item.fate.to_string(),
+        why: item.why,
+    });
+    local::SweepResponse { items: items.collect(), unfinished: report.unfinished }
+}

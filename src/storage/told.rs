@@ -1,0 +1,258 @@
+//! Tells the world what the store has lost.
+//!
+//! ```text
+//!   store's health moved ─► Teller ─► losses, and what was told of them ─► events, in one commit with
+//!                                                                          the note that they were told
+//! ```
+//!
+//! Records are set aside in many places, some of them before there is anybody to tell, so this looks at
+//! what is in quarantine and not at who put it there: whatever has a higher number than the last one
+//! told is told, once, also after a crash in between. The agent's wiring runs it beside the actors.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use actix::Recipient;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::event::Draft;
+use guest_agent_actors::messages::Save;
+use guest_agent_actors::plugin::machine::Notice;
+use guest_agent_actors::ports::{Losses, QuarantinedRecord, Storage, Table, Write};
+use tracing::{error, warn};
+
+use super::{DAMAGED, SledStorage};
+
+/// Key among the facts of what was told last.
+const TOLD: &[u8] = b"losses_told";
+
+/// Most events of one look; more records are told of as a number.
+const EVENTS_MAX: usize = 20;
+
+/// Least time between two looks: what is lost in one go is told in one go.
+const CALM: Duration = Duration::from_secs(1);
+
+/// Tells of losses.
+pub(crate) struct Teller {
+    /// Knows them.
+    pub(crate) storage: Arc<SledStorage>,
+    /// Makes events durable.
+    pub(crate) store: Recipient<Save>,
+    /// The agent's name: what is lost is mostly no single plugin's.
+    pub(crate) agent: String,
+}
+
+/// Up to where losses were told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// One more than the number of the last record.
+    records: u64,
+    /// The number of the last store.
+    store: u64,
+}
+
+// === impl Teller ===
+
+impl Teller {
+    /// Tells of what was lost, and of whatever will be, until the store is gone.
+    pub(crate) async fn run(self) {
+        let mut health = self.storage.watch_health();
+        let mut told = None;
+        loop {
+            health.mark_unchanged();
+            if let Err(error) = self.look(&mut told).await {
+                warn!(error, "cannot tell what the store has lost; tries again when it moves");
+            }
+            tokio::time::sleep(CALM).await;
+            if health.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn look(&self, told: &mut Option<Told>) -> Result<(), String> {
+        let losses = self.storage.losses().await.map_err(|error| Chain(&error).to_string())?;
+        let before = match *told {
+            Some(told) => told,
+            None => {
+                let facts = self.storage.load(Table::Facts).await;
+                let facts = facts.map_err(|error| Chain(&error).to_string())?;
+                let fact = facts.iter().find(|(key, _)| key == TOLD);
+                fact.and_then(|(_, value)| Told::from_bytes(value)).unwrap_or_default()
+            }
+        };
+        let (events, now) = news(&losses, before, &self.agent, SystemTime::now());
+        *told = Some(now);
+        if events.is_empty() {
+            return Ok(());
+        }
+        for event in &events {
+            error!(details = %event.details, "something was lost");
+        }
+        let (table, key) = (Table::Facts, TOLD.to_vec());
+        let writes = vec![Write::Put { table, key, value: now.to_bytes().to_vec() }];
+        // What cannot be written now is kept by the store's actor, and written later.
+        let saved = self.store.send(Save { writes, events }).await;
+        saved.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+}
+
+/// What was not told yet, as events, and up to where everything is told then.
+fn news(losses: &Losses, told: Told, agent: &str, at: SystemTime) -> (Vec<Draft>, Told) {
+    let mut now = told;
+    let mut events = Vec::new();
+    // Of the kinds there are on the wire this one says it best: what was ordered is not in place.
+    let mut tell = |plugin: &str, details: String| {
+        events.push(Draft::new(Notice::InstallFailed, plugin, "", at, &details));
+    };
+    if let Some((path, number)) = losses.stores.last().and_then(|path| numbered(path))
+        && number > told.store
+    {
+        now.store = number;
+        let details = format!(
+            "the agent's store was damaged and an empty one took its place: it knows of no plugin, \
+             order or event from before; the damaged one is kept in {path}; order the plugins \
+             again, and see `guest-agent doctor`"
+        );
+        tell(agent, details);
+    }
+    let fresh: Vec<&QuarantinedRecord> =
+        losses.records.iter().filter(|record| record.number >= told.records).collect();
+    now.records = fresh.iter().map(|r| r.number.saturating_add(1)).fold(now.records, u64::max);
+    for record in fresh.iter().take(EVENTS_MAX) {
+        let (table, key, reason) = (table_name(record.table), shown_key(record), &record.reason);
+        let details = format!(
+            "the record {key} of the table {table} could not be used and was set aside ({reason}); \
+             it is kept in the store's quarantine; see `guest-agent doctor`"
+        );
+        tell(agent, details);
+        // Of one that could be read but not understood the manager tells.
+        if record.table == Table::Plugins && reason.starts_with(DAMAGED) {
+            let details = format!(
+                "the record of this plugin is {reason}, and was set aside; its processes are ended; \
+                 install it again"
+            );
+            tell(&key, details);
+        }
+    }
+    let more = fresh.len().saturating_sub(EVENTS_MAX);
+    if more > 0 {
+        tell(agent, format!("{more} more records were set aside; see `guest-agent doctor`"));
+    }
+    (events, now)
+}
+
+/// A damaged store with its number.
+fn numbered(path: &str) -> Option<(&str, u64)> {
+    let (_, number) = path.rsplit_once('-')?;
+    Some((path, number.parse().ok()?))
+}
+
+/// What a table is called when people are told of it.
+pub(crate) fn table_name(table: Table) -> &'static str {
+    match table {
+        Table::Plugins => "plugins",
+        Table::Inbox => "inbox",
+        Table::Outbox => "outbox",
+        Table::History => "history",
+        Table::Facts => "facts",
+    }
+}
+
+/// A record's key, as people are shown it.
+pub(crate) fn shown_key(record: &QuarantinedRecord) -> String {
+    let key = &record.key[..record.key.len().min(80)];
+    match (record.table, <[u8; 8]>::try_from(record.key.as_slice())) {
+        (Table::Inbox | Table::Outbox | Table::History, Ok(number)) => {
+            u64::from_be_bytes(number).to_string()
+        }
+        _ => key.escape_ascii().to_string(),
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.records.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.store.to_be_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (records, store) = bytes.split_first_chunk()?;
+        let store = store.try_into().ok()?;
+        Some(Self { records: u64::from_be_bytes(*records), store: u64::from_be_bytes(store) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: u64, table: Table, key: &[u8], reason: &str) -> QuarantinedRecord {
+        let (key, reason) = (key.to_vec(), reason.to_owned());
+        QuarantinedRecord { number, table, key, reason, at: SystemTime::UNIX_EPOCH }
+    }
+
+    fn told_of(losses: &Losses, told: Told) -> (Vec<(String, String)>, Told) {
+        let (events, now) = news(losses, told, "guest-agent", SystemTime::UNIX_EPOCH);
+        let short = |event: Draft| (event.plugin.to_string(), event.details.to_string());
+        (events.into_iter().map(short).collect(), now)
+    }
+
+    #[test]
+    fn every_loss_is_told_once_with_table_key_and_reason() {
+        let mut losses = Losses::default();
+        let tables = [Table::Inbox, Table::Outbox, Table::History, Table::Facts];
+        for (table, number) in tables.into_iter().zip(5..) {
+            losses.records.push(record(number, table, &7u64.to_be_bytes(), "no such field"));
+        }
+        let (events, now) = told_of(&losses, Told::default());
+        assert_eq!(events.len(), 4);
+        for (table, (plugin, details)) in
+            ["inbox", "outbox", "history", "facts"].iter().zip(&events)
+        {
+            assert_eq!(plugin, "guest-agent");
+            assert!(details.contains(table) && details.contains("no such field"), "{details}");
+        }
+        assert!(events[0].1.contains("the record 7 of the table inbox"), "{}", events[0].1);
+        assert_eq!(now, Told { records: 9, store: 0 });
+        assert_eq!(Told::from_bytes(&now.to_bytes()), Some(now));
+        assert_eq!(told_of(&losses, now).0, []);
+        losses.records.push(record(20, Table::Inbox, b"x", "odd"));
+        assert_eq!(told_of(&losses, now).0.len(), 1);
+    }
+
+    #[test]
+    fn a_plugin_whose_record_is_damaged_on_disk_is_told_of_as_well() {
+        let reason = format!("{DAMAGED}the record's checksum does not match");
+        let lost = record(0, Table::Plugins, b"web", &reason);
+        let misread = record(1, Table::Plugins, b"other", "the record cannot be decoded");
+        let losses = Losses { records: vec![lost, misread], stores: Vec::new() };
+        let (events, _) = told_of(&losses, Told::default());
+        let plugins: Vec<&str> = events.iter().map(|(plugin, _)| plugin.as_str()).collect();
+        assert_eq!(plugins, ["guest-agent", "web", "guest-agent"]);
+        assert!(events[1].1.contains("install it again"), "{}", events[1].1);
+    }
+
+    #[test]
+    fn a_store_that_was_replaced_is_told_once() {
+        let stores = vec!["/s/store.damaged-2".to_owned(), "/s/store.damaged-3".to_owned()];
+        let losses = Losses { records: Vec::new(), stores };
+        let (events, now) = told_of(&losses, Told::default());
+        assert_eq!(events.len(), 1);
+        assert!(events[0].1.contains("/s/store.damaged-3"), "{}", events[0].1);
+        assert_eq!(told_of(&losses, now).0, []);
+    }
+
+    #[test]
+    fn a_flood_of_losses_is_a_few_events() {
+        let records = (0..1000u64).map(|n| record(n, Table::History, &n.to_be_bytes(), "odd"));
+        let losses = Losses { records: records.collect(), stores: Vec::new() };
+        let (events, now) = told_of(&losses, Told::default());
+        assert_eq!(events.len(), EVENTS_MAX + 1);
+        assert!(events[EVENTS_MAX].1.contains("980 more"), "{}", events[EVENTS_MAX].1);
+        assert_eq!(now.records, 1000);
+    }
+}

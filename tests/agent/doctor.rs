@@ -1,0 +1,164 @@
+//! What is wrong with the agent or its machine is said, wherever somebody may look.
+
+use std::fs;
+use std::path::Path;
+
+use guest_agent::storage::{self, StateLock};
+use guest_agent_actors::ports::{Durability, Storage, Table, Write};
+
+use crate::harness::{Bed, INSTANCE, Said, orders};
+
+/// Runs `doctor` with the agent's own configuration.
+async fn doctor(bed: &Bed, more: &[&str]) -> Said {
+    let config = bed.dir().join("agent.toml").display().to_string();
+    let instance = format!("instance.id={INSTANCE}");
+    let arguments = ["doctor", "--config", &config, "--set", &instance];
+    bed.cli(&[&arguments, more].concat()).await
+}
+
+/// Puts records into the store of an agent that does not run.
+async fn plant(state_dir: &Path, records: &[(Table, &[u8])]) {
+    let lock = StateLock::acquire(state_dir).unwrap();
+    let opened = storage::open(&lock, &state_dir.join(INSTANCE).join("store")).await.unwrap();
+    let put = |&(table, key): &(Table, &[u8])| Write::Put {
+        table,
+        key: key.to_vec(),
+        value: b"\xff no record".to_vec(),
+    };
+    let writes = records.iter().map(put).collect();
+    opened.storage.commit(writes, Durability::Durable).await.unwrap();
+    opened.storage.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_healthy_agent_has_no_findings() {
+    let bed = Bed::new().await;
+    assert_eq!(doctor(&bed, &[]).await.ok(), "nothing is wrong\n");
+    assert_eq!(doctor(&bed, &["--sweep"]).await.ok(), "nothing to sweep\n");
+    let found: serde_json::Value =
+        serde_json::from_str(&doctor(&bed, &["--json"]).await.ok()).unwrap();
+    assert_eq!(found["agent"]["pid"], bed.agent_pid());
+    assert_eq!(found["findings"], serde_json::json!([]));
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn lost_records_are_told_until_they_are_forgotten() {
+    let mut bed = Bed::new().await;
+    bed.stop_agent().await;
+    let number = 7u64.to_be_bytes();
+    let tables = [Table::Inbox, Table::Outbox, Table::History];
+    let mut records: Vec<(Table, &[u8])> = tables.map(|table| (table, &number[..])).to_vec();
+    records.push((Table::Facts, b"next_event"));
+    records.push((Table::Plugins, b"web"));
+    plant(&bed.dir().join("state"), &records).await;
+    let folder = bed.plugin_dir("web").join("1");
+    fs::create_dir_all(&folder).unwrap();
+    bed.start_agent().await;
+
+    bed.until("every loss is told to the control plane", async || {
+        let told = bed.all_events_of("guest-agent").await;
+        let tables = ["inbox", "outbox", "history", "facts", "plugins"];
+        let is_told = |table: &&str| {
+            told.iter().any(|event| event.details().contains(&format!("of the table {table} ")))
+        };
+        tables.iter().all(is_told).then_some(())
+    })
+    .await;
+    bed.event(8, "web", "").await;
+    let status = bed.cli(&["status"]).await.ok();
+    assert!(
+        status.contains("5 unusable records were set aside; see `guest-agent doctor`"),
+        "{status}"
+    );
+    assert!(bed.log().contains("ERROR"), "it is in the log");
+
+    // Also those that the agent of another life has told of.
+    for _ in 0..2 {
+        let found = doctor(&bed, &[]).await;
+        assert_eq!(found.code, 1, "{found:?}");
+        assert!(found.stdout.contains("5 records of the store were set aside"), "{found:?}");
+        assert!(found.stdout.contains("--clear-quarantine"), "the way out is named: {found:?}");
+        assert!(folder.exists(), "nobody knows whether it is needed");
+        bed.kill_agent().await;
+        bed.start_agent().await;
+    }
+    let told = bed.events_of("guest-agent").await;
+    assert_eq!(told.len(), 5, "each is told once");
+    doctor(&bed, &["--clear-quarantine"]).await.ok();
+    let found: serde_json::Value =
+        serde_json::from_str(&doctor(&bed, &["--json"]).await.stdout).unwrap();
+    assert_eq!(found["lost_records"], serde_json::json!([]));
+    let status = bed.cli(&["status"]).await.ok();
+    assert!(!status.contains("set aside"), "{status}");
+    fs::remove_dir_all(bed.plugin_dir("web")).unwrap();
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_store_that_was_replaced_is_told_and_costs_no_plugin_its_files() {
+    let mut bed = Bed::new().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.running("echo", "1").await;
+    bed.expect_events("echo", &[1, 4, 3]).await;
+    bed.kill_agent().await;
+    let db = bed.state_root().join("store/db");
+    let length = usize::try_from(fs::metadata(&db).unwrap().len()).unwrap();
+    fs::write(&db, vec![0x5a; length]).unwrap();
+    bed.start_agent().await;
+
+    let told = bed.event(8, "guest-agent", "").await;
+    assert!(told.details().contains("store.damaged-1"), "{}", told.details());
+    let status = bed.cli(&["status"]).await.ok();
+    assert!(status.contains("a damaged store was set aside"), "{status}");
+    let found = doctor(&bed, &[]).await;
+    assert_eq!(found.code, 1, "{found:?}");
+    assert!(found.stdout.contains("store.damaged-1"), "{found:?}");
+    let rehearsed = doctor(&bed, &["--sweep"]).await.ok();
+    assert!(
+        rehearsed.contains("left alone    ") && rehearsed.contains("plugins/echo"),
+        "{rehearsed}"
+    );
+    assert_eq!(bed.plugin_files("echo"), [".installed-1", "1", "current"]);
+    // Ordered again it is there at once.
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.running("echo", "1").await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn without_an_agent_the_machine_is_examined_all_the_same() {
+    let mut bed = Bed::builder().build().await;
+    let state = bed.dir().join("state");
+    fs::create_dir_all(&state).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(&state, mode).unwrap();
+    let found = doctor(&bed, &[]).await;
+    assert_eq!(found.code, 1, "{found:?}");
+    for part in ["the agent does not answer", "everybody may write to", "chmod go-w"] {
+        assert!(found.stdout.contains(part), "{part}: {found:?}");
+    }
+    assert_eq!(doctor(&bed, &["--sweep"]).await.code, 3);
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Another process holds the state directory: it is named.
+    let held = StateLock::acquire(&state).unwrap();
+    let found = doctor(&bed, &[]).await;
+    let holder = format!("process {} holds", std::process::id());
+    assert!(found.stdout.contains(&holder), "{found:?}");
+    drop(held);
+    bed.start_agent().await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_second_agent_is_told_who_holds_the_state_directory() {
+    let bed = Bed::new().await;
+    let config = bed.dir().join("agent.toml").display().to_string();
+    let runtime = format!("agent.runtime_dir={}", bed.dir().join("other").display());
+    let said = bed.cli(&["run", "--config", &config, "--set", &runtime]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    let holder = format!("in use by process {}", bed.agent_pid());
+    assert!(said.stderr.contains(&holder), "{said:?}");
+    bed.finish().await;
+}
