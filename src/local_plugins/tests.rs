@@ -277,7 +277,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::hash_map(keys.clone(), inner, 0..4)
-                .prop_map(|fields| Value::from_iter(fields)),
+                .prop_map(Value::from_iter),
         ]
     })
 }

@@ -242,11 +242,12 @@ impl Draft<'_> {
             self.refuse_archive(&last_good);
             return;
         }
-        if let Next::Preparing { spec: ordered, attempt } = &self.state.next {
-            if ordered.has_files_of(&spec) && ordered.entry_point == spec.entry_point {
-                self.state.next = Next::Preparing { spec, attempt: *attempt };
-                return;
-            }
+        if let Next::Preparing { spec: ordered, attempt } = &self.state.next
+            && ordered.has_files_of(&spec)
+            && ordered.entry_point == spec.entry_point
+        {
+            self.state.next = Next::Preparing { spec, attempt: *attempt };
+            return;
         }
         self.supersede_next(&spec);
         match self.state.phase.clone() {
