@@ -10,25 +10,22 @@
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use actix::Addr;
-use async_trait::async_trait;
 use futures_util::future::join_all;
-use guest_agent_actors::control_plane::ControlPlaneActor;
+use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
-use guest_agent_actors::messages::{
-    Dismiss, LinkChanged, ListPlugins, Listed, NotifyVm, Received, RescanLocal, Save,
-};
+use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, RescanLocal, Save};
 use guest_agent_actors::monitor::HealthPolicy;
 use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::plugin::machine::Notice;
 use guest_agent_actors::plugin::restart::RestartPolicy;
 use guest_agent_actors::plugin::state::Policy;
 use guest_agent_actors::ports::{
-    Cause, Cleanup, Durability, InboundMessage, Launcher, Machine, Ports, StopManner, StopOrder,
+    Cause, Cleanup, Durability, Launcher, Machine, Ports, RandomIds, StopManner, StopOrder,
     Stopped, Storage,
 };
 use guest_agent_actors::system::{self, Settings, System};
@@ -40,25 +37,34 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::cgroup::Cgroups;
-use crate::cli::RunArgs;
+use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
-use crate::config::{Auth, Config, ControlPlaneConfig, Transport};
-use crate::control_link::{
-    self, ClientCertificate, FileToken, Link, LinkConfig, LinkListener, LinkTask, TlsFiles,
-};
+use crate::config::{Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
-use crate::machine::{InstanceSource, LocalMachine, SystemClock};
+use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
+use crate::metadata::{self, MetadataAddress};
 use crate::meter::SystemMeter;
+use crate::notify::{self, Notifier, Watched};
 use crate::plugin_rpc::GrpcPluginRpc;
+use crate::reload::Change;
 use crate::socket::{self, Access};
 use crate::storage::told::Teller;
 use crate::storage::{self, LockError, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
+
+mod attributes;
+mod link;
+mod report;
+
+use attributes::Attributes;
+use link::{Leads, Listener};
+use report::{Module, Modules};
 
 /// How long, and how often, a held state directory is asked for.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -83,6 +89,10 @@ enum Ended {
     LocalSocket,
     #[error("the link to the control plane ended by itself")]
     Link,
+    #[error(
+        "the metadata server says that this is another machine than the one this agent ran for"
+    )]
+    AnotherMachine,
 }
 
 /// Why the service could not start.
@@ -94,8 +104,6 @@ enum StartError {
         #[source]
         cause: std::io::Error,
     },
-    #[error("the control plane's endpoint is set, but control_plane.{key} {problem}")]
-    ControlPlane { key: &'static str, problem: &'static str },
     #[error(
         "admission.command is set, but this version cannot ask before it deploys; leave it empty \
          to deploy without asking"
@@ -126,12 +134,15 @@ pub fn run(args: RunArgs) -> Result<(), Cause> {
 async fn serve(args: RunArgs) -> Result<(), Cause> {
     let started_at = SystemTime::now();
     // Listening for signals comes first: from here on a signal means an orderly stop.
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     let config = &args.config;
     check_supported(config)?;
     make_directory(&config.agent.state_dir, 0o755)?;
     let lock = take_lock(&config.agent.state_dir).await?;
-    let machine = Arc::new(LocalMachine::read(&config.instance.id)?);
+    let metadata = metadata_client(config)?;
+    let mut memory = Memory::load(&config.agent.state_dir);
+    let identity = identify(config, &mut memory, metadata.as_ref()).await;
+    let machine = Arc::new(LocalMachine::read(identity)?);
     let places = Places::of(config, &machine.instance_id());
     make_directory(&config.agent.runtime_dir, 0o755)?;
     make_directory(&places.plugins, 0o755)?;
@@ -139,13 +150,17 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     // Before anything is started: another agent may answer here.
     let local_socket = config.agent.socket();
     let listening = socket::bind_private(&local_socket).await?;
+    crash_point::reach("after", "bind", "agent.sock");
 
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
     let cgroups = find_cgroups(config);
     let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups)?);
     let listener = Arc::new(Listener::default());
-    let (link, link_task) = open_link(&config.control_plane, &listener)?;
+    let attributes = Attributes::new(metadata.clone());
+    let facts = Arc::new(LocalFacts::read());
+    let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
+    let (link, link_task) = (opened.link, opened.task);
     let installer = Arc::new(Pipeline::new(pipeline(config, &places))?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let ports = Ports {
@@ -158,18 +173,27 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         local: Arc::new(PluginFolders::new(config.agent.local_plugin_dir.clone())),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
-        facts: Arc::new(LocalFacts::read()),
+        facts: facts.clone(),
         clock: Arc::new(SystemClock),
+        ids: Arc::new(RandomIds),
     };
-    let destination =
-        if link_task.is_some() { Destination::ControlPlane } else { Destination::Nobody };
+    let destination = match opened.leads {
+        Leads::Somewhere => Destination::ControlPlane,
+        // Where the metadata server once said where, it will again.
+        Leads::WhereMetadataSays if memory.has_seen_metadata() => Destination::ControlPlane,
+        Leads::WhereMetadataSays | Leads::Nowhere => Destination::Nobody,
+    };
+    let core_begun_at = SystemTime::now();
     let system = system::start(ports, settings(config, destination)).await;
+    let mut modules = Modules::default();
+    modules.succeeded(Module::Core, core_begun_at);
     listener.hear(system.control_plane.clone());
 
     let api = LocalApi {
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
         vm_events: system.vm_events.clone(),
+        scheduler: system.scheduler.clone(),
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
@@ -187,27 +211,57 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         // A dropped sender means the same as a sent one: stop.
         drop(api_stopped.await);
     }));
-    let (_effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
-    let commands = serve_commands(&args.config, &system, in_effect).await;
-    let mut link_ended = link_task.map(|task| actix_rt::spawn(task.run()));
+    let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let commands = serve_commands(&args.config, &system, in_effect, &mut modules).await;
+    let mut link_ended = link_task.map(actix_rt::spawn);
+    let reporting = actix_rt::spawn(report::send(link.clone(), attributes.state(), modules));
+    let another = actix_rt::spawn(attributes.follow(facts, memory, machine.clone()));
+    let following = another.abort_handle();
+    let mut became_another = pin!(async move {
+        // One that panicked has nothing to say.
+        if another.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    });
     let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    let notifier = Notifier::from_environment(&ProcessEnvironment);
+    let informing = inform(&notifier, &system, &link);
     let teller = Teller {
         storage: storage.clone(),
         store: system.store.clone().recipient(),
         agent: config.agent.name.clone(),
     };
     let telling = actix_rt::spawn(teller.run());
+    crash_point::reach("before", "ready", "agent");
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
-    let fault = tokio::select! {
-        () = signals.wait_for_stop(|| reload(&system)) => None,
-        actor = system.ended() => Some(Ended::Actor(actor)),
-        _ = &mut api => Some(Ended::LocalSocket),
-        () = end_of(link_ended.as_mut()) => Some(Ended::Link),
+    let mut actor_ended = pin!(system.ended());
+    let fault = loop {
+        tokio::select! {
+            told = signals.next() => match told {
+                Told::Stop => break None,
+                Told::Reload => {
+                    notifier.reloading().await;
+                    reload(&args, &effective, &system).await;
+                    notifier.reloaded().await;
+                }
+            },
+            actor = &mut actor_ended => break Some(Ended::Actor(actor)),
+            _ = &mut api => break Some(Ended::LocalSocket),
+            () = end_of(link_ended.as_mut()) => break Some(Ended::Link),
+            () = &mut became_another => break Some(Ended::AnotherMachine),
+        }
     };
-    // An agent that lost a part of itself comes back at once, and finds its plugins as they are.
-    let stops_plugins = args.stop_plugins && fault.is_none();
+    notifier.stopping().await;
+    // An agent that lost a part of itself comes back at once, and finds its plugins as they are; as
+    // another machine's agent it would not know them.
+    let stops_plugins = match &fault {
+        None => args.stop_plugins,
+        Some(Ended::AnotherMachine) => true,
+        Some(_) => false,
+    };
     match &fault {
+        Some(fault) if stops_plugins => error!(%fault, "stopping, to be started again"),
         Some(fault) => error!(%fault, "stopping, to be started again; plugins run on"),
         None if stops_plugins => info!("stopping; so do the plugins"),
         None => info!("stopping; plugins run on"),
@@ -216,6 +270,9 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         tell_shutdown(&system).await;
     }
     trimming.abort();
+    reporting.abort();
+    following.abort();
+    informing.abort();
     telling.abort();
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
@@ -227,7 +284,12 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     if stops_plugins {
         stop_plugins(&system, &*launcher).await;
     }
-    if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
+    // What was acknowledged a moment ago is on its way to the store; it takes this path, too.
+    let flushed = async {
+        drop(tokio::time::timeout(STOP_SLACK, system.store.send(Save::default())).await);
+        storage.commit(Vec::new(), Durability::Durable).await
+    };
+    if let Err(error) = flushed.await {
         warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
     }
     if let Some(commands) = commands {
@@ -246,6 +308,51 @@ async fn end_of(task: Option<&mut JoinHandle<()>>) {
         Some(task) => drop(task.await),
         None => std::future::pending().await,
     }
+}
+
+/// Checks what the service would not start with, beyond what `config` checks itself. `config check` calls
+/// this, so that it says what `run` would.
+///
+/// # Errors
+/// The first thing that it would not start with.
+pub fn check(config: &Config) -> Result<(), Cause> {
+    check_supported(config)?;
+    metadata_client(config)?;
+    link::check(&config.control_plane)
+}
+
+/// A client of the metadata server, unless none is to be asked.
+fn metadata_client(config: &Config) -> Result<Option<metadata::Client>, Cause> {
+    let address = match config.instance.metadata_url.as_str() {
+        NO_METADATA => return Ok(None),
+        "" => MetadataAddress::default(),
+        url => url.parse()?,
+    };
+    Ok(Some(metadata::Client::new(address)?))
+}
+
+/// The machine's id. Only a machine that has none yet, or may be a clone, waits for the metadata server,
+/// and only so long.
+async fn identify(
+    config: &Config,
+    memory: &mut Memory,
+    metadata: Option<&metadata::Client>,
+) -> Identity {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let ask = async || match tokio::time::timeout(PATIENCE, metadata?.instance_id()).await {
+        Ok(Ok(id)) => Some(id),
+        Ok(Err(error)) => {
+            info!(error = %Chain(&error), "the metadata server does not say who this machine is");
+            None
+        }
+        Err(_) => {
+            info!("the metadata server does not say in time who this machine is");
+            None
+        }
+    };
+    let identity = memory.identify(&config.instance.id, ask).await;
+    info!(id = identity.id, source = ?identity.source, "this machine");
+    identity
 }
 
 /// Settings of things that are not built. Whoever set a gate must not find it open.
@@ -347,7 +454,9 @@ fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
         instance: machine.instance_id(),
         others: match machine.instance_source() {
             InstanceSource::Given => OtherInstances::Go,
-            InstanceSource::Machine => OtherInstances::GoAfter(SURE_OF_THE_INSTANCE),
+            InstanceSource::Metadata | InstanceSource::Machine => {
+                OtherInstances::GoAfter(SURE_OF_THE_INSTANCE)
+            }
             InstanceSource::Random => OtherInstances::Stay,
         },
         runtime_dir: config.agent.runtime_dir.clone(),
@@ -380,44 +489,60 @@ fn settings(config: &Config, destination: Destination) -> Settings {
     }
 }
 
-/// The link as configured. Without an endpoint there is none, and the agent is driven from the
-/// machine itself.
-fn open_link(
-    config: &ControlPlaneConfig,
-    listener: &Arc<Listener>,
-) -> Result<(Link, Option<LinkTask>), Cause> {
-    let Some(endpoint) = config.endpoint.clone().filter(|_| config.enabled) else {
-        info!("no control plane is configured; orders come from this machine only");
-        return Ok((Link::disabled(), None));
+/// Keeps the service manager informed, where there is one.
+fn inform(notifier: &Notifier, system: &System, link: &Link) -> JoinHandle<()> {
+    let beat = notify::watchdog_beat(&ProcessEnvironment);
+    let watched = Watched {
+        list: system.manager.clone().recipient(),
+        roster: system.roster.clone(),
+        link: link.watch_state(),
     };
-    if config.resource.is_empty() {
-        let problem = "is empty; name this machine's resource id";
-        return Err(StartError::ControlPlane { key: "resource", problem }.into());
-    }
-    let mut link = LinkConfig::new(endpoint, &config.resource, &config.channel)?;
-    let mut tls = TlsFiles {
-        authorities: (!config.ca_file.is_empty()).then(|| config.ca_file.clone().into()),
-        client: None,
+    let notifier = notifier.clone();
+    actix_rt::spawn(async move {
+        if notifier.is_used() {
+            notify::keep_informed(notifier, beat, watched).await;
+        }
+    })
+}
+
+/// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else of
+/// the machine's own files the agent reads at its start is looked at again from here.
+async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: &System) {
+    system.manager.do_send(RescanLocal);
+    let sources = args.sources.clone();
+    let reading =
+        tokio::task::spawn_blocking(move || cli::configured(&ProcessEnvironment, &sources));
+    let wanted = match reading.await {
+        Ok(Ok(wanted)) => wanted,
+        Ok(Err(failure)) => {
+            let (reason, causes) = (failure.reason, failure.causes.join("; "));
+            error!(
+                reason,
+                causes, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+            );
+            return;
+        }
+        Err(error) => {
+            error!(%error, "the configuration could not be read; the agent goes on with the one it has");
+            return;
+        }
     };
-    match config.auth {
-        Auth::None => {}
-        Auth::TokenFile => {
-            link = link.with_tokens(Arc::new(FileToken::new(config.token_file.clone().into())));
-        }
-        Auth::Mtls => {
-            tls.client = Some(ClientCertificate {
-                certificate: config.client_cert.clone().into(),
-                key: config.client_key.clone().into(),
-            });
-        }
-        Auth::Metadata => {
-            let problem = "is \"metadata\", which this version cannot do; use \"token-file\", \
-                           \"mtls\" or \"none\"";
-            return Err(StartError::ControlPlane { key: "auth", problem }.into());
-        }
+    if let Err(error) = check_supported(&wanted) {
+        error!(%error, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has");
+        return;
     }
-    let (link, task) = control_link::connect(link.with_tls(tls), listener.clone());
-    Ok((link, Some(task)))
+    let Change { effective: config, applied, needs_restart } =
+        Change::between(&effective.borrow(), &wanted);
+    cli::logging::set_level(&config.log.level);
+    let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
+    system.reconfigure(policy, health);
+    effective.send_replace(Arc::new(config));
+    let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
+    if needs_restart.is_empty() {
+        info!(changed, "the configuration was read again");
+    } else {
+        warn!(changed, restart, "the configuration was read again; some settings need a restart");
+    }
 }
 
 /// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever
@@ -426,10 +551,13 @@ async fn serve_commands(
     config: &Config,
     system: &System,
     in_effect: watch::Receiver<Arc<Config>>,
+    modules: &mut Modules,
 ) -> Option<JoinHandle<()>> {
     if !config.api.command_socket_enabled {
+        modules.disabled(Module::Commands);
         return None;
     }
+    let begun_at = SystemTime::now();
     let path = config.agent.command_socket();
     let access = Access {
         mode: config.api.command_socket_mode.bits(),
@@ -439,9 +567,11 @@ async fn serve_commands(
         Ok(listener) => listener,
         Err(error) => {
             error!(error = %Chain(&error), "goes on without the command socket");
+            modules.failed(Module::Commands, begun_at, Chain(&error).to_string());
             return None;
         }
     };
+    modules.succeeded(Module::Commands, begun_at);
     let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect };
     Some(actix_rt::spawn(commands.serve(listener)))
 }
@@ -533,57 +663,15 @@ impl Places {
     }
 }
 
-// === Listener ===
-
-/// Hands what the link hears to the control-plane actor, which is made after the link.
-#[derive(Default)]
-struct Listener {
-    control_plane: OnceLock<Addr<ControlPlaneActor>>,
-}
-
-impl Listener {
-    fn hear(&self, control_plane: Addr<ControlPlaneActor>) {
-        // Set once, before the link's task runs.
-        drop(self.control_plane.set(control_plane));
-    }
-
-    fn tell(&self, change: LinkChanged) {
-        if let Some(control_plane) = self.control_plane.get() {
-            control_plane.do_send(change);
-        }
-    }
-}
-
-#[async_trait]
-impl LinkListener for Listener {
-    async fn received(&self, message: InboundMessage) {
-        if let Some(control_plane) = self.control_plane.get()
-            && let Err(error) = control_plane.send(Received(message)).await
-        {
-            warn!(%error, "a message was not taken; the control plane sends it again");
-        }
-    }
-
-    fn connected(&self, stream: u64) {
-        info!(stream, "the control plane is connected");
-        self.tell(LinkChanged::Connected { stream });
-    }
-
-    fn disconnected(&self, reason: String) {
-        info!(reason, "the control plane is not connected");
-        self.tell(LinkChanged::Disconnected { reason: reason.into() });
-    }
-}
-
-/// What SIGHUP asks for.
-fn reload(system: &System) {
-    info!(
-        "SIGHUP: reads the manifests of local plugins again; the configuration is read at the start"
-    );
-    system.manager.do_send(RescanLocal);
-}
-
 // === Signals ===
+
+/// What a signal means.
+enum Told {
+    /// To end.
+    Stop,
+    /// To read its configuration again.
+    Reload,
+}
 
 struct Signals {
     terminate: Signal,
@@ -600,13 +688,12 @@ impl Signals {
         })
     }
 
-    async fn wait_for_stop(mut self, reload: impl Fn()) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => reload(),
-            }
+    /// What the agent is told next. May be dropped without losing anything.
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
         }
     }
 }

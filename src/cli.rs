@@ -24,6 +24,7 @@ mod console;
 mod dev;
 mod doctor;
 mod events;
+mod explain;
 mod failure;
 #[cfg(test)]
 mod fake;
@@ -48,7 +49,7 @@ mod wait;
 pub use console::Console;
 pub use dev::DevArgs;
 pub use failure::{Exit, Failure};
-pub use run::RunArgs;
+pub use run::{RunArgs, configured};
 pub use sample_plugin::SamplePluginArgs;
 pub use services::Services;
 
@@ -98,6 +99,8 @@ enum Verb {
     Apply(apply::Flags),
     /// Stop a plugin and start it again
     Restart(restart::Flags),
+    /// Say why a plugin is in the state it is in
+    Explain(explain::Flags),
     /// Wait until a plugin is in a state, or answers with a code
     Wait(wait::Flags),
     /// Show what happened to plugins
@@ -170,6 +173,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Remove(flags) => wait_for(remove::run(flags, context)),
         Verb::Apply(flags) => wait_for(apply::run(flags, context)),
         Verb::Restart(flags) => wait_for(restart::run(flags, context)),
+        Verb::Explain(flags) => wait_for(explain::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),
         Verb::Doctor(flags) => wait_for(doctor::run(flags, context)),

@@ -36,8 +36,11 @@ pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironm
 pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
 pub use mode::SocketMode;
-pub use show::{Entry, entries, value};
+pub use show::{Entry, differences, entries, value};
 pub use validate::is_log_level;
+
+/// The value of `instance.metadata_url` with which no metadata server is asked.
+pub const NO_METADATA: &str = "none";
 
 /// All settings, checked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,7 +92,7 @@ pub struct AgentConfig {
 pub struct InstanceConfig {
     /// Id of this machine; empty asks the metadata server, the firmware and `/etc/machine-id`.
     pub id: String,
-    /// Base URL of the metadata server; empty means the well-known address.
+    /// Base URL of the metadata server; empty means the well-known address, [`NO_METADATA`] none.
     pub metadata_url: String,
 }
 

@@ -30,7 +30,7 @@ mod status;
 mod task;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -62,6 +62,7 @@ pub struct LinkConfig {
     tokens: Arc<dyn TokenSource>,
     tls: TlsFiles,
     timings: Timings,
+    vsock: Arc<dyn dial::DialVsock>,
 }
 
 /// Hears what the link hears.
@@ -110,7 +111,8 @@ pub struct Link {
 
 /// What both ends know.
 struct Shared {
-    config: Option<LinkConfig>,
+    /// Empty while it is not known where the link leads.
+    config: OnceLock<LinkConfig>,
     streams: Mutex<Streams>,
     state: watch::Sender<LinkState>,
     closing: watch::Sender<bool>,
@@ -143,9 +145,47 @@ struct Timings {
 
 /// Makes the two ends of a link. Nothing is connected until the task runs.
 pub fn connect(config: LinkConfig, listener: Arc<dyn LinkListener>) -> (Link, LinkTask) {
-    let link = Link { shared: Shared::new(Some(config.clone()), LinkState::Connecting) };
-    let task = LinkTask::new(config, listener, Arc::clone(&link.shared));
-    (link, task)
+    let (link, undecided) = connect_later(listener);
+    (link, undecided.decide(config))
+}
+
+/// Like [`connect`], for a link of which it has to be found out first where it leads. Until then nothing
+/// is connected, and deliveries fail.
+pub fn connect_later(listener: Arc<dyn LinkListener>) -> (Link, Undecided) {
+    let link = Link { shared: Shared::new(LinkState::Connecting) };
+    let undecided = Undecided { listener, shared: Arc::clone(&link.shared) };
+    (link, undecided)
+}
+
+/// The running end of a link that does not know yet where it leads.
+#[must_use = "a link does nothing until it is decided where it leads, and its task runs"]
+pub struct Undecided {
+    listener: Arc<dyn LinkListener>,
+    shared: Arc<Shared>,
+}
+
+// === impl Undecided ===
+
+impl Undecided {
+    /// Shows why there is no connection yet.
+    pub fn wait_because(&self, reason: String) {
+        let state = LinkState::Waiting { reason, until: SystemTime::now() };
+        self.shared.state.send_replace(state);
+    }
+
+    /// It leads there.
+    pub fn decide(self, config: LinkConfig) -> LinkTask {
+        // Decided once, because deciding takes `self`.
+        drop(self.shared.config.set(config.clone()));
+        LinkTask::new(config, self.listener, self.shared)
+    }
+
+    /// Resolves when [`Link::close`] is called.
+    pub async fn closed(&self) {
+        let mut closing = self.shared.closing.subscribe();
+        // The sender is in what this shares, so it outlives the wait.
+        drop(closing.wait_for(|&closing| closing).await);
+    }
 }
 
 // === impl LinkConfig ===
@@ -164,6 +204,7 @@ impl LinkConfig {
             tokens: Arc::new(NoToken),
             tls: TlsFiles::default(),
             timings: Timings::default(),
+            vsock: Arc::new(dial::KernelVsock),
         })
     }
 
@@ -177,6 +218,14 @@ impl LinkConfig {
     #[must_use]
     pub fn with_tls(self, tls: TlsFiles) -> Self {
         Self { tls, ..self }
+    }
+
+    /// A token that was not believed is not sent again. Refusals are retried from 5 s on, so this
+    /// cannot make a loop of questions.
+    fn heed(&self, end: &StreamEnd) {
+        if end.code == tonic::Code::Unauthenticated {
+            self.tokens.refused();
+        }
     }
 }
 
@@ -201,7 +250,7 @@ impl Link {
     /// A link that is never connected, for an agent without a control plane.
     #[must_use]
     pub fn disabled() -> Self {
-        Self { shared: Shared::new(None, LinkState::Disabled) }
+        Self { shared: Shared::new(LinkState::Disabled) }
     }
 
     /// How the link is now.
@@ -229,14 +278,14 @@ impl Link {
     ///
     /// Like [`ControlLink::deliver`].
     pub async fn send_unary(&self, message: OutboundMessage) -> Result<(), DeliveryError> {
-        let config = self.shared.config.as_ref().ok_or(DeliveryError::NotConnected)?;
+        let config = self.shared.config.get().ok_or(DeliveryError::NotConnected)?;
         let body = session::body(message.labels, message.type_url, message.body);
         refuse_oversize(body.encoded_len())?;
         let current = self.shared.streams().current.clone();
         let call = async {
             let channel = match current {
                 Some(session) => session.channel(),
-                None => dial::dial(&config.endpoint, &config.tls).await?,
+                None => dial::dial(config).await?,
             };
             let mut request = tonic::Request::new(SendAgentMessageRequest {
                 channel_id: config.headers.channel().to_owned(),
@@ -250,7 +299,10 @@ impl Link {
         };
         match tokio::time::timeout(config.timings.unary, call).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(end)) => Err(end.into_delivery_error()),
+            Ok(Err(end)) => {
+                config.heed(&end);
+                Err(end.into_delivery_error())
+            }
             Err(_) => Err(DeliveryError::TimedOut),
         }
     }
@@ -274,9 +326,9 @@ impl ControlLink for Link {
 // === impl Shared ===
 
 impl Shared {
-    fn new(config: Option<LinkConfig>, state: LinkState) -> Arc<Self> {
+    fn new(state: LinkState) -> Arc<Self> {
         Arc::new(Self {
-            config,
+            config: OnceLock::new(),
             streams: Mutex::default(),
             state: watch::Sender::new(state),
             closing: watch::Sender::new(false),

@@ -1,5 +1,5 @@
 //! Everything on this machine, without root and without a network: a control plane, an artifact
-//! server, the agent as a process of its own, and sample plugins. All of it is the real thing; only
+//! server, a metadata server, the agent as a process of its own, and sample plugins. All of it is the real thing; only
 //! the addresses are local.
 //!
 //! `dev` keeps it running and shows what the agent shows; `dev --once` walks through a plugin's whole
@@ -74,8 +74,10 @@ async fn stay(world: &mut World, plugins: usize) -> Result<(), Cause> {
         "everything is in {}\n\
          in another terminal: {program} --socket {socket} status\n\
          \u{20}                    {program} --socket {socket} events --follow\n\
+         metadata for rules:  curl -X PUT -H 'Metadata-Flavor: Google' -d VALUE {}/KEY\n\
          Ctrl-C ends it.\n",
-        world.dir().display()
+        world.dir().display(),
+        world.attributes_url()
     );
     let mut view = Command::new(&program)
         .args(["--socket", &socket, "status", "--watch", "--note", &note])

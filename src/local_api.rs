@@ -15,9 +15,12 @@ use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::ManagerActor;
-use guest_agent_actors::messages::{ListPlugins, Listed, NotifyVm, Submission, Submit, SweepNow};
+use guest_agent_actors::messages::{
+    Explain, ListPlugins, Listed, NotifyVm, PlanOf, Submission, Submit, SweepNow,
+};
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
+use guest_agent_actors::scheduler::SchedulerActor;
 use guest_agent_actors::sweep::SweepActor;
 use guest_agent_actors::vm_events::{VmEvent, VmEventActor};
 use guest_agent_proto::local;
@@ -33,6 +36,7 @@ use crate::control_link::LinkState;
 use crate::storage::SledStorage;
 
 mod events;
+mod explain;
 mod health;
 mod logs;
 mod show;
@@ -42,6 +46,9 @@ const STREAM_BUFFER: usize = 32;
 
 /// Largest request: a `ConfigurePluginStates` of the size a control plane may send.
 const REQUEST_MAX: usize = 4 * 1024 * 1024;
+
+/// Longest wait for a plugin's actor to explain itself.
+const EXPLAIN_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What the local API reaches.
 #[derive(Clone)]
@@ -66,6 +73,8 @@ pub struct LocalApi {
     pub rpc: Arc<dyn PluginRpc>,
     /// State of the control-plane link.
     pub link: watch::Receiver<LinkState>,
+    /// Knows what makes plugins run.
+    pub scheduler: Addr<SchedulerActor>,
     /// Where plugins' output is.
     pub log_dir: PathBuf,
     /// Where revisions are.
@@ -189,6 +198,22 @@ impl LocalAgent for LocalApi {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<local::ExplainRequest>,
+    ) -> Result<Response<local::ExplainResponse>, Status> {
+        let name = parse_name(&request.into_inner().name)?;
+        // A plugin that saves to a slow disk answers when that is done.
+        let asked = self.manager.send(Explain(name.clone()));
+        let explanation = tokio::time::timeout(EXPLAIN_WAIT, asked)
+            .await
+            .map_err(|_| Status::deadline_exceeded(format!("{name} is busy and does not answer")))?
+            .map_err(|_| Status::unavailable("the agent is stopping"))?
+            .ok_or_else(|| unknown(name.as_str()))?;
+        let plan = self.scheduler.send(PlanOf(name)).await.unwrap_or_default();
+        Ok(Response::new(explain::explanation(explanation, plan, &self.plugins_dir)))
     }
 
     async fn configure(

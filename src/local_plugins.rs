@@ -24,11 +24,11 @@ use guest_agent_actors::id::{IdError, PluginName, Sha256Digest};
 use guest_agent_actors::ports::{LocalPlugins, LocalScan, ScanError};
 use guest_agent_actors::spec::PluginSpec;
 use guest_agent_actors::wire;
+use guest_agent_control_plane::json::{JsonError, configure_plugin_from_json};
+use prost::Message;
 use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
-
-use crate::json_mapping;
 
 mod trust;
 
@@ -113,9 +113,12 @@ pub enum ManifestError {
     /// Others may change what would be run.
     #[error("it cannot be trusted")]
     Distrusted(#[from] Distrust),
-    /// It is not JSON, or not a ConfigurePlugin. What it quotes is left out.
-    #[error("{JSON} is not a ConfigurePlugin: {0}")]
-    Json(String),
+    /// It is not text.
+    #[error("{JSON} is not UTF-8")]
+    NotUtf8,
+    /// It is not JSON, or not a ConfigurePlugin.
+    #[error("{JSON} is not a ConfigurePlugin")]
+    Json(#[from] JsonError),
     /// A field in it is wrong.
     #[error("{0}")]
     Field(String),
@@ -329,29 +332,8 @@ fn bounded(file: File, path: &Path) -> Result<Vec<u8>, ManifestError> {
 
 /// The encoded message that a JSON manifest stands for.
 fn of_json(bytes: &[u8]) -> Result<Vec<u8>, ManifestError> {
-    let wrong = |error: serde_json::Error| ManifestError::Json(without_quotes(&error.to_string()));
-    let value = serde_json::from_slice(bytes).map_err(wrong)?;
-    json_mapping::encode(json_mapping::CONFIGURE_PLUGIN, value).map_err(wrong)
-}
-
-/// A message of the parser without the values it quotes: a configuration may hold secrets.
-fn without_quotes(message: &str) -> String {
-    let mut shown = String::new();
-    let mut quoted = false;
-    let mut escaped = false;
-    for c in message.chars() {
-        if c == '"' && !escaped {
-            quoted = !quoted;
-            shown.push(c);
-            if quoted {
-                shown.push('…');
-            }
-        } else if !quoted {
-            shown.push(c);
-        }
-        escaped = quoted && c == '\\' && !escaped;
-    }
-    shown.chars().take(300).collect()
+    let text = std::str::from_utf8(bytes).map_err(|_| ManifestError::NotUtf8)?;
+    Ok(configure_plugin_from_json(text)?.encode_to_vec())
 }
 
 #[cfg(test)]

@@ -13,6 +13,12 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use guest_agent_actors::id::BootId;
 use guest_agent_actors::ports::{Clock, Machine, OsFacts};
+use serde::{Deserialize, Serialize};
+
+mod identity;
+
+pub(crate) use identity::is_plain;
+pub use identity::{FILE as IDENTITY_FILE, Identity, Memory, RememberError};
 
 /// Most that is read of any of these files.
 const FILE_MAX: u64 = 64 * 1024;
@@ -30,13 +36,15 @@ pub struct LocalMachine {
 }
 
 /// Where the instance's id comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InstanceSource {
     /// It was given to the agent.
     Given,
+    /// The metadata server said it.
+    Metadata,
     /// The machine has it.
     Machine,
-    /// It is random: the machine has none.
+    /// It was random once, and is remembered: the machine has none.
     Random,
 }
 
@@ -61,23 +69,22 @@ pub struct SystemClock;
 // === impl LocalMachine ===
 
 impl LocalMachine {
-    /// Reads boot and instance. An empty `configured_instance` means: the DMI product uuid, else the
-    /// machine id, else a random id that holds for this life of the agent only.
+    /// Reads the boot; the instance is the one that was identified.
     ///
     /// # Errors
     /// The boot id cannot be read.
-    pub fn read(configured_instance: &str) -> Result<Self, MachineError> {
-        Self::read_below(Path::new("/"), configured_instance)
+    pub fn read(identity: Identity) -> Result<Self, MachineError> {
+        Self::read_below(Path::new("/"), identity)
     }
 
-    fn read_below(root: &Path, configured_instance: &str) -> Result<Self, MachineError> {
+    fn read_below(root: &Path, identity: Identity) -> Result<Self, MachineError> {
         let path = root.join("proc/sys/kernel/random/boot_id");
         let boot = read(&path).and_then(|text| {
             let text = clean(&text);
             if text.is_empty() { Err(std::io::ErrorKind::InvalidData.into()) } else { Ok(text) }
         });
         let boot = boot.map_err(|error| MachineError::BootId { path, error })?;
-        let (instance, source) = instance_id(root, configured_instance);
+        let Identity { id: instance, source } = identity;
         Ok(Self { root: root.to_owned(), boot: BootId(boot.as_str().into()), instance, source })
     }
 
@@ -107,25 +114,6 @@ impl Machine for LocalMachine {
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
         SystemTime::now()
-    }
-}
-
-fn instance_id(root: &Path, configured: &str) -> (String, InstanceSource) {
-    if !configured.is_empty() {
-        return (configured.to_owned(), InstanceSource::Given);
-    }
-    let files = ["sys/class/dmi/id/product_uuid", "etc/machine-id"];
-    let found = files.into_iter().find_map(|file| {
-        let id = identifier(&read(&root.join(file)).ok()?)?;
-        tracing::debug!(%id, file, "the instance id comes from a file");
-        Some(id)
-    });
-    match found {
-        Some(id) => (id, InstanceSource::Machine),
-        None => {
-            tracing::warn!("the machine has no id of its own; everything on it counts as new");
-            (uuid::Uuid::new_v4().to_string(), InstanceSource::Random)
-        }
     }
 }
 
@@ -193,7 +181,12 @@ fn unquoted(value: &str) -> String {
         match (c, quote) {
             ('\'' | '"', None) => quote = Some(c),
             (c, Some(open)) if c == open => quote = None,
-            ('\\', None | Some('"')) => out.extend(chars.next()),
+            ('\\', None) => out.extend(chars.next()),
+            ('\\', Some('"')) => match chars.next() {
+                Some(special @ ('"' | '\\' | '$' | '`')) => out.push(special),
+                // Before anything else it stands for itself.
+                other => out.extend(std::iter::once(c).chain(other)),
+            },
             // An unquoted blank ends the word.
             (c, None) if c.is_whitespace() => break,
             (c, _) => out.push(c),
@@ -219,51 +212,42 @@ fn read(path: &Path) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
+    fn given() -> Identity {
+        Identity { id: "mine".to_owned(), source: InstanceSource::Given }
+    }
+
     /// A machine whose files are these.
-    fn machine(files: &[(&str, &str)], configured: &str) -> (tempfile::TempDir, LocalMachine) {
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, LocalMachine) {
         let root = tempfile::tempdir().expect("a directory");
         for (path, content) in [("proc/sys/kernel/random/boot_id", "b00t\n")].iter().chain(files) {
             let path = root.path().join(path);
             std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
             std::fs::write(path, content).expect("written");
         }
-        let machine = LocalMachine::read_below(root.path(), configured).expect("a machine");
+        let machine = LocalMachine::read_below(root.path(), given()).expect("a machine");
         (root, machine)
-    }
-
-    const DMI: &str = "sys/class/dmi/id/product_uuid";
-    const MACHINE_ID: &str = "etc/machine-id";
-
-    #[test]
-    fn the_configured_instance_comes_first_then_firmware_then_machine_id() {
-        let both = [(DMI, "ABCD-12\n"), (MACHINE_ID, "0123abcd\n")];
-        assert_eq!(machine(&both, "mine").1.instance_id(), "mine");
-        assert_eq!(machine(&both, "").1.instance_id(), "abcd-12");
-        assert_eq!(machine(&both[1..], "").1.instance_id(), "0123abcd");
     }
 
     #[test]
     fn an_id_that_tells_nothing_is_passed_over() {
         for useless in ["", "\n", "00000000-0000", "FFFFFFFF", "uninitialized", "../../etc", "a/b"]
         {
-            let files = [(DMI, useless), (MACHINE_ID, "0123abcd")];
-            assert_eq!(machine(&files, "").1.instance_id(), "0123abcd", "{useless:?}");
+            assert_eq!(identifier(useless), None, "{useless:?}");
         }
-        let (one, other) = (machine(&[], ""), machine(&[], ""));
-        assert_ne!(one.1.instance_id(), other.1.instance_id());
+        assert_eq!(identifier("ABCD-12\n").as_deref(), Some("abcd-12"));
     }
 
     #[test]
     fn a_machine_without_boot_id_is_an_error_that_names_the_file() {
         let root = tempfile::tempdir().expect("a directory");
-        let error = LocalMachine::read_below(root.path(), "").expect_err("no boot id");
+        let error = LocalMachine::read_below(root.path(), given()).expect_err("no boot id");
         assert!(error.to_string().contains("boot_id"), "{error}");
     }
 
     #[tokio::test]
     async fn the_operating_system_is_read_with_its_quotes() {
         let release = "# NAME=no\nID=debian\nVERSION_ID=\"13\"\nPRETTY_NAME=\"A \\\"B\\\" 13\"\n";
-        let os = machine(&[("etc/os-release", release)], "").1.os().await;
+        let os = machine(&[("etc/os-release", release)]).1.os().await;
         assert_eq!((&*os.kind, &*os.short_name, &*os.version), ("linux", "debian", "13"));
         assert_eq!(os.long_name, "A \"B\" 13");
         assert!(!os.architecture.is_empty() && !os.kernel_release.is_empty());
@@ -271,9 +255,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_or_hostile_release_file_is_survived() {
-        assert_eq!(machine(&[], "").1.os().await.short_name, "linux");
+        assert_eq!(machine(&[]).1.os().await.short_name, "linux");
         let release = format!("ID='{}\nVERSION_ID=\"1\x1b[0m\nVERSION_ID\n=\n\"", "é".repeat(9999));
-        let os = machine(&[("etc/os-release", &release)], "").1.os().await;
+        let os = machine(&[("etc/os-release", &release)]).1.os().await;
         assert!(os.short_name.len() <= VALUE_MAX);
         assert_eq!(os.version, "1[0m");
     }
@@ -284,6 +268,9 @@ mod tests {
             ("a b", "a"),
             ("'a \\b'", "a \\b"),
             ("\"a\"'b'c", "abc"),
+            ("\"a\\b \\$ \\` \\\\ \\\"\"", "a\\b $ ` \\ \""),
+            ("'it'\\''s'", "it's"),
+            ("\"it's\" # no", "it's"),
             ("\"open", "open"),
             ("\\", ""),
         ] {
@@ -293,7 +280,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_read() {
-        let machine = LocalMachine::read("").expect("this machine");
+        let machine = LocalMachine::read(given()).expect("this machine");
         assert!(!machine.boot_id().0.is_empty() && !machine.instance_id().is_empty());
     }
 }

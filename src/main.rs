@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use guest_agent::cli::{self, Console, DevArgs, RunArgs, SamplePluginArgs, Services};
-use guest_agent::config::{LogConfig, ProcessEnvironment};
+use guest_agent::config::{Config, LogConfig, ProcessEnvironment};
 use guest_agent::install::pack::{Compression, Packed, pack};
 use guest_agent::{agent, dev, sample_plugin};
 use guest_agent_actors::ports::Cause;
@@ -24,6 +24,10 @@ struct Linked;
 impl Services for Linked {
     fn start_logging(&self, log: &LogConfig) {
         cli::logging::start(log);
+    }
+
+    fn check(&self, config: &Config) -> Result<(), Cause> {
+        agent::check(config)
     }
 
     fn run(&self, args: RunArgs) -> Result<(), Cause> {

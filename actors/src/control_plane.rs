@@ -13,13 +13,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::Generation;
 use crate::manager::number_orders;
 use crate::messages::{
     Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
-    Submission, Submit, Verdict,
+    SaveOrForget, Submission, Submit, Verdict,
 };
 use crate::ports::{
     ControlLink, DeliveryError, InboundMessage, OutboundMessage, Ports, Receipt, Table, Write,
@@ -57,7 +58,7 @@ pub const NEXT_GENERATION: &[u8] = b"next_generation";
 pub struct ControlPlaneActor {
     ports: Ports,
     agent: AgentFacts,
-    store: Recipient<Save>,
+    store: Recipient<SaveOrForget>,
     configure: Recipient<Configure>,
     list: Recipient<ListPlugins>,
     delivered: Recipient<MetricsDelivered>,
@@ -66,15 +67,26 @@ pub struct ControlPlaneActor {
     remembered: Remembered,
     /// Messages whose orders are being made durable, each with the receipts of its repetitions.
     taking: BTreeMap<MessageKey, Vec<Receipt>>,
+    /// Orders that are being made durable or are to be carried out, by the number of the first. They are
+    /// carried out in the sequence in which they were given, whichever is heard of first.
+    given: BTreeMap<Generation, Given>,
     answering: usize,
     /// Questions that were not answered since the flood of them began.
     unanswered: u64,
 }
 
+/// What became of orders that were given.
+enum Given {
+    /// They are being made durable.
+    Saving,
+    /// They are durable. There are none when all were refused, or could not be made durable.
+    Saved(Option<Configure>),
+}
+
 /// The other actors this one talks to.
 pub struct Partners {
     /// Makes orders durable.
-    pub store: Recipient<Save>,
+    pub store: Recipient<SaveOrForget>,
     /// Takes orders that are.
     pub configure: Recipient<Configure>,
     /// Knows what runs.
@@ -109,13 +121,15 @@ impl ControlPlaneActor {
             next,
             remembered,
             taking: BTreeMap::new(),
+            given: BTreeMap::new(),
             answering: 0,
             unanswered: 0,
         }
     }
 
     /// Makes orders durable. What is refused is recorded together with them, so that neither an
-    /// order nor a refusal is lost or told twice.
+    /// order nor a refusal is lost or told twice. When that fails nothing of it remains: whoever gave
+    /// the orders is told, or not acknowledged, and gives them again.
     fn take(
         &mut self,
         content: InboxContent,
@@ -135,6 +149,7 @@ impl ControlPlaneActor {
                 event::Draft::new(refusal.notice, name, revision, now, &refusal.reason)
             })
             .collect();
+        self.given.insert(first, Given::Saving);
         let entry = InboxEntry { first, content, origin };
         let configure = number_orders(first.0, &entry).ok().filter(|c| !c.orders.is_empty());
         let mut writes = vec![Write::Put {
@@ -150,6 +165,18 @@ impl ControlPlaneActor {
             });
         }
         (Save { writes, events }, configure)
+    }
+
+    /// The orders whose first has this number are durable, or will not be.
+    fn carry_out(&mut self, first: Generation, configure: Option<Configure>) {
+        self.given.insert(first, Given::Saved(configure));
+        while let Some(first) = self.given.first_entry()
+            && let Given::Saved(_) = first.get()
+        {
+            if let Given::Saved(Some(configure)) = first.remove() {
+                self.configure.do_send(configure);
+            }
+        }
     }
 
     fn received(
@@ -199,19 +226,20 @@ impl ControlPlaneActor {
             }
         };
         info!(orders = decoded.len(), "takes orders");
+        let first = self.next;
         let (mut save, configure) =
             self.take(InboxContent::Configure(bytes), Origin::ControlPlane, &decoded);
         save.writes.extend(self.remembered.forget_old(at));
         save.writes.push(key.put(at));
         let (store, link) = (self.store.clone(), self.ports.link.clone());
         let saved = async move {
-            let saved = flatten(store.send(save).await);
+            let saved = flatten(store.send(SaveOrForget(save)).await);
             if saved.is_ok() {
+                crash_point::reach("before", "acknowledgement", "inbox");
                 acknowledge(&*link, receipt.clone()).await;
             }
             (saved, receipt)
         };
-        let inbox = configure.as_ref().map(|configure| configure.inbox);
         let (done, taken) = oneshot::channel::<()>();
         self.taking.insert(key, Vec::new());
         ctx.spawn(saved.into_actor(self).map(move |(saved, receipt), this, ctx| {
@@ -220,14 +248,13 @@ impl ControlPlaneActor {
                 Ok(()) => {
                     this.remembered.remember(key, receipt.stream, at, since.elapsed());
                     this.acknowledge_all(repeated, ctx);
-                    if let Some(configure) = configure {
-                        this.configure.do_send(configure);
-                    }
+                    crash_point::reach("after", "acknowledgement", "inbox");
+                    this.carry_out(first, configure);
                 }
                 // Not acknowledged: the control plane sends it again.
                 Err(error) => {
                     warn!(%error, "cannot take orders");
-                    this.withdraw(inbox, Some(key), ctx);
+                    this.carry_out(first, None);
                 }
             }
             drop(done);
@@ -252,18 +279,6 @@ impl ControlPlaneActor {
             }
         };
         ctx.spawn(acknowledged.into_actor(self));
-    }
-
-    /// The store keeps what it could not write and writes it later. Orders whose sender was told that
-    /// they failed must not come to life that way.
-    fn withdraw(&self, inbox: Option<u64>, message: Option<MessageKey>, ctx: &mut Context<Self>) {
-        let orders =
-            inbox.map(|inbox| Write::Delete { table: Table::Inbox, key: number_key(inbox) });
-        // Nor may the message be taken for one that was taken, when it is sent again.
-        let writes = orders.into_iter().chain(message.map(MessageKey::delete)).collect();
-        let saving = self.store.send(Save { writes, events: Vec::new() });
-        // When this fails too, it is kept beside what it takes back.
-        ctx.spawn(saving.into_actor(self).map(|_, _, _| ()));
     }
 
     fn answer(&mut self, question: Request, message: InboundMessage, ctx: &mut Context<Self>) {
@@ -324,6 +339,7 @@ enum Sent {
 
 /// Sends a reply a few times under the same id. A server that still wants it asks again.
 async fn send(ports: &Ports, reply: OutboundMessage) -> Sent {
+    let reply = OutboundMessage { id: ports.ids.message_id(), ..reply };
     for attempt in 1..=REPLY_ATTEMPTS {
         match ports.link.deliver(reply.clone()).await {
             Ok(()) => return Sent::Acknowledged,
@@ -387,20 +403,18 @@ impl Handler<Submit> for ControlPlaneActor {
                 (InboxContent::Configure(bytes), decoded)
             }
         };
+        let given = self.next;
         let (save, configure) = self.take(content.clone(), Origin::Local, &decoded);
         let first = configure.as_ref().map_or(self.next, |configure| Generation(configure.inbox));
         let verdicts = verdicts(&content, &decoded, first);
         let store = self.store.clone();
-        let saved = async move { flatten(store.send(save).await) };
-        let inbox = configure.as_ref().map(|configure| configure.inbox);
-        Box::pin(saved.into_actor(self).map(move |saved, this, ctx| {
+        let saved = async move { flatten(store.send(SaveOrForget(save)).await) };
+        Box::pin(saved.into_actor(self).map(move |saved, this, _| {
             if let Err(error) = saved {
-                this.withdraw(inbox, None, ctx);
+                this.carry_out(given, None);
                 return Err(error);
             }
-            if let Some(configure) = configure {
-                this.configure.do_send(configure);
-            }
+            this.carry_out(given, configure);
             Ok(verdicts)
         }))
     }

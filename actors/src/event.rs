@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::plugin::machine::Notice;
+use crate::text::shortened;
 
 /// Something that is to be told, before it has a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,13 +49,4 @@ impl Draft {
             details: shortened(details, DETAILS_MAX).into(),
         }
     }
-}
-
-/// `text`, or the beginning of it that fits into `max` bytes.
-pub(crate) fn shortened(text: &str, max: usize) -> &str {
-    if text.len() <= max {
-        return text;
-    }
-    let end = (0..=max).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
-    &text[..end]
 }

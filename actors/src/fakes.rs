@@ -14,7 +14,10 @@ use tokio::sync::watch;
 
 use crate::ports::Cause;
 
+use fate::Decider;
+
 mod facts;
+mod fate;
 mod harness;
 mod installer;
 mod launcher;
@@ -27,12 +30,13 @@ mod storage;
 mod sweeper;
 
 pub use facts::{FactsHandle, FakeFacts, facts};
+pub use fate::{Asked, Committing, Fact, Fate};
 pub use harness::{Harness, World};
 pub use installer::{FakeInstaller, InstallerHandle, installer};
 pub use launcher::{FakeLauncher, LauncherHandle, launcher};
 pub use link::{Delivery, FakeLink, Heard, LinkHandle, link};
 pub use local::{FakeLocal, LocalHandle, local};
-pub use machine::{ClockHandle, FakeClock, FakeMachine, MachineHandle, clock, machine};
+pub use machine::{ClockHandle, CountedIds, FakeClock, FakeMachine, MachineHandle, clock, machine};
 pub use meter::{FakeMeter, MeterHandle, meter};
 pub use rpc::{FakeRpc, Reply, RpcHandle, rpc};
 pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
@@ -47,8 +51,12 @@ pub enum Answer {
     Fail(String),
     /// Succeeds after this long.
     Late(Duration),
+    /// Fails after this long.
+    LateFail(Duration, String),
     /// Succeeds when it is released, not before.
     Held,
+    /// Never answers.
+    Never,
     /// Panics.
     Panic,
 }
@@ -65,6 +73,7 @@ pub(crate) struct Script {
     once: BTreeMap<(&'static str, String), VecDeque<Answer>>,
     always: BTreeMap<(&'static str, String), Answer>,
     releases: BTreeMap<(&'static str, String), u64>,
+    fate: Decider,
 }
 
 // === impl Shared ===
@@ -113,6 +122,10 @@ impl Shared<Script> {
         self.with(|script| script.always.insert((what, name.to_owned()), answer));
     }
 
+    pub(crate) fn fate(&self) -> Decider {
+        self.with(|script| script.fate.clone())
+    }
+
     pub(crate) fn release(&self, what: &'static str, name: &str) {
         self.with(|script| *script.releases.entry((what, name.to_owned())).or_default() += 1);
     }
@@ -120,11 +133,12 @@ impl Shared<Script> {
     /// Carries the next answer out.
     pub(crate) async fn answer(&self, what: &'static str, name: &str) -> Result<(), Cause> {
         let key = (what, name.to_owned());
-        let (answer, releases) = self.with(|script| {
+        let (answer, releases, fate) = self.with(|script| {
             let once = script.once.get_mut(&key).and_then(VecDeque::pop_front);
             let answer = once.or_else(|| script.always.get(&key).cloned());
-            (answer, script.releases.get(&key).copied().unwrap_or_default())
+            (answer, script.releases.get(&key).copied().unwrap_or_default(), script.fate.get())
         });
+        let answer = answer.or_else(|| Some(fate?.answer(what, name)));
         match answer.unwrap_or(Answer::Succeed) {
             Answer::Succeed => Ok(()),
             Answer::Fail(reason) => Err(reason.into()),
@@ -132,6 +146,11 @@ impl Shared<Script> {
                 tokio::time::sleep(delay).await;
                 Ok(())
             }
+            Answer::LateFail(delay, reason) => {
+                tokio::time::sleep(delay).await;
+                Err(reason.into())
+            }
+            Answer::Never => std::future::pending().await,
             Answer::Held => {
                 self.until(|script| {
                     let now = script.releases.get(&key).copied().unwrap_or_default();

@@ -7,11 +7,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::text::quoted;
+
 /// Longest plugin name, in bytes.
 pub const PLUGIN_NAME_MAX: usize = 63;
 
 /// Longest revision id, in bytes.
 pub const REVISION_ID_MAX: usize = 128;
+
+/// Hostile text is quoted in errors, but not megabytes of it.
+const QUOTED_MAX: usize = 80;
 
 /// Why a text is not an id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -165,7 +170,7 @@ impl FromStr for Sha256Digest {
     fn from_str(text: &str) -> Result<Self, IdError> {
         let wrong = |reason: &str| IdError {
             what: "checksum",
-            value: shortened(text),
+            value: quoted(text, QUOTED_MAX),
             reason: reason.to_owned(),
         };
         if text.len() != 64 {
@@ -241,7 +246,7 @@ impl fmt::Display for Endpoint {
 }
 
 fn check(what: &'static str, text: &str, max: usize) -> Result<(), IdError> {
-    let wrong = |reason: String| IdError { what, value: shortened(text), reason };
+    let wrong = |reason: String| IdError { what, value: quoted(text, QUOTED_MAX), reason };
     let Some(first) = text.bytes().next() else {
         return Err(wrong("is empty".to_owned()));
     };
@@ -257,16 +262,6 @@ fn check(what: &'static str, text: &str, max: usize) -> Result<(), IdError> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Hostile text is quoted in errors, but not megabytes of it.
-fn shortened(text: &str) -> String {
-    const MAX: usize = 80;
-    if text.len() <= MAX {
-        return text.to_owned();
-    }
-    let end = (0..=MAX).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
-    format!("{}…", &text[..end])
 }
 
 #[cfg(test)]

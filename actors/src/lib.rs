@@ -11,11 +11,13 @@
 //! Reading order: the ids and specs, the machine, then the shell around it. No file, socket, process
 //! or clock is touched here; everything goes through [`ports`].
 
+pub mod crash_point;
 pub mod error;
 pub mod exit;
 pub mod facts;
 pub mod id;
 pub mod spec;
+mod text;
 
 pub mod plugin;
 pub mod view;

@@ -20,7 +20,8 @@ use crate::id::{Generation, PluginName};
 use crate::messages::{
     Begin, Changed, Configure, Deliver, Died, Dismiss, Explain, ExplainYourself, FactsMoved, Fire,
     Happened, Leave, ListPlugins, ListReferences, Listed, LoadSnapshot, Measure, MetricsDelivered,
-    NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch, Watch,
+    NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch,
+    UsePolicy, Watch,
 };
 use crate::plugin::explain::Explanation;
 use crate::plugin::machine::Event;
@@ -197,7 +198,6 @@ impl ManagerActor {
             }
             Assignment::Deliver(NumberedOrder { generation, name, order }) => {
                 if let Some(entry) = self.roster.get_mut(&name) {
-                    // Two messages that became durable together may come in either order.
                     entry.delivered = entry.delivered.max(generation);
                     entry.retired = entry.retired.filter(|known| generation <= *known);
                     entry.address.do_send(Deliver { generation, order });
@@ -253,6 +253,27 @@ impl ManagerActor {
                 local,
             },
         );
+    }
+
+    /// An order needs the inbox no longer; with it `events` become durable.
+    fn taken(
+        &mut self,
+        order: (PluginName, Generation),
+        events: Vec<event::Draft>,
+        ctx: &mut Context<Self>,
+    ) {
+        let mut writes = Vec::new();
+        self.open.retain(|inbox, open| {
+            let done = open.remove(&order).is_some() && open.is_empty();
+            if done {
+                writes.push(forget(*inbox));
+            }
+            !done
+        });
+        if !writes.is_empty() || !events.is_empty() {
+            self.save(Save { writes, events }, ctx);
+        }
+        self.bury(ctx);
     }
 
     fn save(&self, save: Save, ctx: &mut Context<Self>) {
@@ -398,6 +419,17 @@ impl Handler<Dismiss> for ManagerActor {
     }
 }
 
+impl Handler<UsePolicy> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, UsePolicy(policy): UsePolicy, _: &mut Self::Context) {
+        self.policy = policy.clone();
+        for entry in self.roster.values() {
+            entry.address.do_send(UsePolicy(policy.clone()));
+        }
+    }
+}
+
 impl Handler<Changed> for ManagerActor {
     type Result = ();
 
@@ -422,18 +454,7 @@ impl Handler<Taken> for ManagerActor {
     type Result = ();
 
     fn handle(&mut self, Taken { name, generation }: Taken, ctx: &mut Self::Context) {
-        let order = (name, generation);
-        let mut done = Vec::new();
-        for (inbox, open) in &mut self.open {
-            if open.remove(&order).is_some() && open.is_empty() {
-                done.push(*inbox);
-            }
-        }
-        for inbox in done {
-            self.open.remove(&inbox);
-            self.save(Save { writes: vec![forget(inbox)], events: Vec::new() }, ctx);
-        }
-        self.bury(ctx);
+        self.taken((name, generation), Vec::new(), ctx);
     }
 }
 

@@ -10,10 +10,11 @@ use actix::{Message, Recipient};
 
 use crate::event;
 use crate::id::{Endpoint, Generation, PluginName, Process};
+use crate::monitor::HealthPolicy;
 use crate::plugin::explain::Explanation;
 use crate::plugin::machine::{Boot, Event, Order};
 use crate::plugin::runs::Firing;
-use crate::plugin::state::State;
+use crate::plugin::state::{Policy, State};
 use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
 use crate::spec::MetricsPolicy;
 use crate::view::PluginView;
@@ -30,6 +31,12 @@ pub struct Save {
     /// Events to record, together with the writes. They reach the outbox when they are durable.
     pub events: Vec<event::Draft>,
 }
+
+/// From those who are asked again when it fails: make this durable, or nothing of it. What cannot be
+/// written is not kept, and its events are not told.
+#[derive(Message, Debug, Default)]
+#[rtype(result = "Result<(), SaveFailed>")]
+pub struct SaveOrForget(pub Save);
 
 /// From those who can lose it: write this when something is written anyway.
 #[derive(Message, Debug)]
@@ -275,7 +282,18 @@ pub enum NotSwept {
     TimedOut(std::time::Duration),
 }
 
+/// From the agent, when it was configured anew: restarts and probations go by this from now on. The
+/// manager hands it to every plugin.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct UsePolicy(pub Arc<Policy>);
+
 // === To the monitor ===
+
+/// From the agent, when it was configured anew: health is checked and judged like this from now on.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct UseHealthPolicy(pub HealthPolicy);
 
 /// From a plugin: tell me when this process exits, and how it fares until then.
 #[derive(Message)]

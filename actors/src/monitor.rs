@@ -11,11 +11,11 @@ use std::time::Duration;
 use actix::prelude::*;
 use tracing::debug;
 
-use crate::event::shortened;
 use crate::id::{Endpoint, PluginName, Process};
-use crate::messages::{Happened, HealthHeard, Unwatch, Watch};
+use crate::messages::{Happened, HealthHeard, Unwatch, UseHealthPolicy, Watch};
 use crate::plugin::machine::{Event, Verdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
+use crate::text::shortened;
 
 /// The adapter keeps the deadline of a check; this much later the monitor does, for one that does not.
 const SLACK: Duration = Duration::from_secs(1);
@@ -203,6 +203,23 @@ impl Handler<Watch> for MonitorActor {
         let watched =
             Watched { process, endpoint, happened, heard, record, exit, beat, check: None };
         self.watched.insert(name, watched);
+    }
+}
+
+impl Handler<UseHealthPolicy> for MonitorActor {
+    type Result = ();
+
+    fn handle(&mut self, UseHealthPolicy(policy): UseHealthPolicy, ctx: &mut Self::Context) {
+        self.policy = policy;
+        for (name, watched) in &mut self.watched {
+            // Counted anew: a count that is past the new limit would never meet it.
+            watched.record = Record::default();
+            // The next check may have been a long time away.
+            ctx.cancel_future(watched.beat);
+            let again = name.clone();
+            let first = moment_of(name, policy.interval);
+            watched.beat = ctx.run_later(first, move |this, ctx| this.beat(&again, ctx));
+        }
     }
 }
 

@@ -14,9 +14,10 @@ use actix::prelude::*;
 use tokio::sync::broadcast;
 use tracing::{debug, warn};
 
+use crate::crash_point;
 use crate::event::Recorded;
 use crate::messages::{Enqueue, LinkChanged, Save, SaveLazily};
-use crate::ports::{ControlLink, DeliveryError, Table, Write};
+use crate::ports::{ControlLink, DeliveryError, Ids, Table, Write};
 use crate::records::number_key;
 use crate::wire;
 
@@ -53,7 +54,7 @@ const SAVE_WAIT: Duration = Duration::from_secs(10);
 pub enum Destination {
     /// Events wait for it.
     ControlPlane,
-    /// None is configured: events are settled at once.
+    /// None is configured or known: events are settled at once, until there is a connection after all.
     Nobody,
 }
 
@@ -115,7 +116,7 @@ impl OutboxActor {
     /// those that are kept for people.
     #[must_use]
     pub fn new(
-        link: Arc<dyn ControlLink>,
+        (link, ids): (Arc<dyn ControlLink>, Arc<dyn Ids>),
         destination: Destination,
         bounds: Bounds,
         waiting: Vec<Waiting>,
@@ -130,7 +131,7 @@ impl OutboxActor {
             bounds,
             store: None,
             connection: Connection::Down,
-            backlog: Backlog::default(),
+            backlog: Backlog::new(ids),
             in_flight: BTreeSet::new(),
             refused: 0,
             history: history.into(),
@@ -189,6 +190,7 @@ impl OutboxActor {
     }
 
     fn send(&mut self, recorded: Recorded, attempt: u32, ctx: &mut Context<Self>) {
+        crash_point::reach("before", "delivery", &recorded.event.plugin);
         let (link, message) = (self.link.clone(), wire::encode_event(&recorded));
         let delivery = async move { link.deliver(message).await };
         ctx.spawn(delivery.into_actor(self).map(move |result, this, ctx| {
@@ -206,6 +208,7 @@ impl OutboxActor {
         let is_refused = matches!(result, Err(DeliveryError::Refused(_)));
         let pause = match result {
             Ok(()) => {
+                crash_point::reach("after", "delivery", &recorded.event.plugin);
                 self.in_flight.remove(&recorded.event.plugin);
                 self.settle(&recorded);
                 self.send_what_can_be_sent(ctx);
@@ -330,6 +333,8 @@ impl Handler<LinkChanged> for OutboxActor {
         match change {
             LinkChanged::Connected { .. } => {
                 self.connection = Connection::Up;
+                // Where there was nobody, somebody may appear: the metadata server tells where.
+                self.destination = Destination::ControlPlane;
                 self.send_what_can_be_sent(ctx);
             }
             LinkChanged::Disconnected { .. } => self.connection = Connection::Down,

@@ -22,7 +22,7 @@ use crate::facts::FactSet;
 use crate::id::{Attempt, Process};
 use crate::messages::{
     Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Measure, Retired,
-    Save, Taken, Unmeasure, Unwatch, Watch,
+    Save, Taken, Unmeasure, Unwatch, UsePolicy, Watch,
 };
 use crate::ports::{Health, Ports, Progress};
 use crate::records;
@@ -50,6 +50,9 @@ use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Wait};
 use story::Story;
 use turns::Turns;
+
+/// Longest search for a process of an earlier life.
+const FIND_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest wait for a crashed plugin's last lines.
 const OUTPUT_WAIT: Duration = Duration::from_secs(1);
@@ -275,10 +278,13 @@ impl PluginActor {
         let writes = vec![records::put_snapshot(&self.state.name, self.snapshot().encode())];
         let save = self.neighbours.store.send(Save { writes, events });
         ctx.wait(save.into_actor(self).map(move |result, this, ctx| {
+            let mut work = work;
             let saved =
                 result.map_err(|e| e.to_string()).and_then(|r| r.map_err(|e| e.to_string()));
             if let Err(error) = saved {
                 warn!(plugin = %this.state.name, error, "goes on with a state that is not durable");
+                // An agent after this one may know an older state, and need these files.
+                work.retain(|effect| !matches!(effect, Effect::Discard { .. }));
             }
             this.after_save(work, taken, ctx);
         }));
@@ -442,8 +448,14 @@ impl Actor for PluginActor {
                     Some(process) if process.boot != current => Boot::New,
                     Some(_) | None => boot,
                 };
-                let find = async move { launcher.find(&name, recorded.as_ref()).await };
+                let find = async move {
+                    let find =
+                        tokio::time::timeout(FIND_WAIT, launcher.find(&name, recorded.as_ref()));
+                    // What was not found is swept away.
+                    find.await.unwrap_or_default()
+                };
                 ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
+                    this.reach("end", "find");
                     this.is_found = true;
                     this.step_with_output(Event::Recovered(Found { boot, process }), ctx);
                     // The machine may have become another one meanwhile.
@@ -479,6 +491,18 @@ impl Handler<Deliver> for PluginActor {
 
     fn handle(&mut self, Deliver { generation, order }: Deliver, ctx: &mut Self::Context) {
         self.step(Event::Ordered { generation, order }, ctx);
+    }
+}
+
+impl Handler<UsePolicy> for PluginActor {
+    type Result = ();
+
+    fn handle(&mut self, UsePolicy(policy): UsePolicy, ctx: &mut Self::Context) {
+        self.policy = policy;
+        // What was recovered and is not found yet has no deadline that could be right.
+        if self.is_found {
+            self.arm(self.ports.clock.now(), ctx);
+        }
     }
 }
 

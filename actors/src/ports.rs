@@ -52,6 +52,8 @@ pub struct Ports {
     pub facts: Arc<dyn Facts>,
     /// Wall-clock time, for what people and records are told; never for waiting.
     pub clock: Arc<dyn Clock>,
+    /// Ids of messages to the control plane.
+    pub ids: Arc<dyn Ids>,
 }
 
 // === Installer ===
@@ -153,7 +155,7 @@ pub struct RemoveError {
 /// way, and `stop` ends whatever there is.
 #[async_trait]
 pub trait Launcher: Send + Sync {
-    /// Spawns the revision, waits for it to listen, and calls Start: one attempt within the spec's
+    /// Ends what is left of the plugin, spawns the revision, waits for it to listen, and calls Start: one attempt within the spec's
     /// start timeout. `spawned` hears of the process as soon as there is one.
     ///
     /// On error no process of the launch is left alive. A plugin that exits before it answered Start
@@ -535,7 +537,7 @@ pub enum DeliveryError {
     Refused(String),
 }
 
-// === Machine, Facts and Clock ===
+// === Machine, Facts, Clock and Ids ===
 
 /// What the machine says of itself.
 #[async_trait]
@@ -581,4 +583,20 @@ pub trait Facts: Send + Sync {
 pub trait Clock: Send + Sync {
     /// Now.
     fn now(&self) -> std::time::SystemTime;
+}
+
+/// Ids of messages, unlike any that this or another agent ever gave or will give.
+pub trait Ids: Send + Sync {
+    /// Another one.
+    fn message_id(&self) -> String;
+}
+
+/// Ids by chance: version 4 UUIDs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RandomIds;
+
+impl Ids for RandomIds {
+    fn message_id(&self) -> String {
+        uuid::Uuid::new_v4().to_string()
+    }
 }

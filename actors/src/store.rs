@@ -5,7 +5,7 @@
 //! saved, and go to the outbox when they are durable.
 //!
 //! A commit that fails is answered as failed, once, and kept: its writes are part of every later
-//! commit until one succeeds. Supervision goes on meanwhile
+//! commit until one succeeds. Of a [`SaveOrForget`] nothing is kept: whoever gave it is asked again. Supervision goes on meanwhile
 //! (`docs/decisions/0003-a-failed-save-never-stops-supervision.md`).
 
 use std::collections::BTreeMap;
@@ -16,10 +16,11 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
+use crate::crash_point::Labels;
 use crate::error::Chain;
-use crate::event::Recorded;
-use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily};
-use crate::ports::{Durability, Storage, StorageError, Table, Write};
+use crate::event::{Draft, Recorded};
+use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily, SaveOrForget};
+use crate::ports::{Durability, Ids, Storage, StorageError, Table, Write};
 use crate::records::number_key;
 
 /// Key of the next event's number among the facts: a number must not be used again when the event that
@@ -35,6 +36,7 @@ const BACKLOG_MAX: usize = 16 * 1024;
 /// The store's actor.
 pub struct StoreActor {
     storage: Arc<dyn Storage>,
+    ids: Arc<dyn Ids>,
     outbox: Recipient<Enqueue>,
     next_event: u64,
     waiting: Waiting,
@@ -48,7 +50,11 @@ pub struct StoreActor {
 struct Waiting {
     writes: Vec<Write>,
     events: Vec<Recorded>,
+    /// What is not kept when the commit fails, and the events that are not told then.
+    passing: Vec<Write>,
+    passing_events: Vec<Recorded>,
     answers: Vec<oneshot::Sender<Result<(), SaveFailed>>>,
+    labels: Labels,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,9 +68,15 @@ enum Commit {
 impl StoreActor {
     /// A store whose next event gets the number `next_event`.
     #[must_use]
-    pub fn new(storage: Arc<dyn Storage>, outbox: Recipient<Enqueue>, next_event: u64) -> Self {
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        ids: Arc<dyn Ids>,
+        outbox: Recipient<Enqueue>,
+        next_event: u64,
+    ) -> Self {
         Self {
             storage,
+            ids,
             outbox,
             next_event,
             waiting: Waiting::default(),
@@ -75,26 +87,37 @@ impl StoreActor {
     }
 
     fn record(&mut self, save: Save) {
+        let first = self.waiting.writes.len();
         self.waiting.writes.extend(save.writes);
-        if save.events.is_empty() {
-            return;
-        }
-        for event in save.events {
-            let id = uuid::Uuid::new_v4().to_string().into();
+        let (writes, events) = self.number(save.events);
+        self.waiting.writes.extend(writes);
+        self.waiting.events.extend(events);
+        self.waiting.labels.add(&self.waiting.writes[first..]);
+    }
+
+    /// Events under their numbers, and the writes that record them.
+    fn number(&mut self, drafts: Vec<Draft>) -> (Vec<Write>, Vec<Recorded>) {
+        let (mut writes, mut events) = (Vec::new(), Vec::new());
+        for event in drafts {
+            let id = self.ids.message_id().into();
             let recorded = Recorded { seq: self.next_event, id, event };
             self.next_event += 1;
-            self.waiting.writes.push(Write::Put {
+            writes.push(Write::Put {
                 table: Table::Outbox,
                 key: number_key(recorded.seq),
                 value: recorded.encode(),
             });
-            self.waiting.events.push(recorded);
+            events.push(recorded);
         }
-        self.waiting.writes.push(Write::Put {
-            table: Table::Facts,
-            key: NEXT_EVENT.to_vec(),
-            value: number_key(self.next_event),
-        });
+        if !events.is_empty() {
+            // A number is used up even when the event that has it is forgotten.
+            self.waiting.writes.push(Write::Put {
+                table: Table::Facts,
+                key: NEXT_EVENT.to_vec(),
+                value: number_key(self.next_event),
+            });
+        }
+        (writes, events)
     }
 
     fn commit(&mut self, ctx: &mut Context<Self>) {
@@ -102,7 +125,8 @@ impl StoreActor {
             return;
         }
         let batch = std::mem::take(&mut self.waiting);
-        if batch.writes.is_empty() && self.backlog.is_empty() {
+        let is_empty = batch.writes.is_empty() && batch.passing.is_empty();
+        if is_empty && self.backlog.is_empty() {
             answer(batch.answers, &Ok(()));
             return;
         }
@@ -113,8 +137,9 @@ impl StoreActor {
             Durability::Durable
         };
         let mut writes: Vec<Write> = self.backlog.values().cloned().collect();
-        writes.extend(batch.writes.iter().cloned());
+        writes.extend(batch.writes.iter().chain(&batch.passing).cloned());
         self.commit = Commit::UnderWay;
+        batch.labels.reach("before");
         let storage = self.storage.clone();
         let commit = async move { storage.commit(writes, durability).await };
         ctx.spawn(
@@ -124,17 +149,20 @@ impl StoreActor {
 
     fn committed(
         &mut self,
-        batch: Waiting,
+        mut batch: Waiting,
         result: Result<(), StorageError>,
         ctx: &mut Context<Self>,
     ) {
         self.commit = Commit::Idle;
         let answered = match result {
             Ok(()) => {
+                batch.labels.reach("after");
                 if !self.backlog.is_empty() {
                     info!(records = self.backlog.len(), "the store is written again");
                     self.backlog.clear();
                 }
+                batch.events.append(&mut batch.passing_events);
+                batch.events.sort_by_key(|event| event.seq);
                 Ok(())
             }
             Err(error) => {
@@ -158,6 +186,19 @@ impl StoreActor {
         if !self.waiting.writes.is_empty() || !self.waiting.answers.is_empty() {
             self.commit(ctx);
         }
+    }
+
+    /// What waits is written, and this is the answer.
+    fn answer_when_durable(
+        &mut self,
+        ctx: &mut Context<Self>,
+    ) -> ResponseFuture<Result<(), SaveFailed>> {
+        let (answer, answered) = oneshot::channel();
+        self.waiting.answers.push(answer);
+        self.commit(ctx);
+        Box::pin(async move {
+            answered.await.unwrap_or_else(|_| Err(SaveFailed("the store is gone".into())))
+        })
     }
 
     fn keep(&mut self, writes: Vec<Write>) {
@@ -201,13 +242,25 @@ impl Handler<Save> for StoreActor {
     type Result = ResponseFuture<Result<(), SaveFailed>>;
 
     fn handle(&mut self, save: Save, ctx: &mut Self::Context) -> Self::Result {
-        let (answer, answered) = oneshot::channel();
         self.record(save);
-        self.waiting.answers.push(answer);
-        self.commit(ctx);
-        Box::pin(async move {
-            answered.await.unwrap_or_else(|_| Err(SaveFailed("the store is gone".into())))
-        })
+        self.answer_when_durable(ctx)
+    }
+}
+
+impl Handler<SaveOrForget> for StoreActor {
+    type Result = ResponseFuture<Result<(), SaveFailed>>;
+
+    fn handle(
+        &mut self,
+        SaveOrForget(save): SaveOrForget,
+        ctx: &mut Self::Context,
+    ) -> Self::Result {
+        let (writes, events) = self.number(save.events);
+        let first = self.waiting.passing.len();
+        self.waiting.passing.extend(save.writes.into_iter().chain(writes));
+        self.waiting.labels.add(&self.waiting.passing[first..]);
+        self.waiting.passing_events.extend(events);
+        self.answer_when_durable(ctx)
     }
 }
 
@@ -215,6 +268,7 @@ impl Handler<SaveLazily> for StoreActor {
     type Result = ();
 
     fn handle(&mut self, SaveLazily(writes): SaveLazily, ctx: &mut Self::Context) {
+        self.waiting.labels.add(&writes);
         self.waiting.writes.extend(writes);
         self.commit(ctx);
     }
@@ -257,6 +311,7 @@ fn answer(waiting: Vec<oneshot::Sender<Result<(), SaveFailed>>>, result: &Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::RandomIds;
 
     struct Nowhere;
 
@@ -291,13 +346,17 @@ mod tests {
         fn handle(&mut self, _: Enqueue, _: &mut Self::Context) {}
     }
 
+    fn store() -> StoreActor {
+        StoreActor::new(Arc::new(Nowhere), Arc::new(RandomIds), Nobody.start().recipient(), 1)
+    }
+
     fn put(table: Table, number: u64) -> Write {
         Write::Put { table, key: number_key(number), value: vec![1] }
     }
 
     #[actix_rt::test]
     async fn what_could_not_be_written_is_bounded_and_snapshots_stay_longest() {
-        let mut store = StoreActor::new(Arc::new(Nowhere), Nobody.start().recipient(), 1);
+        let mut store = store();
         store.keep((0..100).map(|n| put(Table::Plugins, n)).collect());
         store.keep((0..20_000).map(|n| put(Table::Outbox, n)).collect());
         assert_eq!(store.backlog.len(), BACKLOG_MAX);
@@ -309,7 +368,7 @@ mod tests {
 
     #[actix_rt::test]
     async fn the_newest_form_of_a_record_is_found_before_it_is_written() {
-        let mut store = StoreActor::new(Arc::new(Nowhere), Nobody.start().recipient(), 1);
+        let mut store = store();
         let key = number_key(7);
         assert_eq!(store.unwritten(Table::Plugins, &key), None);
         store.keep(vec![put(Table::Plugins, 7)]);

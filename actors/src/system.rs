@@ -19,11 +19,13 @@ use tracing::error;
 
 use crate::control_plane::remembered::{self, MessageKey, Remembered};
 use crate::control_plane::{ControlPlaneActor, NEXT_GENERATION, Partners};
+use crate::crash_point;
 use crate::error::Chain;
 use crate::event::Recorded;
 use crate::id::Generation;
 use crate::manager::readiness::Readiness;
 use crate::manager::{ManagerActor, Staff, number_orders};
+use crate::messages::{UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::monitor::{HealthPolicy, MonitorActor};
 use crate::outbox::{Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting};
@@ -70,6 +72,7 @@ pub struct System {
     pub sweep: Addr<SweepActor>,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
+    monitor: Recipient<UseHealthPolicy>,
     /// Whether the plugins that the machine needs are up, or had their chance.
     pub readiness: watch::Receiver<Readiness>,
     /// Whether each actor that there is one of still lives.
@@ -96,12 +99,23 @@ struct Left {
 /// logged and taken as empty.
 pub async fn start(ports: Ports, settings: Settings) -> System {
     let left = Left::load(&*ports.storage).await;
+    crash_point::reach("end", "load", "system");
     let Settings { policy, health, agent, destination, outbox } = settings;
 
-    let (outbox, events) =
-        OutboxActor::new(ports.link.clone(), destination, outbox, left.waiting, left.history);
+    let (outbox, events) = OutboxActor::new(
+        (ports.link.clone(), ports.ids.clone()),
+        destination,
+        outbox,
+        left.waiting,
+        left.history,
+    );
     let outbox = outbox.start();
-    let store = StoreActor::new(ports.storage.clone(), outbox.clone().recipient(), left.next_event);
+    let store = StoreActor::new(
+        ports.storage.clone(),
+        ports.ids.clone(),
+        outbox.clone().recipient(),
+        left.next_event,
+    );
     let store = store.start();
     outbox.do_send(UseStore {
         lazily: store.clone().recipient(),
@@ -111,6 +125,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
 
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
     pulses.push(("monitor", pulse(&monitor)));
+    let health_policy = monitor.clone().recipient();
     let (roster_moved, roster) = watch::channel(0);
     let (ready, readiness) = watch::channel(Readiness::Waiting { on: Vec::new() });
     let mut scheduling = None;
@@ -179,6 +194,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         events,
         sweep,
         roster,
+        monitor: health_policy,
         readiness,
         pulses,
     }
@@ -192,6 +208,12 @@ fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {
 // === impl System ===
 
 impl System {
+    /// Goes by other policies from now on, those of plugins that run already included.
+    pub fn reconfigure(&self, policy: Policy, health: HealthPolicy) {
+        self.manager.do_send(UsePolicy(Arc::new(policy)));
+        self.monitor.do_send(UseHealthPolicy(health));
+    }
+
     /// Resolves, with its name, when one of the actors that there is one of has ended, which only a panic
     /// can do. What it knew is gone and nobody builds it anew: the agent has to start again.
     pub fn ended(&self) -> impl Future<Output = &'static str> + use<> {

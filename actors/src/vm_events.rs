@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, error, info, warn};
 
+use crate::crash_point;
 use crate::error::Chain;
 use crate::id::PluginName;
 use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save};
@@ -183,6 +184,7 @@ impl VmEventActor {
         let is_current = |fact: Option<&[u8]>| fact == Some(current.0.as_bytes());
         let boot = if is_current(last) { Boot::Same } else { Boot::New };
         info!(?boot, boot_id = %current.0, "knows which boot this is");
+        crash_point::reach("before", "begin", "boot");
         self.partners.begin.do_send(Begin(boot));
         if boot == Boot::New {
             let fact = |key: &[u8]| Write::Put {

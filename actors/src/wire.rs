@@ -392,6 +392,8 @@ pub fn encode_agent_info(to: &InboundMessage, agent: &AgentFacts) -> OutboundMes
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
+        "x86" => "386",
+        "loongarch64" => "loong64",
         other => other,
     };
     let body = pb::AgentInfo {
@@ -454,8 +456,8 @@ pub fn encode_event(recorded: &Recorded) -> OutboundMessage {
 fn reply(to: &InboundMessage, kind: &str, body: Vec<u8>) -> OutboundMessage {
     let mut labels = to.labels.clone();
     labels.insert(MESSAGE_TYPE.to_owned(), kind.to_owned());
-    let id = uuid::Uuid::new_v4().to_string();
-    OutboundMessage { id, labels, type_url: type_url(kind), body }
+    // Whoever sends it gives it an id.
+    OutboundMessage { id: String::new(), labels, type_url: type_url(kind), body }
 }
 
 fn type_url(message: &str) -> String {

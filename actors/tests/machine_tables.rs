@@ -616,10 +616,64 @@ fn a_launch_that_was_cut_short_by_an_agent_restart_begins_anew() {
 }
 
 #[test]
+fn a_stop_that_was_over_when_the_agent_died_is_told() {
+    let mut world = running();
+    world.order(Order::Remove);
+    // The process has ended, and the agent that knew it is gone.
+    world.alive = None;
+    let rows = [
+        (AgentRestarts, "Stopping (then remove) r1", ""),
+        (Good, "Removing r1", "6(r1)"),
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    check(world, rows);
+}
+
+#[test]
 fn a_restart_of_the_machine_is_not_a_crash() {
     let mut world = running();
     world.restart(Boot::New);
     check(world, [(Good, "Running r1", "4(r1)")]);
+}
+
+#[test]
+fn an_order_that_just_missed_the_end_of_a_plugin_does_not_keep_it() {
+    use guest_agent_actors::plugin::machine::Effect;
+    for order in [Order::Apply(text("late")), Order::Restart, Order::Remove] {
+        let mut world = World::ordered(spec("r1"));
+        world.calm().expect("it comes to rest");
+        world.order(Order::Remove);
+        world.calm().expect("it comes to rest");
+        assert_eq!(show(&world.state), "Gone r1");
+        world.order(order.clone());
+        let effects = &world.log.last().expect("it was just ordered").after.effects;
+        let retires = effects.iter().filter(|effect| **effect == Effect::Retire).count();
+        assert_eq!(retires, 1, "{order:?}: {effects:?}");
+    }
+}
+
+#[test]
+fn a_process_in_a_phase_that_has_none_is_swept_away_after_a_restart_of_the_agent() {
+    use guest_agent_actors::plugin::machine::Effect;
+    // As an agent leaves it that could not write what it did: a process, and an older state.
+    let mut installing = World::ordered(spec("r1"));
+    installing.alive = Some(world::process(7));
+    let mut pausing = World::ordered(spec("r1"));
+    pausing.answer_only(Answer::Good);
+    pausing.answer_only(Answer::Bad);
+    pausing.alive = Some(world::process(7));
+    let mut stopped = World::ordered(spec("r1"));
+    stopped.calm().expect("it comes to rest");
+    stopped.order(Order::Restart);
+    stopped.answer_only(Answer::Good);
+    stopped.alive = Some(world::process(7));
+    let expected = ["Installing r1", "Pausing r1", "Stopped (then start) r1"];
+    for (mut world, expected) in [installing, pausing, stopped].into_iter().zip(expected) {
+        assert_eq!(show(&world.state), expected);
+        world.restart(Boot::Same);
+        let effects = &world.log.last().expect("it was just restarted").after.effects;
+        assert_eq!(effects.first(), Some(&Effect::Sweep), "{expected}: {effects:?}");
+    }
 }
 
 // === One-shot plugins ===

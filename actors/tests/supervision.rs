@@ -12,6 +12,7 @@ mod supervision {
     mod local;
     mod one_shot;
     mod overflow;
+    mod recovery;
     mod rules;
     mod store;
     mod sweep;

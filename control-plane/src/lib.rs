@@ -9,7 +9,8 @@
 //!
 //! A [`ControlPlane`] listens on unix sockets and TCP addresses, keeps one session per connected
 //! agent and is a handle that is cheap to clone. What agents should run and what they said is behind
-//! the [`store::Store`] trait. An [`ArtifactServer`] hands out the archives that agents install.
+//! the [`store::Store`] trait. An [`ArtifactServer`] hands out the archives that agents install; a
+//! [`MetadataServer`] stands in for the one that a cloud has, and is not part of the server.
 //! `guest-agent dev` and the end-to-end tests embed both; the binary of this package serves them.
 //!
 //! What it deliberately does not do: decide what should run where, keep users apart, or spread over
@@ -25,6 +26,7 @@ mod frame;
 mod hex;
 pub mod json;
 pub mod messages;
+pub mod metadata;
 mod operations;
 mod outbox;
 mod server;
@@ -37,6 +39,7 @@ pub use delivery::{Acknowledged, Delivery, DeliveryError};
 pub use event::AgentEvent;
 pub use faults::{EndStream, Faults, RefusalForm, RefuseRegistrations};
 pub use frame::{Frame, FrameContent};
+pub use metadata::MetadataServer;
 pub use operations::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
 pub use server::{
     AddressError, Builder, ControlPlane, Limits, Listen, RateLimits, ServerTls, StartError, Timings,

@@ -52,6 +52,9 @@
 //! [`Server`] is what they are made of, without anything that concerns the whole process (no
 //! signals, no panic hook): use it in tests.
 //!
+//! A plugin that runs to completion instead (`plugin_type` ONE_SHOT) serves nothing: its `main` is
+//! one call of [`run_once`].
+//!
 //! # Reading order of the source
 //!
 //! `plugin` is the trait; `config`, `status` and `error` are what its methods take and give.
@@ -72,6 +75,7 @@ mod error_log;
 
 mod life;
 mod listener;
+mod once;
 mod run;
 mod server;
 mod service;
@@ -83,6 +87,7 @@ pub use environment::{Environment, Ticket};
 pub use error::PluginError;
 pub use error_log::ErrorLog;
 pub use listener::BindError;
+pub use once::{RunContext, run_once};
 pub use plugin::{Cleanup, Plugin, StartContext, StatusQuery, StopContext};
 pub use run::{ServeError, main, serve, serve_blocking, serve_with};
 pub use server::Server;

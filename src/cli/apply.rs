@@ -101,7 +101,7 @@ impl Flags {
             }
             value["manifest"] = json!({ "structConfig": config });
         }
-        order::decode(value)
+        order::decode(&value)
             .map_err(|error| Failure::usage("the flags do not make an order").because(&error))
     }
 }

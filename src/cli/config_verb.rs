@@ -33,6 +33,9 @@ struct EntryJson<'a> {
 
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let loaded = context.load()?;
+    if matches!(flags.action, Action::Check) {
+        context.services.check(&loaded.config).map_err(|error| Failure::of(&*error))?;
+    }
     let console = context.console;
     match flags.action {
         Action::Check if context.global.json => {

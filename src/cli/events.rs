@@ -23,6 +23,9 @@ pub(super) struct Flags {
     since: Option<Since>,
 }
 
+/// Seconds that an event takes to be delivered when all is well, with room to spare.
+const UNDER_WAY: i64 = 5;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
     Ago(std::time::Duration),
@@ -77,15 +80,24 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         if context.global.json {
             console.object(&EventJson::from(&event))?;
         } else {
-            let line = line(&event, console);
+            let mark = mark(&event, flags.follow, (console.now)());
+            let line = line(&event, mark, console);
             console.text(&line)?;
         }
     }
     Ok(())
 }
 
+/// What is said of an event that the control plane has not acknowledged. Whoever follows sees an event
+/// before anybody could have: that it is under way is no news.
+fn mark(event: &local::Event, follows: bool, now: Timestamp) -> &'static str {
+    let at = timestamp(event.at.as_ref());
+    let is_new = at.is_some_and(|at| now.as_second() - at.as_second() <= UNDER_WAY);
+    if event.delivered || (follows && is_new) { "" } else { "  (not delivered)" }
+}
+
 /// `time  TYPE  plugin revision: details`.
-fn line(event: &local::Event, console: &Console<'_>) -> String {
+fn line(event: &local::Event, mark: &str, console: &Console<'_>) -> String {
     let at = timestamp(event.at.as_ref()).map_or_else(
         || "-".repeat(20),
         // Whole seconds are enough for reading; JSON has the rest.
@@ -101,8 +113,7 @@ fn line(event: &local::Event, console: &Console<'_>) -> String {
     let kind = console.paint(tone, &format!("{:<20}", one_line(kind)));
     let colon = if event.details.is_empty() { "" } else { ": " };
     let subject = format!("{} {}{colon}{}", event.plugin, event.revision, event.details);
-    let waits = if event.delivered { "" } else { "  (not delivered)" };
-    format!("{}  {kind}  {}{waits}\n", console.paint(Tone::Quiet, &at), one_line(&subject))
+    format!("{}  {kind}  {}{mark}\n", console.paint(Tone::Quiet, &at), one_line(&subject))
 }
 
 // === impl EventJson ===

@@ -10,10 +10,10 @@ use futures_util::{Stream, StreamExt, stream};
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use guest_agent_proto::local::{
     AskRequest, AskResponse, ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest,
-    ConfigureResponse, ConfigureResult, Event, ExamineRequest, ExamineResponse, GetStatusRequest,
-    GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest, NotifyVmEventResponse,
-    PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest, StreamLogsRequest,
-    SweepRequest, SweepResponse,
+    ConfigureResponse, ConfigureResult, Event, ExamineRequest, ExamineResponse, ExplainRequest,
+    ExplainResponse, GetStatusRequest, GetStatusResponse, LogChunk, NotifiedPlugin,
+    NotifyVmEventRequest, NotifyVmEventResponse, PluginStatus, RestartRequest, RestartResponse,
+    StreamEventsRequest, StreamLogsRequest, SweepRequest, SweepResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -36,6 +36,7 @@ pub(super) struct Script {
     pub(super) then: Then,
     pub(super) configure: Vec<ConfigureResult>,
     pub(super) restart: Option<u64>,
+    pub(super) explain: Option<ExplainResponse>,
     /// Answers to questions, in turn; the last one is repeated.
     pub(super) ask: VecDeque<Result<AskResponse, Status>>,
     pub(super) notified: Vec<NotifiedPlugin>,
@@ -188,6 +189,15 @@ impl LocalAgent for Server {
         self.known(&request.into_inner().name)?;
         let generation = self.script().restart.unwrap_or_default();
         Ok(Response::new(RestartResponse { generation }))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<ExplainRequest>,
+    ) -> Result<Response<ExplainResponse>, Status> {
+        self.known(&request.into_inner().name)?;
+        let explain = self.script().explain;
+        explain.map(Response::new).ok_or_else(|| Status::not_found("no such plugin"))
     }
 
     async fn ask(&self, request: Request<AskRequest>) -> Result<Response<AskResponse>, Status> {

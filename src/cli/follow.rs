@@ -95,8 +95,9 @@ fn works(status: &PluginStatus) -> Verdict {
     let pending_failed = status.pending.as_ref().is_some_and(|pending| !pending.error.is_empty());
     let works = match status.state.as_str() {
         "RUNNING" | "EXECUTION_COMPLETED" => true,
-        // Between two runs, waiting for its trigger.
-        "STOPPED" => status.kind == "one_shot",
+        // Installed as ordered, and waiting: for its trigger, or for a machine its rules let it run on.
+        // Nothing else rests in this state.
+        "STOPPED" => true,
         _ => false,
     };
     if works && !pending_failed {

@@ -182,6 +182,7 @@ impl Flags {
                     OrderError::Read { .. }
                     | OrderError::TooLarge { .. }
                     | OrderError::Json { .. }
+                    | OrderError::Text { .. }
                     | OrderError::Shape { .. } => failure,
                 }
             });
@@ -210,7 +211,7 @@ impl Flags {
             }
             value["manifest"] = json!({ "structConfig": config });
         }
-        let order = order::decode(value)
+        let order = order::decode(&value)
             .map_err(|error| Failure::usage("the flags do not make an order").because(&error))?;
         Ok(vec![order])
     }

@@ -4,21 +4,38 @@
 //! file, terminal) is for whoever holds the other end of standard error.
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::config::{LogConfig, LogFormat};
+
+/// The filter of the log that was started.
+static FILTER: OnceLock<Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// Sends what is traced to standard error, and panics to the trace. A second call changes nothing.
 ///
 /// A level that cannot be read counts as `info`: an agent without a log helps nobody.
 pub fn start(log: &LogConfig) {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    if subscriber(log, colour, std::io::stderr).try_init().is_ok() {
+    let (subscriber, filter) = subscriber(log, colour, std::io::stderr);
+    if subscriber.try_init().is_ok() {
+        drop(FILTER.set(filter));
         std::panic::set_hook(Box::new(trace_panic));
+    }
+}
+
+/// Changes what the log that was started says from now on. Without one, and with a level that cannot
+/// be read, nothing changes.
+pub fn set_level(level: &str) {
+    if let (Some(handle), Ok(filter)) = (FILTER.get(), EnvFilter::try_new(filter(level)))
+        && let Err(error) = handle.reload(filter)
+    {
+        tracing::error!(%error, "the log stays as it was");
     }
 }
 
@@ -26,17 +43,19 @@ fn subscriber<W>(
     log: &LogConfig,
     colour: bool,
     writer: W,
-) -> Box<dyn tracing::Subscriber + Send + Sync>
+) -> (Box<dyn tracing::Subscriber + Send + Sync>, Handle<EnvFilter, Registry>)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = EnvFilter::try_new(filter(&log.level)).unwrap_or_else(|_| EnvFilter::new("info"));
+    let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
-    match log.format {
+    let subscriber: Box<dyn tracing::Subscriber + Send + Sync> = match log.format {
         LogFormat::Text => Box::new(registry.with(lines.with_ansi(colour))),
         LogFormat::Json => Box::new(registry.with(lines.json().flatten_event(true))),
-    }
+    };
+    (subscriber, handle)
 }
 
 /// What is traced at a level. Below `info` only this project's own crates say more: the frames of an
@@ -102,7 +121,7 @@ mod tests {
     fn logged_by(log: &LogConfig, work: impl FnOnce()) -> String {
         let sink = Sink::default();
         let writer = sink.clone();
-        let subscriber = subscriber(log, false, move || writer.clone());
+        let (subscriber, _) = subscriber(log, false, move || writer.clone());
         tracing::subscriber::with_default(subscriber, work);
         let bytes = sink.0.lock().expect("no test panics with the lock").clone();
         String::from_utf8(bytes).expect("text")
@@ -115,6 +134,22 @@ mod tests {
         assert!(!text.contains("too much"));
         let all = logged(&LogConfig { level: "debug".to_owned(), ..LogConfig::default() });
         assert!(all.contains("too much"), "{all}");
+    }
+
+    #[test]
+    fn the_level_can_be_changed_while_it_is_in_use() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let log = LogConfig::default();
+        let (subscriber, handle) = subscriber(&log, false, move || writer.clone());
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::debug!(target: "guest_agent", "before");
+            handle.reload(EnvFilter::new(filter("debug"))).expect("it is in use");
+            tracing::debug!(target: "guest_agent", "after");
+        });
+        let text = String::from_utf8(sink.0.lock().expect("no holder panics").clone());
+        let text = text.expect("text");
+        assert!(text.contains("after") && !text.contains("before"), "{text}");
     }
 
     #[test]

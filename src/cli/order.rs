@@ -1,22 +1,23 @@
 //! Orders as people write them: protobuf JSON in a file, what `pack` made, or flags.
 //!
-//! All three become JSON first and go through one decoder, [`decode`], which knows the messages from
-//! their descriptors: snake_case and camelCase names, durations as `"10s"`, enums by name, and an
-//! unknown field is an error.
+//! All three become JSON first and go through one decoder, that of the control plane: snake_case and
+//! camelCase names, durations as `"10s"`, enums by name, and what is wrong is told with its field, line
+//! and column, never with its value.
 
 use std::path::{Path, PathBuf};
 
 use guest_agent_actors::plugin::machine::Order;
 use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire;
+use guest_agent_control_plane::json::{
+    JsonError, configure_plugin_from_json, configure_plugin_states_from_json,
+};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Manifest, Plugin,
 };
 use prost::Message;
 use serde_json::{Value, json};
-
-use crate::json_mapping;
 
 /// Most bytes of an order that are read.
 const FILE_MAX: u64 = 16 << 20;
@@ -36,8 +37,10 @@ pub(super) enum OrderError {
     Json {
         path: PathBuf,
         #[source]
-        source: serde_json::Error,
+        source: JsonError,
     },
+    #[error("{} is not text in UTF-8", path.display())]
+    Text { path: PathBuf },
     #[error("{} is neither a ConfigurePlugin (with a \"plugin\") nor a ConfigurePluginStates", path.display())]
     Shape { path: PathBuf },
     #[error(
@@ -70,8 +73,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
 }
 
 /// Turns one ConfigurePlugin in JSON into the message.
-pub(super) fn decode(value: Value) -> Result<ConfigurePlugin, serde_json::Error> {
-    json_mapping::decode(json_mapping::CONFIGURE_PLUGIN, value)
+pub(super) fn decode(value: &Value) -> Result<ConfigurePlugin, JsonError> {
+    configure_plugin_from_json(&value.to_string())
 }
 
 /// The digest that the agent will report for the configuration of an order; empty for none.
@@ -95,15 +98,15 @@ pub(super) fn config_hash(order: &ConfigurePlugin) -> String {
 
 fn of_json(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
     let wrong = |source| OrderError::Json { path: path.to_owned(), source };
-    let value: Value = serde_json::from_slice(&bytes_of(path)?).map_err(wrong)?;
-    let has = |key: &str| value.get(key).is_some();
+    let text = String::from_utf8(bytes_of(path)?)
+        .map_err(|_| OrderError::Text { path: path.to_owned() })?;
+    let value: Option<Value> = serde_json::from_str(&text).ok();
+    let has = |key: &str| value.as_ref().is_some_and(|value| value.get(key).is_some());
     let mut orders = if has("configurePlugins") || has("configure_plugins") {
-        let states: ConfigurePluginStates =
-            json_mapping::decode("agent_controlplane.ConfigurePluginStates", value)
-                .map_err(wrong)?;
-        states.configure_plugins
-    } else if has("plugin") {
-        vec![decode(value).map_err(wrong)?]
+        configure_plugin_states_from_json(&text).map_err(wrong)?.configure_plugins
+    } else if has("plugin") || value.is_none() {
+        // What is no JSON at all is refused by the decoder, which says where.
+        vec![configure_plugin_from_json(&text).map_err(wrong)?]
     } else {
         return Err(OrderError::Shape { path: path.to_owned() });
     };
@@ -252,6 +255,12 @@ mod tests {
         let unknown = orders(r#"{"plugin":{"nmae":"a"}}"#).expect_err("an unknown field");
         let OrderError::Json { source, .. } = unknown else { panic!("{unknown}") };
         assert!(source.to_string().contains("nmae"), "{source}");
+        assert_eq!((source.field.as_str(), source.line), ("plugin.nmae", 1));
+        let secret = orders(r#"{"plugin":{"name":"a","arguments":[{"k":"hidden"}]}}"#);
+        let OrderError::Json { source, .. } = secret.expect_err("a wrong value") else {
+            panic!("not JSON")
+        };
+        assert!(!source.to_string().contains("hidden"), "{source}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `run`: the service.
 
 use super::{Context, Failure};
-use crate::config::{Config, Sources, is_log_level};
+use crate::config::{self, Config, Environment, Sources, is_log_level};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -26,15 +26,25 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         return Err(Failure::usage("--socket names the socket of an agent that runs already")
             .hint("say where the service makes its sockets with --set agent.runtime_dir=DIR"));
     }
-    let mut config = context.load()?.config;
-    if let Some(level) = context.environment.variable("GUEST_AGENT_LOG") {
+    let config = configured(context.environment, &context.sources())?;
+    context.services.start_logging(&config.log);
+    let args = RunArgs { config, sources: context.sources(), stop_plugins: flags.stop_plugins };
+    context.services.run(args).map_err(|error| Failure::of(&*error))
+}
+
+/// The configuration of the service, as it stands now: what all layers say, and the level that
+/// `GUEST_AGENT_LOG` asks for. Read at the start and again whenever the service is told to.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn configured(environment: &dyn Environment, sources: &Sources) -> Result<Config, Failure> {
+    let mut config = config::load(environment, sources)?.config;
+    if let Some(level) = environment.variable("GUEST_AGENT_LOG") {
         if !is_log_level(&level) {
             return Err(Failure::usage(format_args!("GUEST_AGENT_LOG={level} is not a level"))
                 .hint("use error, warn, info, debug or trace"));
         }
         config.log.level = level;
     }
-    context.services.start_logging(&config.log);
-    let args = RunArgs { config, sources: context.sources(), stop_plugins: flags.stop_plugins };
-    context.services.run(args).map_err(|error| Failure::of(&*error))
+    Ok(config)
 }

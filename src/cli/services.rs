@@ -5,7 +5,7 @@ use std::path::Path;
 use guest_agent_actors::ports::Cause;
 
 use super::{DevArgs, RunArgs, SamplePluginArgs};
-use crate::config::LogConfig;
+use crate::config::{Config, LogConfig};
 use crate::install::pack::{Compression, Packed};
 
 /// The verbs that are not clients of a running agent. `main.rs` implements this with the real
@@ -14,6 +14,12 @@ use crate::install::pack::{Compression, Packed};
 pub trait Services {
     /// Sends what is traced to standard error, and panics to the trace.
     fn start_logging(&self, log: &LogConfig);
+
+    /// Checks what the service would not start with, beyond what reading the configuration checks.
+    ///
+    /// # Errors
+    /// Says what it would not start with.
+    fn check(&self, config: &Config) -> Result<(), Cause>;
 
     /// Runs the service until it is told to stop.
     ///

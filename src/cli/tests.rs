@@ -15,11 +15,12 @@ use tonic::Status;
 
 use super::fake::{FakeAgent, Script, Then, plugins};
 use super::*;
-use crate::config::{LogConfig, MapEnvironment};
+use crate::config::{Config, LogConfig, MapEnvironment};
 use crate::install::pack::{Compression, Packed};
 
 mod basics;
 mod doctor;
+mod explain;
 mod offline;
 mod orders;
 mod status;
@@ -46,6 +47,14 @@ struct Recorder {
 impl Services for Recorder {
     fn start_logging(&self, log: &LogConfig) {
         self.logs.borrow_mut().push(log.clone());
+    }
+
+    fn check(&self, config: &Config) -> Result<(), Cause> {
+        if config.agent.name == "refused" {
+            Err("the service would refuse it".into())
+        } else {
+            Ok(())
+        }
     }
 
     fn run(&self, args: RunArgs) -> Result<(), Cause> {

@@ -18,6 +18,9 @@ const FILE_MAX: u64 = 1 << 20;
 
 const VARIABLE_PREFIX: &str = "GUEST_AGENT__";
 
+/// Says `HOST` or `HOST:PORT` of the metadata server.
+const METADATA_HOST: &str = "GCE_METADATA_HOST";
+
 /// What the command line says about the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
@@ -59,10 +62,22 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
     }
 
     let base = Layer { origin: DEFAULTS.to_owned(), values: defaults.values.clone() };
-    let figment = layers.into_iter().fold(Figment::from(base), Figment::merge);
-    let config: Config = figment
-        .extract()
-        .map_err(|error| ConfigError::Problems(error.into_iter().map(problem_of).collect()))?;
+    let mut figment = layers.into_iter().fold(Figment::from(base), Figment::merge);
+    let extract = |figment: &Figment| -> Result<Config, ConfigError> {
+        let problems = |error: figment::Error| error.into_iter().map(problem_of).collect();
+        figment.extract().map_err(|error| ConfigError::Problems(problems(error)))
+    };
+    let mut config = extract(&figment)?;
+    // What clients of the metadata server agree on holds where our own settings say nothing.
+    if config.instance.metadata_url.is_empty()
+        && let Some(host) = environment.variable(METADATA_HOST)
+    {
+        let url = format!("http://{}", host.strip_prefix("http://").unwrap_or(&host));
+        let origin = format!("environment variable {METADATA_HOST}");
+        let layer = defaults.layer_of_text("instance.metadata_url", &url, origin, &mut problems);
+        figment = layer.into_iter().fold(figment, Figment::merge);
+        config = extract(&figment)?;
+    }
     let origin_of = |key: &str| {
         figment
             .find_metadata(key)

@@ -47,6 +47,27 @@ pub fn value(config: &Config, key: &str) -> Option<String> {
     }
 }
 
+/// The keys whose values differ, sorted. What is not shown is compared all the same.
+#[must_use]
+pub fn differences(one: &Config, other: &Config) -> Vec<String> {
+    let sections = |config: &Config| {
+        let value = Value::serialize(config).expect("settings are plain values");
+        value.into_dict().expect("a struct of sections")
+    };
+    let other = sections(other);
+    let mut differing = Vec::new();
+    for (section, keys) in sections(one) {
+        let others = other.get(&section).and_then(Value::as_dict);
+        for (key, value) in keys.into_dict().unwrap_or_else(Dict::new) {
+            let of_other = others.and_then(|others| others.get(&key));
+            if of_other.map(|value| as_toml(value.clone())) != Some(as_toml(value)) {
+                differing.push(format!("{section}.{key}"));
+            }
+        }
+    }
+    differing
+}
+
 /// Arguments of the admission plugin may be tokens; which program it is, is not a secret.
 fn redacted(config: &Config) -> Config {
     let mut config = config.clone();

@@ -209,6 +209,38 @@ fn values_of_another_kind_are_refused_with_what_is_expected() {
     check("agent.name=", "use 1 to 63");
     check("instance.id=../x", "cannot be the name of a directory");
     check("instance.metadata_url=ftp://x", "http://HOST");
+    check("instance.metadata_url=http://x/path", "or write \"none\" to ask nobody");
+}
+
+#[test]
+fn the_metadata_server_of_the_environment_holds_where_no_setting_says_another() {
+    let at = |fixture: Fixture| fixture.load().expect("good").config.instance.metadata_url;
+    let fixture = || {
+        Fixture::new()
+            .file("guest-agent.toml", "[instance]\nmetadata_url = \"\"\n")
+            .variable("GCE_METADATA_HOST", "127.0.0.1:81")
+    };
+    assert_eq!(at(fixture()), "http://127.0.0.1:81");
+    assert_eq!(at(fixture().set("instance.metadata_url=http://h")), "http://h");
+    assert_eq!(at(fixture().set("instance.metadata_url=none")), "none");
+    let problem = Fixture::new().variable("GCE_METADATA_HOST", "a b").problem();
+    assert_eq!(problem.origin, "environment variable GCE_METADATA_HOST");
+}
+
+#[test]
+fn what_only_a_metadata_server_can_say_needs_one() {
+    let alone = || {
+        Fixture::new()
+            .set("instance.metadata_url=none")
+            .set("control_plane.endpoint=unix:/run/cp.sock")
+    };
+    let problem = alone().set("control_plane.resource=r").problem();
+    assert_eq!(problem.key, "control_plane.auth");
+    assert_eq!(alone().set("control_plane.auth=none").problem().key, "control_plane.resource");
+    let told = alone().set("control_plane.auth=none").set("control_plane.resource=r");
+    assert!(told.load().is_ok());
+    let asked = Fixture::new().set("control_plane.endpoint=unix:/run/cp.sock");
+    assert!(asked.load().is_ok(), "the metadata server says the rest");
 }
 
 #[test]

@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Auth, Config, Problem, format_duration};
+use super::{Auth, Config, NO_METADATA, Problem, format_duration};
 use crate::control_link::Endpoint;
+use crate::metadata::MetadataAddress;
 
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
@@ -59,11 +60,15 @@ fn instance(config: &Config, rules: &mut Rules<'_>) {
     });
     let url = &config.instance.metadata_url;
     rules.text("instance.metadata_url", url, 0, 255);
-    let plain = url.strip_prefix("http://").is_some_and(|rest| {
-        !rest.is_empty() && !rest.contains(['@', '?', '#', ' ']) && !rest.starts_with('/')
-    });
-    rules.require("instance.metadata_url", url.is_empty() || plain, || {
-        "http://HOST or http://HOST:PORT is expected, without user or query".to_owned()
+    let wrong = match url.as_str() {
+        "" | NO_METADATA => None,
+        url => url.parse::<MetadataAddress>().err(),
+    };
+    rules.require("instance.metadata_url", wrong.is_none(), || {
+        format!(
+            "{}; or write {NO_METADATA:?} to ask nobody",
+            wrong.map(|wrong| wrong.to_string()).unwrap_or_default()
+        )
     });
 }
 
@@ -83,6 +88,18 @@ fn control_plane(config: &Config, rules: &mut Rules<'_>) {
     }
     if !control.enabled {
         return;
+    }
+    if control.endpoint.is_some() && config.instance.metadata_url == NO_METADATA {
+        rules.require("control_plane.resource", !control.resource.is_empty(), || {
+            "it is empty, and instance.metadata_url forbids to ask for it; name this machine's \
+             resource id"
+                .to_owned()
+        });
+        rules.require("control_plane.auth", control.auth != Auth::Metadata, || {
+            "instance.metadata_url forbids to ask for tokens; use \"token-file\", \"mtls\" or \
+             \"none\", or allow it"
+                .to_owned()
+        });
     }
     let needs = |auth: Auth, key: &str| format!("auth = {auth:?} needs {key}; set it to a file");
     match control.auth {

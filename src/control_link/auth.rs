@@ -15,6 +15,9 @@ pub trait TokenSource: Send + Sync {
     /// The token to send, or none. Asked before every connection, so an expired token is never used
     /// twice.
     async fn token(&self) -> Result<Option<String>, TokenError>;
+
+    /// The control plane did not believe the last token: one that is kept is not given again.
+    fn refused(&self) {}
 }
 
 /// Why there is no token now. The link tries again later.

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, VsockAddr};
@@ -17,7 +18,8 @@ use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tower::service_fn;
 
-use super::endpoint::{Endpoint, Kind};
+use super::LinkConfig;
+use super::endpoint::Kind;
 use super::status::StreamEnd;
 
 /// How often a quiet connection is asked whether it still lives.
@@ -50,8 +52,18 @@ pub struct ClientCertificate {
     pub key: PathBuf,
 }
 
+/// Connects to ports of other contexts: the kernel, or a test where there is no such thing.
+#[async_trait]
+pub(super) trait DialVsock: Send + Sync {
+    async fn dial(&self, cid: u32, port: u32) -> io::Result<UnixStream>;
+}
+
+/// The kernel's AF_VSOCK.
+pub(super) struct KernelVsock;
+
 /// Connects.
-pub(super) async fn dial(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel, StreamEnd> {
+pub(super) async fn dial(config: &LinkConfig) -> Result<Channel, StreamEnd> {
+    let LinkConfig { endpoint, tls, vsock, .. } = config;
     match &endpoint.0 {
         Kind::Unix(path) => {
             let path = path.clone();
@@ -81,9 +93,11 @@ pub(super) async fn dial(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel,
             builder.connect().await
         }
         Kind::Vsock { cid, port } => {
-            let address = VsockAddr::new(*cid, *port);
-            let connector =
-                service_fn(move |_| async move { connect_vsock(address).await.map(TokioIo::new) });
+            let (vsock, cid, port) = (vsock.clone(), *cid, *port);
+            let connector = service_fn(move |_| {
+                let vsock = vsock.clone();
+                async move { vsock.dial(cid, port).await.map(TokioIo::new) }
+            });
             builder("http://localhost")?.connect_with_connector(connector).await
         }
     }
@@ -118,6 +132,13 @@ async fn connect_tcp(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         }
     }
     Err(failure)
+}
+
+#[async_trait]
+impl DialVsock for KernelVsock {
+    async fn dial(&self, cid: u32, port: u32) -> io::Result<UnixStream> {
+        connect_vsock(VsockAddr::new(cid, port)).await
+    }
 }
 
 /// A vsock connection is a stream socket like any other once it stands, and nothing that is done with

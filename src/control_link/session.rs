@@ -79,7 +79,7 @@ async fn register(
     shared: &Arc<Shared>,
 ) -> Result<Live, StreamEnd> {
     let token = config.tokens.token().await?;
-    let channel = dial::dial(&config.endpoint, &config.tls).await?;
+    let channel = dial::dial(config).await?;
     let (outgoing, requests) = mpsc::channel(OUTGOING);
     let registration = up::Type::RegisterConnection(RegisterConnection {
         protocol_version: PROTOCOL_VERSION,

@@ -72,7 +72,8 @@ impl LinkTask {
     async fn open(&mut self) -> Result<Live, StreamEnd> {
         let number = self.next_stream;
         self.next_stream += 1;
-        session::open(&self.config, number, &self.listener, &self.shared).await
+        let opened = session::open(&self.config, number, &self.listener, &self.shared).await;
+        opened.inspect_err(|end| self.config.heed(end))
     }
 
     /// Waits before the next attempt; false when the link was closed meanwhile.
@@ -153,6 +154,7 @@ impl LinkTask {
     }
 
     fn lost(&self, live: &Live, end: StreamEnd) -> Served {
+        self.config.heed(&end);
         self.shared.streams().current = None;
         self.listener.disconnected(end.reason());
         Served::Ended(end, live.opened.elapsed())

@@ -625,6 +625,110 @@ async fn vsock_without_a_peer_says_so_and_goes_on() {
     within("it waits", state.wait_for(waits)).await.unwrap();
 }
 
+/// Stands in for the kernel: every port is a unix socket here.
+struct Rerouted {
+    socket: std::path::PathBuf,
+    dialled: std::sync::Mutex<Vec<(u32, u32)>>,
+}
+
+#[async_trait]
+impl dial::DialVsock for Rerouted {
+    async fn dial(&self, cid: u32, port: u32) -> std::io::Result<tokio::net::UnixStream> {
+        self.dialled.lock().unwrap().push((cid, port));
+        tokio::net::UnixStream::connect(&self.socket).await
+    }
+}
+
+#[tokio::test]
+async fn vsock_is_an_endpoint_for_streams_and_unary_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("cp.sock");
+    let mut server = Server::on_unix(&socket);
+    let rerouted = Arc::new(Rerouted { socket, dialled: std::sync::Mutex::default() });
+    let mut config = quick(config("vsock:2:5000"));
+    config.vsock = rerouted.clone();
+    let mut agent = Agent::start(config.clone());
+    let mut peer = server.stream().await;
+    peer.register().await;
+    agent.connects().await;
+    peer.send_body("m", labels("x"), b"1").await;
+    assert_eq!(agent.receives().await.body, b"1");
+    // Every stream has a connection of its own.
+    peer.end(Status::unavailable("moved")).await;
+    agent.disconnects().await;
+    server.stream().await.register().await;
+    agent.connects().await;
+    let (ear, _) = mpsc::unbounded_channel();
+    let (alone, _never_run) = connect(config, Arc::new(Ear(ear)));
+    alone.send_unary(outbound("u")).await.unwrap();
+    server.unary().await;
+    let dialled = rerouted.dialled.lock().unwrap().clone();
+    // A channel may dial again by itself when its connection ends before it is let go.
+    assert!(dialled.len() >= 3 && dialled.iter().all(|at| *at == (2, 5000)), "{dialled:?}");
+}
+
+/// Counts what it is asked, and gives another token after every refusal.
+#[derive(Default)]
+struct Renewed(std::sync::atomic::AtomicU32);
+
+#[async_trait]
+impl TokenSource for Renewed {
+    async fn token(&self) -> Result<Option<String>, TokenError> {
+        Ok(Some(format!("token-{}", self.0.load(std::sync::atomic::Ordering::SeqCst))))
+    }
+
+    fn refused(&self) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_believed_is_replaced() {
+    let mut server = Server::on_tcp().await;
+    let mut agent =
+        Agent::start(quick(config(&server.endpoint)).with_tokens(Arc::<Renewed>::default()));
+    let token = |peer: &Peer| peer.headers.get("authentication").unwrap().clone();
+    let mut peer = server.stream().await;
+    assert_eq!(token(&peer), "Bearer token-0");
+    peer.next().await;
+    peer.end(Status::unauthenticated("who?")).await;
+    // Refused at its registration, and once more when it was registered.
+    let mut peer = server.stream().await;
+    assert_eq!(token(&peer), "Bearer token-1");
+    peer.register().await;
+    agent.connects().await;
+    peer.end(Status::unauthenticated("expired")).await;
+    assert_eq!(agent.disconnects().await, "UNAUTHENTICATED: expired");
+    let mut peer = server.stream().await;
+    assert_eq!(token(&peer), "Bearer token-2");
+    peer.register().await;
+    agent.connects().await;
+    // Any other end keeps it.
+    peer.end(Status::permission_denied("no")).await;
+    assert_eq!(token(&server.stream().await), "Bearer token-2");
+    server.refuse_unary(Status::unauthenticated("who?"));
+    assert!(agent.link.send_unary(outbound("u")).await.is_err());
+    drop(agent);
+}
+
+#[tokio::test]
+async fn a_link_that_does_not_know_where_it_leads_says_why_and_delivers_nothing() {
+    let (ear, mut heard) = mpsc::unbounded_channel();
+    let (link, undecided) = connect_later(Arc::new(Ear(ear)));
+    undecided.wait_because("nobody says where".to_owned());
+    let LinkState::Waiting { reason, .. } = link.state() else { panic!("{:?}", link.state()) };
+    assert_eq!(reason, "nobody says where");
+    assert_eq!(link.deliver(outbound("1")).await, Err(DeliveryError::NotConnected));
+    assert_eq!(link.send_unary(outbound("1")).await, Err(DeliveryError::NotConnected));
+    let mut server = Server::on_tcp().await;
+    let task = tokio::spawn(undecided.decide(config(&server.endpoint)).run());
+    server.stream().await.register().await;
+    let connected = within("it connects", heard.recv()).await;
+    assert_eq!(connected, Some(Heard::Connected(1)));
+    link.send_unary(outbound("1")).await.unwrap();
+    task.abort();
+}
+
 #[test]
 fn an_end_has_the_wait_that_the_protocol_wants() {
     for (code, severity) in [

@@ -1,4 +1,4 @@
-//! A control plane, an artifact server and an agent, all on this machine.
+//! A control plane, an artifact server, a metadata server and an agent, all on this machine.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use guest_agent_actors::ports::Cause;
-use guest_agent_control_plane::{ArtifactServer, ControlPlane};
+use guest_agent_control_plane::{ArtifactServer, ControlPlane, MetadataServer};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Manifest, Plugin,
@@ -35,6 +35,7 @@ pub(super) struct World {
     program: PathBuf,
     pub(super) control_plane: ControlPlane,
     artifacts: ArtifactServer,
+    metadata: MetadataServer,
     sample: Sample,
     agent: Option<Child>,
 }
@@ -65,6 +66,9 @@ impl World {
             ControlPlane::builder().listen_unix(dir.join("control-plane.sock")).start().await?;
         let artifacts = ArtifactServer::start(([127, 0, 0, 1], 0).into()).await?;
 
+        let metadata = MetadataServer::start_writable(([127, 0, 0, 1], 0).into()).await?;
+        metadata.set_machine("0", "local", "dev");
+
         let folder = dir.join("sample");
         std::fs::create_dir_all(&folder)?;
         std::fs::copy(&program, folder.join("guest-agent"))?;
@@ -74,7 +78,7 @@ impl World {
             tokio::task::spawn_blocking(move || pack(&folder, &packing, Compression::Zstd))
                 .await??;
         let url = artifacts.publish_file("sample.tar.zst", &archive)?;
-        let config = agent_config(&dir);
+        let config = agent_config(&dir, &metadata.url());
         std::fs::write(dir.join("agent.toml"), config)?;
         Ok(Self {
             dir,
@@ -82,6 +86,7 @@ impl World {
             program,
             control_plane,
             artifacts,
+            metadata,
             sample: Sample { url, packed },
             agent: None,
         })
@@ -97,6 +102,11 @@ impl World {
 
     pub(super) fn socket(&self) -> PathBuf {
         self.dir.join("run/agent.sock")
+    }
+
+    /// Where custom attributes of the machine are set.
+    pub(super) fn attributes_url(&self) -> String {
+        format!("{}/computeMetadata/v1/instance/attributes", self.metadata.url())
     }
 
     /// Size of the sample plugin's archive, in bytes.
@@ -197,10 +207,11 @@ impl World {
         }
         self.control_plane.shutdown().await;
         self.artifacts.shutdown().await;
+        self.metadata.shutdown().await;
     }
 }
 
-fn agent_config(dir: &Path) -> String {
+fn agent_config(dir: &Path, metadata_url: &str) -> String {
     let path = |name: &str| toml::Value::from(dir.join(name).to_string_lossy().into_owned());
     let endpoint = format!("unix:{}", dir.join("control-plane.sock").display());
     format!(
@@ -211,7 +222,8 @@ fn agent_config(dir: &Path) -> String {
          log_dir = {}\n\
          local_plugin_dir = {}\n\n\
          [instance]\n\
-         id = \"dev\"\n\n\
+         id = \"dev\"\n\
+         metadata_url = \"{metadata_url}\"\n\n\
          [control_plane]\n\
          endpoint = {}\n\
          resource = \"{RESOURCE}\"\n\

@@ -20,9 +20,18 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         findings.push(Finding::new(
             Severity::Warning,
             "the control plane is not connected",
-            agent.link,
+            agent.link.clone(),
             "check control_plane.endpoint and what stands between; plugins run on, orders and \
              events wait",
+        ));
+    }
+    // Where nothing is configured, the metadata server may say where it is; most machines have none.
+    if config.enabled && !wanted && agent.link.starts_with("not connected") {
+        findings.push(Finding::new(
+            Severity::Note,
+            "there is no control plane",
+            agent.link,
+            "set control_plane.endpoint; or control_plane.enabled = false, if none is meant to be",
         ));
     }
     if agent.outbox_depth >= WAITING {

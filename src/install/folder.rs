@@ -18,6 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use guest_agent_actors::crash_point;
 use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
 use guest_agent_actors::spec::PluginSpec;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -130,6 +131,7 @@ impl PluginFolder {
         };
         match made() {
             Ok((opened, name, root)) => {
+                crash_point::reach("after", "staging", self.name.as_str());
                 let tree = Tree::new(root, resolver);
                 Ok(Staging { folder: self.clone(), opened, name, tree, published: false })
             }
@@ -154,6 +156,7 @@ impl PluginFolder {
         let temporary = format!(".current-{:016x}", rand::random::<u64>());
         rustix::fs::symlinkat(revision.as_str(), &folder, &temporary)
             .map_err(|errno| failed("make a link in", &self.path, errno))?;
+        crash_point::reach("before", "current swap", self.name.as_str());
         if let Err(errno) = rustix::fs::renameat(&folder, &temporary, &folder, CURRENT) {
             rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty()).ok();
             return Err(failed("replace", &link, errno));
@@ -171,9 +174,12 @@ impl PluginFolder {
         if self.current(&folder).is_some_and(|current| current == name) {
             self.unlink(&folder, CURRENT)?;
         }
+        crash_point::reach("before", "setting aside", self.name.as_str());
         let trash = delete::set_aside(folder.as_fd(), &self.path, name)?;
+        crash_point::reach("after", "setting aside", self.name.as_str());
         self.unlink(&folder, &format!("{RECORD}{name}"))?;
         rustix::fs::fsync(&folder).map_err(|errno| undeleted("sync", errno))?;
+        crash_point::reach("before", "destruction", self.name.as_str());
         if let Some(trash) = trash {
             delete::destroy(folder.as_fd(), &self.path, &trash)?;
         }
@@ -251,6 +257,7 @@ impl PluginFolder {
                 rustix::fs::openat(folder, &temporary, flags, mode)?.into();
             writeln!(file, "{digest}")?;
             file.sync_all()?;
+            crash_point::reach("before", "record", self.name.as_str());
             rustix::fs::renameat(folder, &temporary, folder, &name)?;
             rustix::fs::fsync(folder)?;
             Ok(())
@@ -316,6 +323,7 @@ impl Staging {
         digest: Sha256Digest,
         commit: impl FnOnce() -> bool,
     ) -> Result<(), FolderError> {
+        crash_point::reach("after", "unpacking", self.folder.name.as_str());
         rustix::fs::fchmod(self.tree.root(), Mode::from_raw_mode(0o755))
             .map_err(|errno| failed("set the mode of", &self.path(), errno))?;
         self.tree.sync().map_err(|source| self.unsynced(source))?;
@@ -342,6 +350,7 @@ impl Staging {
     fn rename(&mut self, revision: &RevisionId, digest: Sha256Digest) -> Result<(), FolderError> {
         let folder = &self.folder;
         folder.write_record(&self.opened, revision, digest)?;
+        crash_point::reach("before", "publication", folder.name.as_str());
         let opened = self.opened.as_fd();
         if let Err(errno) =
             delete::rename_to_free(opened, self.name.as_str(), opened, revision.as_str())
@@ -350,6 +359,7 @@ impl Staging {
             return Err(failed("publish", &folder.path.join(revision.as_str()), errno));
         }
         self.published = true;
+        crash_point::reach("after", "publication", folder.name.as_str());
         folder.sync(&self.opened)?;
         open_folder(&folder.plugins_dir)
             .and_then(rustix::fs::fsync)

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
+use guest_agent_actors::crash_point;
 use guest_agent_actors::id::PluginName;
 
 use super::error::DeleteError;
@@ -16,8 +17,11 @@ pub(super) fn everything(
     state_root: &Path,
     log_dir: &Path,
 ) -> Result<(), DeleteError> {
-    let results =
-        [folder.remove(), remove_below(state_root, name.as_str()), delete_logs(name, log_dir)];
+    let files = folder.remove();
+    crash_point::reach("after", "files removal", name.as_str());
+    let state = remove_below(state_root, name.as_str());
+    crash_point::reach("after", "state removal", name.as_str());
+    let results = [files, state, delete_logs(name, log_dir)];
     results.into_iter().collect()
 }
 

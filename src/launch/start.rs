@@ -8,6 +8,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{Endpoint, PluginName, Process};
@@ -109,6 +110,7 @@ impl ProcessLauncher {
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
         let watched = self.make_process(spec).await?;
+        crash_point::reach("after", "spawn", spec.name.as_str());
         // The one who asked may have stopped listening; the process is in the table.
         drop(spawned.send(watched.process.clone()));
         let endpoint = watched.endpoint.clone();
@@ -146,6 +148,7 @@ impl ProcessLauncher {
         let gate = self.gate(name).await;
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
         let prepared = self.prepare(spec, &program).await.map_err(failed)?;
+        crash_point::reach("before", "spawn", name.as_str());
         self.shared.rpc.forget(&prepared.address.endpoint());
         self.clear_abandoned_sockets(name);
         remove_stale_socket(&prepared.address).map_err(|error| failed(error.into()))?;
@@ -310,6 +313,7 @@ impl ProcessLauncher {
             () = tokio::time::sleep_until(deadline) => return Err(not_listening),
         };
 
+        crash_point::reach("before", "start", spec.name.as_str());
         let state_dir = self.state_dir(&spec.name).display().to_string();
         let left = deadline.saturating_duration_since(Instant::now());
         let config = spec.config.as_ref();

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{Endpoint, PluginName, Process};
@@ -65,6 +66,7 @@ impl ProcessLauncher {
             self.ask_to_stop(watched, endpoint, order.cleanup, timeout).await;
         }
 
+        crash_point::reach("after", "asking to stop", name.as_str());
         let gate = self.gate(name).await;
         let mut met = Met::Nobody;
         if let StopManner::Politely { timeout } = order.manner {
@@ -73,6 +75,7 @@ impl ProcessLauncher {
             met = self.terminate(name, order.process.as_ref(), grace, &gate).await;
         }
         let killed = self.end_all(name, order.process.as_ref(), &gate).await?;
+        crash_point::reach("before", "socket removal", name.as_str());
         self.clear_endpoints(&order, target.as_deref());
         self.table().tickets.revoke(name);
         if order.cleanup == Cleanup::Wipe {

@@ -7,6 +7,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -40,6 +41,10 @@ pub enum LockError {
     },
 }
 
+/// How often, and after which pause, the lock of a dead holder is tried.
+const ORPHAN_TRIES: u32 = 50;
+const ORPHAN_PAUSE: Duration = Duration::from_millis(20);
+
 struct Holder(Option<u32>);
 
 impl std::fmt::Display for Holder {
@@ -55,7 +60,10 @@ impl std::fmt::Display for Holder {
 
 impl StateLock {
     /// Takes the lock of `dir`, which is made if it is not there (0711: plugins that gave up root pass
-    /// through it to their own files). Never waits.
+    /// through it to their own files). Does not wait for a living holder.
+    ///
+    /// A dead one is waited for, for a second at most: an agent that was killed while it forked leaves
+    /// a child that has the lock until it executes its program.
     ///
     /// # Errors
     ///
@@ -72,7 +80,7 @@ impl StateLock {
             .mode(0o600)
             .open(&path)
             .map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match take(&mut file) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 return Err(LockError::Held { dir: dir.to_owned(), pid: read_pid(&mut file) });
@@ -87,6 +95,20 @@ impl StateLock {
     }
 }
 
+fn take(file: &mut File) -> Result<(), Errno> {
+    for _ in 0..ORPHAN_TRIES {
+        match flock(&*file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if holder_is_dead(file) => std::thread::sleep(ORPHAN_PAUSE),
+            done => return done,
+        }
+    }
+    flock(&*file, FlockOperation::NonBlockingLockExclusive)
+}
+
+fn holder_is_dead(file: &mut File) -> bool {
+    read_pid(file).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+}
+
 fn write_pid(file: &mut File) -> std::io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
@@ -95,6 +117,7 @@ fn write_pid(file: &mut File) -> std::io::Result<()> {
 
 fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
+    file.rewind().ok()?;
     file.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
@@ -113,6 +136,25 @@ mod tests {
         }
         drop(first);
         StateLock::acquire(dir.path()).expect("free again");
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_holder_is_waited_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut child = std::process::Command::new("true").spawn().expect("a program");
+        child.wait().expect("it ends");
+        let inherited = StateLock::acquire(dir.path()).expect("free");
+        std::fs::write(dir.path().join("lock"), child.id().to_string()).expect("written");
+        match StateLock::acquire(dir.path()) {
+            Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(child.id())),
+            other => panic!("nobody let go of it, but it was {other:?}"),
+        }
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| StateLock::acquire(dir.path()));
+            std::thread::sleep(ORPHAN_PAUSE * 3);
+            drop(inherited);
+            waiting.join().expect("no panic").expect("free in the end");
+        });
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::install::leftovers::{self, shown};
 use crate::storage;
 
 /// What this agent keeps in the state directory beside the folders of instances.
-const OF_THE_AGENT: [&str; 1] = ["lock"];
+const OF_THE_AGENT: [&str; 2] = ["lock", crate::machine::IDENTITY_FILE];
 
 /// What this agent keeps in the folder of an instance, in the order in which it is deleted: the store,
 /// which proves whose the folder is, goes last.

@@ -79,6 +79,7 @@ pub(crate) struct Bed {
     pub(crate) artifacts: ArtifactServer,
     settings: Vec<String>,
     flags: Vec<String>,
+    variables: Vec<(String, String)>,
     /// The agent's program.
     program: PathBuf,
     agent: Option<Child>,
@@ -89,6 +90,7 @@ pub(crate) struct Bed {
 pub(crate) struct Builder {
     settings: Vec<String>,
     flags: Vec<String>,
+    variables: Vec<(String, String)>,
 }
 
 /// What a command line said.
@@ -115,6 +117,12 @@ impl Builder {
         self
     }
 
+    /// Sets a variable in the environment of the agent and of the command line.
+    pub(crate) fn variable(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// Makes the bed. The agent does not run yet.
     pub(crate) async fn build(self) -> Bed {
         let temporary = short_temporary_directory();
@@ -136,6 +144,7 @@ impl Builder {
             artifacts,
             settings,
             flags: self.flags,
+            variables: self.variables,
             program: env!("CARGO_BIN_EXE_guest-agent").into(),
             agent: None,
             finished: false,
@@ -160,7 +169,7 @@ impl Bed {
 
     /// A bed to be described.
     pub(crate) fn builder() -> Builder {
-        Builder { settings: Vec::new(), flags: Vec::new() }
+        Builder { settings: Vec::new(), flags: Vec::new(), variables: Vec::new() }
     }
 
     /// Has the agent, and whoever talks to it, run another program from now on.
@@ -197,6 +206,18 @@ impl Bed {
         self.agent = Some(command.spawn().unwrap());
     }
 
+    /// What the agents that are started from now on have in their environment beside the usual.
+    pub(crate) fn set_environment(&mut self, variables: Vec<(String, String)>) {
+        self.variables = variables;
+    }
+
+    /// How the agent ended, if it did by itself. A next one can be started then.
+    pub(crate) fn agent_ended(&mut self) -> Option<ExitStatus> {
+        let status = self.agent.as_mut()?.try_wait().unwrap()?;
+        self.agent = None;
+        Some(status)
+    }
+
     /// Kills the agent as a crash or the OOM killer would. Its plugins live on.
     pub(crate) async fn kill_agent(&mut self) {
         let mut agent = self.agent.take().expect("the agent runs");
@@ -218,6 +239,15 @@ impl Bed {
         match tokio::time::timeout(PATIENCE, agent.wait()).await {
             Ok(status) => status.unwrap(),
             Err(_) => self.fail("the agent does not stop on SIGTERM"),
+        }
+    }
+
+    /// Waits until the agent ends by itself.
+    pub(crate) async fn agent_ends(&mut self) -> ExitStatus {
+        let mut agent = self.agent.take().expect("the agent runs");
+        match tokio::time::timeout(PATIENCE, agent.wait()).await {
+            Ok(status) => status.unwrap(),
+            Err(_) => self.fail("the agent does not end"),
         }
     }
 
@@ -246,7 +276,12 @@ impl Bed {
     }
 
     /// Removes every plugin, stops the agent and checks that nothing is left of either.
-    pub(crate) async fn finish(mut self) {
+    pub(crate) async fn finish(self) {
+        self.finish_after(async |_| {}).await;
+    }
+
+    /// The same, with a last look at what a stopped agent leaves.
+    pub(crate) async fn finish_after(mut self, look: impl AsyncFnOnce(&Self)) {
         if self.agent.is_none() {
             self.spawn_agent();
         }
@@ -269,6 +304,7 @@ impl Bed {
         if !status.success() {
             self.fail(format_args!("the agent ended with {status}"));
         }
+        look(&self).await;
         if let Some(left) = self.leftovers() {
             self.fail(format_args!("something is left behind: {left}"));
         }
@@ -440,6 +476,7 @@ impl Bed {
             }
         }
         command.env("GUEST_AGENT_SOCKET", self.socket());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 }
@@ -494,7 +531,8 @@ fn agent_config(dir: &Path) -> String {
     let endpoint = format!("unix:{}", dir.join("cp.sock").display());
     format!(
         "[agent]\nstate_dir = {}\nruntime_dir = {}\nlog_dir = {}\nlocal_plugin_dir = {}\n\n\
-         [control_plane]\nendpoint = {}\nresource = \"{RESOURCE}\"\n",
+         [instance]\nmetadata_url = \"none\"\n\n\
+         [control_plane]\nendpoint = {}\nresource = \"{RESOURCE}\"\nauth = \"none\"\n",
         path("state"),
         path("run"),
         path("log"),

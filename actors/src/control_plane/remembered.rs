@@ -1,7 +1,7 @@
 //! Messages that were taken lately, so that one which comes again is known.
 //!
 //! A message id alone proves nothing: there are servers that send every message under the same one. The
-//! same content under the same id is a redelivery when it comes on a later stream, or as often on
+//! same content under the same id is a redelivery when it comes on another stream, or as often on
 //! the same stream as the server had reason to send it again while it waited.
 //!
 //! What is remembered is recorded together with the orders, so that an agent which died before it
@@ -116,7 +116,8 @@ impl Remembered {
             taken.repetitions -= 1;
             return true;
         }
-        taken.stream < stream
+        // On whatever other stream: while a newer one takes over, an older one may still deliver.
+        taken.stream != stream
     }
 
     /// Remembers a message that came on `stream` at `at`, and was acknowledged `waited` later.
@@ -162,11 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_message_on_a_later_stream_is_a_redelivery() {
+    fn only_the_same_message_on_another_stream_is_a_redelivery() {
         let (a, now) = (MessageKey::of("1", b"a"), start());
         let mut remembered = Remembered::default();
         remembered.remember(a, 7, now, PROMPT);
         assert!(remembered.knows(a, 8, now));
+        assert!(remembered.knows(a, 6, now), "it was on its way there when it was sent again");
         assert!(!remembered.knows(a, 7, now), "the same stream may repeat an order");
         assert!(!remembered.knows(MessageKey::of("1", b"b"), 8, now), "ids are not unique");
         assert!(!remembered.knows(MessageKey::of("2", b"a"), 8, now));

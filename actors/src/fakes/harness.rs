@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::task::LocalSet;
 
 use crate::fakes::{
-    ClockHandle, FactsHandle, InstallerHandle, LauncherHandle, LinkHandle, LocalHandle,
-    MachineHandle, MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts, installer,
-    launcher, link, local, machine, meter, rpc, storage, sweeper,
+    ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle, LinkHandle,
+    LocalHandle, MachineHandle, MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts,
+    installer, launcher, link, local, machine, meter, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -93,6 +94,7 @@ impl World {
             machine: Arc::new(fake_machine),
             facts: Arc::new(fake_facts),
             clock: Arc::new(fake_clock),
+            ids: Arc::new(CountedIds::default()),
         };
         Self {
             installer,
@@ -108,6 +110,19 @@ impl World {
             clock,
             ports,
         }
+    }
+
+    /// From now on all fakes ask `fate` what they do, where nothing is scripted.
+    pub fn set_fate(&self, fate: &Arc<dyn Fate>) {
+        let deciders = [
+            self.installer.fate(),
+            self.launcher.fate(),
+            self.rpc.fate(),
+            self.meter.fate(),
+            self.storage.fate(),
+            self.link.fate(),
+        ];
+        deciders.iter().for_each(|decider| decider.set(fate.clone()));
     }
 
     /// What no agent may ever do to its world: run two processes of a plugin, run what is not on disk,
@@ -153,12 +168,19 @@ impl Harness {
         harness
     }
 
+    /// Whether there is an agent.
+    #[must_use]
+    pub const fn is_awake(&self) -> bool {
+        self.life.is_some()
+    }
+
     /// Starts an agent on whatever the one before it left. It is not connected.
     ///
     /// # Panics
     /// When an agent runs already.
     pub async fn wake(&mut self) {
         assert!(self.life.is_none(), "an agent runs already");
+        self.world.launcher.next_life();
         let actors = LocalSet::new();
         let (ports, settings) = (self.world.ports.clone(), self.settings.clone());
         let system = actors.run_until(start(ports, settings)).await;
@@ -177,6 +199,12 @@ impl Harness {
         self.crash();
         self.wake().await;
         self.connect().await;
+    }
+
+    /// The actor that ended, if one that there is one of has: the agent has to start again.
+    #[must_use]
+    pub fn ended(&self) -> Option<&'static str> {
+        self.life.as_ref()?.system.ended().now_or_never()
     }
 
     /// Lets the actors run while `work` does.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::fakes::fate::{Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
 use crate::id::{PluginName, RevisionId};
 use crate::ports::{InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError};
@@ -105,6 +106,10 @@ impl InstallerHandle {
         self.disk.with(|disk| disk.mistakes.clone())
     }
 
+    pub(super) fn fate(&self) -> Decider {
+        self.script.fate()
+    }
+
     fn turn(&self, name: &PluginName) -> Turn<'_> {
         let name = name.to_string();
         self.disk.with(|disk| {
@@ -153,7 +158,12 @@ impl Installer for FakeInstaller {
             .answer("download", spec.name.as_str())
             .await
             .map_err(|cause| InstallError { step: InstallStep::Download, cause })?;
+        script
+            .answer("unpack", &format!("{} {}", key.0, key.1))
+            .await
+            .map_err(|cause| InstallError { step: InstallStep::Unpack, cause })?;
         disk.with(|disk| disk.installed.insert(key));
+        self.0.fate().happened(Fact::Installed(&spec));
         Ok(())
     }
 
@@ -179,6 +189,7 @@ impl Installer for FakeInstaller {
         let failed = |cause| RemoveError { what, cause };
         script.answer("discard", name.as_str()).await.map_err(failed)?;
         disk.with(|disk| disk.installed.remove(&(name.to_string(), revision.to_string())));
+        self.0.fate().happened(Fact::Deleted(name.as_str(), Some(revision.as_str())));
         Ok(())
     }
 
@@ -191,6 +202,7 @@ impl Installer for FakeInstaller {
             disk.installed.retain(|(plugin, _)| plugin != name.as_str());
             disk.current.remove(name.as_str());
         });
+        self.0.fate().happened(Fact::Deleted(name.as_str(), None));
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::exit::ExitCause;
+use crate::fakes::fate::{Asked, Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
 use crate::id::{BootId, Endpoint, PluginName, Process};
 use crate::ports::{LaunchError, Launched, Launcher, StopError, StopManner, StopOrder, Stopped};
@@ -25,6 +26,8 @@ pub struct LauncherHandle {
 }
 
 struct Processes {
+    /// Counts the agents.
+    life: u64,
     boot: BootId,
     all: BTreeMap<u32, Entry>,
     launches: Vec<(Instant, String, String)>,
@@ -39,12 +42,15 @@ struct Entry {
     process: Process,
     ended: Option<ExitCause>,
     is_stray: bool,
+    /// The agent that started it.
+    life: u64,
 }
 
 /// A launcher in a world without processes.
 #[must_use]
 pub fn launcher() -> (FakeLauncher, LauncherHandle) {
     let world = Processes {
+        life: 0,
         boot: BootId("boot-1".into()),
         all: BTreeMap::new(),
         launches: Vec::new(),
@@ -72,19 +78,53 @@ impl Processes {
         let pid = 1000 + u32::try_from(self.all.len()).expect("tests start few processes");
         let process = Process { pid, start_ticks: u64::from(pid), boot: self.boot.clone() };
         let (name, revision) = (name.to_owned(), revision.to_owned());
-        let entry =
-            Entry { name, revision, process: process.clone(), ended: None, is_stray: false };
+        let entry = Entry {
+            name,
+            revision,
+            process: process.clone(),
+            ended: None,
+            is_stray: false,
+            life: self.life,
+        };
         self.all.insert(pid, entry);
         process
     }
 
-    fn end(&mut self, name: &str, cause: ExitCause) -> bool {
-        let mut any = false;
-        for entry in self.all.values_mut().filter(|e| e.name == name && e.ended.is_none()) {
-            entry.ended = Some(cause);
-            any = true;
+    fn disown(&mut self, name: &str) {
+        for entry in self.all.values_mut().filter(|entry| entry.name == name) {
+            entry.life = 0;
         }
-        any
+    }
+
+    /// Ends what an earlier agent left of a plugin.
+    fn end_left_by_others(&mut self, name: &str) -> Vec<Process> {
+        let life = self.life;
+        let left = |entry: &&mut Entry| {
+            entry.name == name && entry.ended.is_none() && entry.life != life && !entry.is_stray
+        };
+        let end = |entry: &mut Entry| {
+            entry.ended = Some(ExitCause::Signaled(9));
+            entry.process.clone()
+        };
+        self.all.values_mut().filter(left).map(end).collect()
+    }
+
+    /// What is to be signalled has to be a process that was this plugin's.
+    fn check_ours(&mut self, name: &str, process: &Process) {
+        let entry = self.all.get(&process.pid);
+        if entry.is_none_or(|entry| entry.name != name || entry.process != *process) {
+            self.mistakes.push(format!("{process:?} is to be stopped and is not one of {name}"));
+        }
+    }
+
+    /// Ends the processes of a plugin, and gives them.
+    fn end(&mut self, name: &str, cause: ExitCause) -> Vec<Process> {
+        let alive = self.all.values_mut().filter(|e| e.name == name && e.ended.is_none());
+        let end = |entry: &mut Entry| {
+            entry.ended = Some(cause);
+            entry.process.clone()
+        };
+        alive.map(end).collect()
     }
 }
 
@@ -118,7 +158,15 @@ impl LauncherHandle {
 
     /// A plugin's process ends by itself. Says whether there was one.
     pub fn exit(&self, name: &str, cause: ExitCause) -> bool {
-        self.world.with(|world| world.end(name, cause))
+        !self.end(name, cause, Asked::No).is_empty()
+    }
+
+    fn end(&self, name: &str, cause: ExitCause, asked: Asked) -> Vec<Process> {
+        let ended = self.world.with(|world| world.end(name, cause));
+        for process in &ended {
+            self.fate().happened(Fact::Ended(name, process, cause, asked));
+        }
+        ended
     }
 
     /// The last lines a plugin wrote, from now on.
@@ -128,12 +176,19 @@ impl LauncherHandle {
 
     /// The machine restarts: no process survives, and new ones belong to another boot.
     pub fn reboot(&self, boot: &str) {
-        self.world.with(|world| {
+        let ended: Vec<(String, Process)> = self.world.with(|world| {
             world.boot = BootId(boot.into());
-            for entry in world.all.values_mut() {
-                entry.ended.get_or_insert(ExitCause::Unknown);
-            }
+            let alive = world.all.values_mut().filter(|entry| entry.ended.is_none());
+            let end = |entry: &mut Entry| {
+                entry.ended = Some(ExitCause::Unknown);
+                (entry.name.clone(), entry.process.clone())
+            };
+            alive.map(end).collect()
         });
+        for (name, process) in ended {
+            let cause = ExitCause::Unknown;
+            self.fate().happened(Fact::Ended(&name, &process, cause, Asked::No));
+        }
     }
 
     /// A process of a plugin that no agent has on record.
@@ -180,10 +235,19 @@ impl LauncherHandle {
         })
     }
 
+    /// Another agent goes on. What an earlier one left is ended by a launch, as the real launcher does.
+    pub(super) fn next_life(&self) {
+        self.world.with(|world| world.life += 1);
+    }
+
     /// What no agent should have done.
     #[must_use]
     pub fn mistakes(&self) -> Vec<String> {
         self.world.with(|world| world.mistakes.clone())
+    }
+
+    pub(super) fn fate(&self) -> Decider {
+        self.script.fate()
     }
 
     pub(super) fn boot(&self) -> BootId {
@@ -202,10 +266,24 @@ impl Launcher for FakeLauncher {
     ) -> Result<Launched, LaunchError> {
         let LauncherHandle { world, script } = &self.0;
         let (name, revision) = (spec.name.as_str(), spec.revision.as_str());
+        let left: Vec<Process> = world.with(|world| world.end_left_by_others(name));
+        for process in &left {
+            let cause = ExitCause::Signaled(9);
+            self.0.fate().happened(Fact::Ended(name, process, cause, Asked::Yes));
+        }
         let process = world.with(|world| {
             world.launches.push((Instant::now(), name.to_owned(), revision.to_owned()));
             world.spawn(name, revision)
         });
+        self.0.fate().happened(Fact::Spawned(&spec, &process));
+        if let Err(reason) = script.answer("spawn", name).await {
+            self.0.end(name, ExitCause::Signaled(9), Asked::Yes);
+            self.0.fate().happened(Fact::LaunchFailed(&spec));
+            return Err(LaunchError::Spawn {
+                program: spec.entry_point.as_str().to_owned(),
+                cause: reason,
+            });
+        }
         // Nobody listens any more when the launch was given up.
         drop(spawned.send(process.clone()));
         // Like a real one, this launch takes a moment, so that its process is seen before its end.
@@ -214,15 +292,19 @@ impl Launcher for FakeLauncher {
         if answer.is_ok() {
             answer = script.answer("launch revision", &format!("{name} {revision}")).await;
         }
-        let ended = world.with(|world| match (world.all.get(&process.pid)?.ended, &answer) {
-            (Some(cause), _) => Some(cause),
-            (None, Err(_)) => {
-                world.end(name, ExitCause::Signaled(9));
-                None
-            }
-            (None, Ok(())) => None,
-        });
+        let ended = world.with(|world| world.all.get(&process.pid)?.ended);
         let runs_once = spec.execution.one_shot().is_some();
+        match (ended, &answer) {
+            (None, Ok(())) => self.0.fate().happened(Fact::Started(&spec, &process)),
+            (None, Err(_)) => {
+                self.0.end(name, ExitCause::Signaled(9), Asked::Yes);
+                self.0.fate().happened(Fact::LaunchFailed(&spec));
+            }
+            (Some(_), Ok(())) if runs_once => {
+                self.0.fate().happened(Fact::Started(&spec, &process));
+            }
+            (Some(_), _) => self.0.fate().happened(Fact::LaunchFailed(&spec)),
+        }
         match (ended, answer) {
             // The end of a run is its result, however soon it comes.
             (Some(cause), _) if !runs_once => {
@@ -243,18 +325,25 @@ impl Launcher for FakeLauncher {
     async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError> {
         let LauncherHandle { world, script } = &self.0;
         let name = order.name.to_string();
+        if let Some(process) = &order.process {
+            world.with(|world| world.check_ours(&name, process));
+        }
         let Some(pid) = world.with(|world| world.alive(&name).next().map(|e| e.process.pid)) else {
             return Ok(Stopped::NothingRan);
         };
         world.with(|world| world.stops.push(order.clone()));
         let waited = Duration::from_secs(5);
-        script.answer("stop", &name).await.map_err(|_| StopError { pid, waited })?;
+        if script.answer("stop", &name).await.is_err() {
+            // What could not be ended is left to the next launch.
+            world.with(|world| world.disown(&name));
+            return Err(StopError { pid, waited });
+        }
         let cause = match order.manner {
             StopManner::Politely { .. } => ExitCause::Exited(0),
             StopManner::AtOnce => ExitCause::Signaled(9),
         };
         // It may have ended by itself while it was asked to.
-        world.with(|world| world.end(&name, cause));
+        self.0.end(&name, cause, Asked::Yes);
         let cause = world.with(|world| world.all.get(&pid).and_then(|entry| entry.ended));
         Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::fakes::Shared;
+use crate::fakes::fate::{Decider, Fact};
+use crate::fakes::{Answer, Shared};
 use crate::ports::{ControlLink, DeliveryError, OutboundMessage, Receipt};
 
 /// How long an acknowledgement is waited for.
@@ -26,6 +27,8 @@ pub enum Delivery {
     Acknowledge,
     /// It arrives, and the acknowledgement is lost.
     LoseAcknowledgement,
+    /// It arrives and is acknowledged, after this long.
+    Late(Duration),
     /// It does not arrive.
     Lose,
     /// The server has no room now.
@@ -52,6 +55,7 @@ struct Server {
     attempts: Vec<Instant>,
     heard: Vec<Heard>,
     acknowledged: Vec<Receipt>,
+    fate: Decider,
 }
 
 /// A link that is not connected yet.
@@ -76,6 +80,10 @@ impl LinkHandle {
     /// The stream ends.
     pub fn disconnect(&self) {
         self.0.with(|server| server.connected = false);
+    }
+
+    pub(super) fn fate(&self) -> Decider {
+        self.0.with(|server| server.fate.clone())
     }
 
     /// The number of the newest stream.
@@ -124,15 +132,28 @@ impl ControlLink for FakeLink {
             }
             server.attempts.push(Instant::now());
             let once = server.script.pop_front();
-            let delivery = once.or(server.always.clone()).unwrap_or(Delivery::Acknowledge);
-            if matches!(delivery, Delivery::Acknowledge | Delivery::LoseAcknowledgement) {
-                server.heard.push(Heard { at: Instant::now(), message });
-            }
-            Some((delivery, server.stream))
+            Some((once.or(server.always.clone()), server.stream))
         });
         let Some((delivery, stream)) = sent else { return Err(DeliveryError::NotConnected) };
+        let fate = self.0.fate();
+        let delivery = delivery.or_else(|| Some(fate.get()?.delivery(&message)));
+        let delivery = delivery.unwrap_or(Delivery::Acknowledge);
+        if let Delivery::Late(delay) = delivery {
+            tokio::time::sleep(delay).await;
+            if !self.0.0.with(|server| server.connected && server.stream == stream) {
+                return Err(DeliveryError::NotConnected);
+            }
+        }
+        let confirmed = matches!(delivery, Delivery::Acknowledge | Delivery::Late(_));
+        if confirmed || delivery == Delivery::LoseAcknowledgement {
+            fate.happened(Fact::Heard(&message));
+            if confirmed {
+                fate.happened(Fact::Confirmed(&message));
+            }
+            self.0.0.with(|server| server.heard.push(Heard { at: Instant::now(), message }));
+        }
         match delivery {
-            Delivery::Acknowledge => Ok(()),
+            Delivery::Acknowledge | Delivery::Late(_) => Ok(()),
             Delivery::Exhausted => Err(DeliveryError::Exhausted("quota".to_owned())),
             Delivery::Refuse => Err(DeliveryError::Refused("INTERNAL".to_owned())),
             Delivery::LoseAcknowledgement | Delivery::Lose => {
@@ -149,10 +170,20 @@ impl ControlLink for FakeLink {
     }
 
     async fn acknowledge(&self, receipt: Receipt) {
-        self.0.0.with(|server| {
-            if server.connected && server.stream == receipt.stream {
-                server.acknowledged.push(receipt);
+        let fate = self.0.fate();
+        let answer = fate.get().map(|fate| fate.answer("acknowledge", &receipt.message_id));
+        if answer.unwrap_or(Answer::Succeed) != Answer::Succeed {
+            return;
+        }
+        let arrived = self.0.0.with(|server| {
+            let arrived = server.connected && server.stream == receipt.stream;
+            if arrived {
+                server.acknowledged.push(receipt.clone());
             }
+            arrived
         });
+        if arrived {
+            fate.happened(Fact::Acknowledged(&receipt));
+        }
     }
 }

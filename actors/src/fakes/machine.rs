@@ -89,14 +89,31 @@ pub fn clock() -> (FakeClock, ClockHandle) {
 // === impl ClockHandle ===
 
 impl ClockHandle {
+    /// What the clock shows.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        self.0.with(|setting| setting.then + setting.since.elapsed())
+    }
+
     /// Sets the clock.
     pub fn set(&self, then: SystemTime) {
         self.0.with(|setting| *setting = Setting { since: Instant::now(), then });
     }
 }
 
+/// Ids that are counted.
+#[derive(Debug, Default)]
+pub struct CountedIds(std::sync::atomic::AtomicU64);
+
+impl crate::ports::Ids for CountedIds {
+    fn message_id(&self) -> String {
+        let number = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        format!("message-{number}")
+    }
+}
+
 impl Clock for FakeClock {
     fn now(&self) -> SystemTime {
-        self.0.0.with(|setting| setting.then + setting.since.elapsed())
+        self.0.now()
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::fakes::Shared;
+use crate::fakes::fate::Decider;
+use crate::fakes::{Answer, Shared};
 use crate::id::{PluginName, Process};
 use crate::ports::{Meter, Usage};
 
@@ -21,12 +22,14 @@ struct Sweeps {
     since: Instant,
     sizes: Vec<usize>,
     hangs: bool,
+    fate: Decider,
 }
 
 /// A meter that was not asked yet.
 #[must_use]
 pub fn meter() -> (FakeMeter, MeterHandle) {
-    let sweeps = Sweeps { since: Instant::now(), sizes: Vec::new(), hangs: false };
+    let sweeps =
+        Sweeps { since: Instant::now(), sizes: Vec::new(), hangs: false, fate: Decider::default() };
     let handle = MeterHandle(Shared::new(sweeps));
     (FakeMeter(handle.clone()), handle)
 }
@@ -40,6 +43,10 @@ impl MeterHandle {
         self.0.with(|sweeps| sweeps.sizes.clone())
     }
 
+    pub(super) fn fate(&self) -> Decider {
+        self.0.with(|sweeps| sweeps.fate.clone())
+    }
+
     /// The next sweep never answers.
     pub fn hang_once(&self) {
         self.0.with(|sweeps| sweeps.hangs = true);
@@ -51,11 +58,12 @@ impl MeterHandle {
 #[async_trait]
 impl Meter for FakeMeter {
     async fn sample(&self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
-        let (cpu_time, hangs) = self.0.0.with(|sweeps| {
+        let (cpu_time, hangs, fate) = self.0.0.with(|sweeps| {
             sweeps.sizes.push(plugins.len());
             let cpu_time: Duration = sweeps.since.elapsed() / 2;
-            (cpu_time, std::mem::take(&mut sweeps.hangs))
+            (cpu_time, std::mem::take(&mut sweeps.hangs), sweeps.fate.get())
         });
+        let hangs = hangs || fate.is_some_and(|f| f.answer("sample", "") != Answer::Succeed);
         if hangs {
             std::future::pending::<()>().await;
         }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use crate::fakes::Shared;
+use crate::fakes::fate::{Decider, Fact};
 use crate::id::Endpoint;
 use crate::ports::{Health, PluginRpc, RpcError};
 use crate::spec::Config;
@@ -29,6 +30,8 @@ pub enum Reply {
     Silence,
     /// Nothing, and no deadline either: what a broken adapter does.
     Forever,
+    /// There is no connection to it.
+    Unreachable,
     /// That it does not implement the call.
     Unimplemented,
     /// That it panics.
@@ -42,6 +45,7 @@ struct Calls {
     apply: BTreeMap<String, VecDeque<Reply>>,
     checks: Vec<(Instant, String)>,
     applied: Vec<(String, Option<Config>)>,
+    fate: Decider,
 }
 
 /// Plugins that are well and take every configuration.
@@ -71,6 +75,10 @@ impl RpcHandle {
         self.0.with(|calls| {
             calls.apply.entry(name.to_owned()).or_default().extend(replies.iter().cloned());
         });
+    }
+
+    pub(super) fn fate(&self) -> Decider {
+        self.0.with(|calls| calls.fate.clone())
     }
 
     /// When a plugin's health was checked.
@@ -105,6 +113,7 @@ async fn carry_out(reply: Reply, timeout: Duration) -> Result<Health, RpcError> 
             Err(RpcError::TimedOut(timeout))
         }
         Reply::Forever => std::future::pending().await,
+        Reply::Unreachable => Err(RpcError::Unreachable("nobody listens".to_owned())),
         Reply::Unimplemented => Err(RpcError::Unimplemented),
         Reply::Panic => panic!("the fake was told to panic"),
     }
@@ -116,12 +125,13 @@ async fn carry_out(reply: Reply, timeout: Duration) -> Result<Health, RpcError> 
 impl PluginRpc for FakeRpc {
     async fn health(&self, endpoint: &Endpoint, timeout: Duration) -> Result<Health, RpcError> {
         let name = plugin_at(endpoint);
-        let reply = self.0.0.with(|calls| {
+        let (reply, fate) = self.0.0.with(|calls| {
             calls.checks.push((Instant::now(), name.clone()));
             let once = calls.health.get_mut(&name).and_then(VecDeque::pop_front);
-            once.or_else(|| calls.always.get(&name).cloned()).unwrap_or(Reply::Good)
+            (once.or_else(|| calls.always.get(&name).cloned()), calls.fate.get())
         });
-        carry_out(reply, timeout).await
+        let reply = reply.or_else(|| Some(fate?.reply("health", endpoint, None)));
+        carry_out(reply.unwrap_or(Reply::Good), timeout).await
     }
 
     async fn ask(&self, _: &Endpoint, data: String) -> Result<Health, RpcError> {
@@ -130,13 +140,16 @@ impl PluginRpc for FakeRpc {
 
     async fn apply(&self, endpoint: &Endpoint, config: Option<Config>) -> Result<(), RpcError> {
         let name = plugin_at(endpoint);
-        let reply = self.0.0.with(|calls| {
-            calls.applied.push((name.clone(), config));
+        let (reply, decider) = self.0.0.with(|calls| {
+            calls.applied.push((name.clone(), config.clone()));
             let once = calls.apply.get_mut(&name).and_then(VecDeque::pop_front);
-            once.unwrap_or(Reply::Good)
+            (once, calls.fate.clone())
         });
+        let fated = || Some(decider.get()?.reply("apply", endpoint, config.as_ref()));
+        let reply = reply.or_else(fated).unwrap_or(Reply::Good);
         let health = carry_out(reply, Duration::from_secs(5)).await?;
         if health.code == 0 {
+            decider.happened(Fact::Applied(endpoint, config.as_ref()));
             return Ok(());
         }
         let message = health.results.join("; ");

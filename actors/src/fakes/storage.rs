@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 
 use crate::fakes::Shared;
+use crate::fakes::fate::{Committing, Decider, Fact};
 use crate::ports::{Durability, Losses, QuarantinedRecord, Storage, StorageError, Table, Write};
 
 type Records = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
@@ -30,6 +31,8 @@ pub enum CrashPoint {
 struct Disk {
     records: Records,
     durable: Records,
+    /// Written, and lost when the agent dies before the next durable commit.
+    unsynced: Vec<Write>,
     commits: usize,
     durable_commits: usize,
     failing: bool,
@@ -39,6 +42,7 @@ struct Disk {
     crash: Option<(usize, CrashPoint)>,
     crashed: bool,
     aside: Vec<(Table, Vec<u8>, String)>,
+    fate: Decider,
     lost_stores: Vec<String>,
 }
 
@@ -89,8 +93,24 @@ impl StorageHandle {
         self.0.with(|disk| {
             disk.crashed = false;
             disk.crash = None;
+            disk.unsynced.clear();
             disk.records = disk.durable.clone();
         });
+    }
+
+    pub(super) fn fate(&self) -> Decider {
+        self.0.with(|disk| disk.fate.clone())
+    }
+
+    /// Resolves when the moment set by [`Self::crash_at`], or drawn by a fate, has come.
+    pub async fn crashed(&self) {
+        self.0.until(|disk| disk.crashed.then_some(())).await;
+    }
+
+    /// A record as it is on the disk.
+    #[must_use]
+    pub fn read(&self, table: Table, key: &[u8]) -> Option<Vec<u8>> {
+        self.0.with(|disk| disk.records.get(&(table, key.to_vec())).cloned())
     }
 
     /// Commits so far, those that failed included.
@@ -137,15 +157,20 @@ impl StorageHandle {
 
 impl Disk {
     fn write(&mut self, writes: Vec<Write>, durability: Durability) {
-        for write in writes {
-            match write {
-                Write::Put { table, key, value } => self.records.insert((table, key), value),
-                Write::Delete { table, key } => self.records.remove(&(table, key)),
-            };
-        }
+        self.unsynced.extend(writes.iter().cloned());
+        carry_out(&mut self.records, writes);
         if durability == Durability::Durable {
-            self.durable = self.records.clone();
+            carry_out(&mut self.durable, std::mem::take(&mut self.unsynced));
         }
+    }
+}
+
+fn carry_out(records: &mut Records, writes: Vec<Write>) {
+    for write in writes {
+        match write {
+            Write::Put { table, key, value } => records.insert((table, key), value),
+            Write::Delete { table, key } => records.remove(&(table, key)),
+        };
     }
 }
 
@@ -174,10 +199,15 @@ impl Storage for FakeStorage {
     async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError> {
         // A commit lets others run before it is done, as a real one does.
         tokio::task::yield_now().await;
-        let time = self.0.0.with(|disk| disk.slow_commits);
+        let (mut time, fate) = self.0.0.with(|disk| (disk.slow_commits, disk.fate.clone()));
+        let verdict = fate.get().map_or(Committing::Succeed, |fate| fate.commit(&writes));
+        if let Committing::Late(more) = verdict {
+            time += more;
+        }
         if !time.is_zero() {
             tokio::time::sleep(time).await;
         }
+        let facts = writes.clone();
         let result = self.0.0.with(|disk| {
             if disk.crashed {
                 return None;
@@ -186,7 +216,13 @@ impl Storage for FakeStorage {
             if durability == Durability::Durable {
                 disk.durable_commits += 1;
             }
-            match disk.crash {
+            let now = disk.commits;
+            let crash = match verdict {
+                Committing::DieBefore => Some((now, CrashPoint::Before)),
+                Committing::DieAfter => Some((now, CrashPoint::After)),
+                Committing::Succeed | Committing::Late(_) | Committing::Fail => disk.crash,
+            };
+            match crash {
                 Some((at, CrashPoint::Before)) if at == disk.commits => {
                     disk.crashed = true;
                     return None;
@@ -198,12 +234,17 @@ impl Storage for FakeStorage {
                 }
                 Some(_) | None => {}
             }
-            if disk.failing {
+            if disk.failing || verdict == Committing::Fail {
                 return Some(Err(failed("write")));
             }
             disk.write(writes, durability);
             Some(Ok(()))
         });
+        let written =
+            matches!(result, Some(Ok(()))) || (result.is_none() && verdict == Committing::DieAfter);
+        if written {
+            fate.happened(Fact::Committed(&facts, durability));
+        }
         match result {
             Some(result) => result,
             None => std::future::pending().await,
@@ -219,6 +260,11 @@ impl Storage for FakeStorage {
         self.0.0.with(|disk| {
             disk.records.remove(&(table, key.clone()));
             disk.durable.remove(&(table, key.clone()));
+            disk.unsynced.retain(|write| match write {
+                Write::Put { table: of, key: k, .. } | Write::Delete { table: of, key: k } => {
+                    (*of, k) != (table, &key)
+                }
+            });
             disk.aside.push((table, key, reason));
         });
         Ok(())

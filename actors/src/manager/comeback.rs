@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 
 use super::plan::assign;
 use super::{Lists, ManagerActor, number_orders};
+use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::PluginName;
@@ -42,6 +43,7 @@ impl ManagerActor {
             (plugins, inbox, losses)
         };
         ctx.wait(load.into_actor(self).map(move |(plugins, inbox, losses), this, ctx| {
+            crash_point::reach("end", "load", "manager");
             let mut strays = Vec::new();
             if plugins.is_err() {
                 this.known = Known::Some;
@@ -81,6 +83,7 @@ impl ManagerActor {
             for (key, bytes) in inbox {
                 this.replay(key, &bytes, ctx);
             }
+            crash_point::reach("before", "ready", "manager");
             this.ready(ctx);
         }));
     }
@@ -122,14 +125,7 @@ impl ManagerActor {
             self.known = Known::Some;
         }
         if let Some(name) = &name {
-            self.lost.insert(name.clone());
-            let details = format!(
-                "the record of this plugin is unreadable and was set aside ({reason}); its \
-                 processes are ended; install it again"
-            );
-            let now = self.ports.clock.now();
-            let lost = event::Draft::new(Notice::InstallFailed, name.as_str(), "", now, &details);
-            self.save(Save { writes: Vec::new(), events: vec![lost] }, ctx);
+            self.give_up(name, &reason, ctx);
         }
         self.set_aside(Table::Plugins, key, &reason, ctx);
         name
@@ -201,28 +197,66 @@ impl ManagerActor {
                     let snapshot = Box::new(snapshot);
                     let beginning = Beginning::Recovered { snapshot, boot: Boot::Same };
                     this.start(name.clone(), delivered, beginning, ctx);
+                    this.give_again(&name, ctx);
+                }
+                Some(Err(error)) => {
+                    let reason = Chain(&error).to_string();
+                    this.give_up(&name, &reason, ctx);
+                    this.set_aside(Table::Plugins, name.as_str().into(), &reason, ctx);
+                    this.end_and_forget(name, ctx);
                 }
                 // It died before anything of it was durable, or when nothing was left.
-                Some(Err(_)) | None => {
-                    this.lost.insert(name.clone());
-                    this.roster.remove(&name);
-                }
+                None => this.end_and_forget(name, ctx),
             }
-            let lost: Vec<NumberedOrder> = this
-                .open
-                .values()
-                .flat_map(BTreeMap::values)
-                .filter(|order| order.name == name)
-                .cloned()
-                .collect();
-            let known = this.roster.keys().cloned().collect();
-            for assignment in assign(&known, lost) {
-                // A refusal was told when the order came.
-                this.carry_out(assignment, ctx);
-            }
-            this.follow_machine(ctx);
-            this.moved();
         }));
+    }
+
+    /// A plugin that cannot be brought back leaves the roster when its processes have ended, and its
+    /// orders go on without it.
+    fn end_and_forget(&mut self, name: PluginName, ctx: &mut Context<Self>) {
+        self.lost.insert(name.clone());
+        let (launcher, order) = (self.ports.launcher.clone(), everything_of(name.clone()));
+        let end = async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await };
+        ctx.spawn(end.into_actor(self).map(move |ended, this, ctx| {
+            if let Ok(Err(error)) = ended {
+                error!(error = %Chain(&error), "left processes of a lost plugin behind");
+            }
+            this.roster.remove(&name);
+            this.give_again(&name, ctx);
+        }));
+    }
+
+    /// Gives a plugin the orders that it had not made durable when its actor died.
+    fn give_again(&mut self, name: &PluginName, ctx: &mut Context<Self>) {
+        let lost: Vec<NumberedOrder> = self
+            .open
+            .values()
+            .flat_map(BTreeMap::values)
+            .filter(|order| order.name == *name)
+            .cloned()
+            .collect();
+        let known = self.roster.keys().cloned().collect();
+        let numbers: Vec<_> = lost.iter().map(|order| order.generation).collect();
+        for (generation, assignment) in numbers.into_iter().zip(assign(&known, lost)) {
+            // Nobody is left who could say that the order was taken.
+            if let Some(refusal) = self.carry_out(assignment, ctx) {
+                self.taken((name.clone(), generation), vec![refusal], ctx);
+            }
+        }
+        self.follow_machine(ctx);
+        self.moved();
+    }
+
+    /// Tells that the record of a plugin is lost.
+    fn give_up(&mut self, name: &PluginName, reason: &str, ctx: &mut Context<Self>) {
+        self.lost.insert(name.clone());
+        let details = format!(
+            "the record of this plugin is unreadable and was set aside ({reason}); its processes are \
+             ended; install it again"
+        );
+        let now = self.ports.clock.now();
+        let lost = event::Draft::new(Notice::InstallFailed, name.as_str(), "", now, &details);
+        self.save(Save { writes: Vec::new(), events: vec![lost] }, ctx);
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::Bounds;
 use super::gap::{Gap, TEXT_MAX, Worth, worth};
 use crate::event::{Draft, Recorded};
-use crate::ports::{Table, Write};
+use crate::ports::{Ids, Table, Write};
 use crate::records::number_key;
 
 /// An event that waits.
@@ -31,8 +31,8 @@ pub struct Waiting {
 }
 
 /// All events that wait.
-#[derive(Default)]
 pub(super) struct Backlog {
+    ids: Arc<dyn Ids>,
     queues: BTreeMap<Arc<str>, Queue>,
     /// Plugins by how much they have of each lane, the one with the most first.
     loudest: BTreeSet<(Lane, Reverse<usize>, Arc<str>)>,
@@ -106,6 +106,12 @@ impl Waiting {
 // === impl Backlog ===
 
 impl Backlog {
+    /// An empty backlog whose markers get their ids from `ids`.
+    pub(super) fn new(ids: Arc<dyn Ids>) -> Self {
+        let (queues, loudest) = (BTreeMap::new(), BTreeSet::new());
+        Self { ids, queues, loudest, len: 0, bytes: 0 }
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -168,7 +174,8 @@ impl Backlog {
 
     /// Everything, oldest first per plugin.
     pub(super) fn take_all(&mut self) -> Vec<Waiting> {
-        let Self { queues, .. } = std::mem::take(self);
+        let empty = Self::new(self.ids.clone());
+        let Self { queues, .. } = std::mem::replace(self, empty);
         queues.into_values().flat_map(|queue| queue.events.into_values()).collect()
     }
 
@@ -200,7 +207,8 @@ impl Backlog {
                     (of, marker_seq)
                 }
                 None => {
-                    self.push(begun(victim, loss));
+                    let id = self.ids.message_id();
+                    self.push(begun(victim, loss, id.into()));
                     (plugin, seq)
                 }
             };
@@ -268,9 +276,8 @@ impl Backlog {
 }
 
 /// The marker that an event becomes. Its id is another one: under its own it may have been heard.
-fn begun(victim: Waiting, loss: Gap) -> Waiting {
+fn begun(victim: Waiting, loss: Gap, id: Arc<str>) -> Waiting {
     let Recorded { seq, event: Draft { kind, plugin, revision, at, .. }, .. } = victim.recorded;
-    let id = uuid::Uuid::new_v4().to_string().into();
     let event = Draft { kind, plugin, revision, at, details: Arc::from("") };
     Waiting { recorded: Recorded { seq, id, event }, gap: Some(loss), sent: false }
 }

@@ -51,6 +51,11 @@ impl<'a> Draft<'a> {
         self.effects.push(effect);
     }
 
+    /// Whether the plugin leaves with what was drawn so far.
+    pub(super) fn retires(&self) -> bool {
+        self.effects.contains(&Effect::Retire)
+    }
+
     pub(super) fn announce(&mut self, kind: Notice, details: &str) {
         let revision = self.state.spec.revision.clone();
         self.announce_for(revision, kind, details);

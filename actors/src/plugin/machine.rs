@@ -377,6 +377,7 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
             | Event::DeadlinePassed(_) => {}
         }
     }
+    draft.sweep_leftovers(&event);
     match state.phase.clone() {
         Phase::Installing { attempt } => draft.installing(attempt, event),
         Phase::InstallFailed { .. } | Phase::Crashed { .. } => draft.resting(event),
@@ -402,6 +403,32 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
 // === impl Draft: one function per phase ===
 
 impl Draft<'_> {
+    /// After a restart of the agent no process lives on that is not accounted for. One may be there in
+    /// any phase: an agent that could not write what it did is followed by one that knows less, and a
+    /// search can fail.
+    fn sweep_leftovers(&mut self, event: &Event) {
+        let Event::Recovered(found) = event else { return };
+        let accounted_for = match &self.state.phase {
+            Phase::Running { .. }
+            | Phase::Executing { .. }
+            | Phase::Starting { .. }
+            | Phase::BackingOff { .. } => found.process.is_some(),
+            Phase::Stopping { .. } => true,
+            Phase::Installing { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Pausing { .. }
+            | Phase::Stopped { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
+            | Phase::Crashed { .. }
+            | Phase::Removing { .. }
+            | Phase::Gone => false,
+        };
+        if !accounted_for {
+            self.effect(Effect::Sweep);
+        }
+    }
+
     /// Installing ──Installed──► Starting │ InstallFailed
     fn installing(&mut self, attempt: Attempt, event: Event) {
         match event {
@@ -683,7 +710,7 @@ impl Draft<'_> {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),
             Event::Stopped { attempt: answered, result } if answered == attempt => match result {
-                Ok(stopped) => self.after_stop(then, &stopped),
+                Ok(stopped) => self.after_stop(then, &seen(stopped, &target)),
                 // The deadline tries again; a removal says so, because somebody waits for it.
                 Err(reason) => {
                     if then == Then::Remove {
@@ -784,5 +811,15 @@ impl Draft<'_> {
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
         }
+    }
+}
+
+/// How a stop ended, as far as the world is concerned. A process that lived when its stop began and is
+/// gone when the stop looks for it did end: under an earlier stop whose answer was lost, with the agent
+/// or because a later stop took its place. Nobody can tell any more how.
+fn seen(stopped: Stopped, target: &Target) -> Stopped {
+    match (stopped, &target.process) {
+        (Stopped::NothingRan, Some(_)) => Stopped::Ended(ExitCause::Unknown),
+        (stopped, _) => stopped,
     }
 }

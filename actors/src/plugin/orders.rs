@@ -28,6 +28,10 @@ impl Draft<'_> {
             Order::Apply(config) => self.ordered_apply(config),
             Order::Restart => self.ordered_restart(),
         }
+        if self.state.phase == Phase::Gone && !self.retires() {
+            // It had just missed the end, and whoever keeps the roster waits for the plugin to know it.
+            self.effect(Effect::Retire);
+        }
     }
 
     pub(super) fn ordered_install(&mut self, spec: Arc<PluginSpec>) {
@@ -331,8 +335,10 @@ impl Draft<'_> {
                 self.effect(Effect::Retire);
             }
             Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. } => {}
-            Phase::Stopping { attempt, target, .. } => {
-                self.state.phase = Phase::Stopping { attempt, target, then: Then::Remove };
+            Phase::Stopping { target, .. } => {
+                // The stop under way told it to keep its data; this one takes its place.
+                let manner = self.politely();
+                self.stop(target, Then::Remove, manner);
             }
             Phase::Running { process, endpoint, change } => {
                 self.stop_running(&Live { process, endpoint, change }, Then::Remove);

@@ -12,12 +12,19 @@ use tracing::warn;
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
 use super::state::{Due, Target};
+use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::Attempt;
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{Cleanup, Ports, Progress, RpcError, StopManner, StopOrder};
 use crate::spec::PluginSpec;
+
+/// Work that never answers is given up after this long, so that what waits for its turn goes on.
+const PROCESSES_WAIT: Duration = Duration::from_secs(60);
+
+/// The same for files, of which there may be many.
+const FILES_WAIT: Duration = Duration::from_secs(10 * 60);
 
 /// How often a download's progress is shown.
 const PROGRESS_BEAT: Duration = Duration::from_millis(250);
@@ -27,6 +34,30 @@ const PROGRESS_BEAT: Duration = Duration::from_millis(250);
 impl PluginActor {
     /// Carries one effect out. Its answer, if it has one, comes back through `step`.
     pub(super) fn perform(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        let what = name_of(&effect);
+        self.reach("begin", what);
+        let ends = match effect {
+            Effect::CancelInstall { .. }
+            | Effect::CancelLaunch { .. }
+            | Effect::Watch { .. }
+            | Effect::Unwatch
+            | Effect::Retire
+            | Effect::Announce(_) => Ends::AtOnce,
+            Effect::Install { .. }
+            | Effect::Launch { .. }
+            | Effect::Apply { .. }
+            | Effect::Stop { .. }
+            | Effect::Sweep
+            | Effect::Discard { .. }
+            | Effect::Remove { .. } => Ends::Later,
+        };
+        self.begin(effect, ctx);
+        if ends == Ends::AtOnce {
+            self.reach("end", what);
+        }
+    }
+
+    fn begin(&mut self, effect: Effect, ctx: &mut Context<Self>) {
         match effect {
             Effect::Install { attempt, spec } => self.install(attempt, spec, ctx),
             Effect::CancelInstall { attempt } => {
@@ -44,7 +75,7 @@ impl PluginActor {
             Effect::Apply { attempt, endpoint, config } => {
                 let rpc = self.ports.rpc.clone();
                 let call = async move { rpc.apply(&endpoint, config).await };
-                self.answer(call, ctx, move |result| Event::Applied {
+                self.answer("apply", call, ctx, move |result| Event::Applied {
                     attempt,
                     result: result.map_err(|error| match error {
                         RpcError::Unimplemented => ApplyFailure::Unimplemented,
@@ -79,12 +110,18 @@ impl PluginActor {
                 let turn = self.files.take();
                 let discard = async move {
                     let _turn = turn.await;
-                    (installer.discard(&name, &revision).await, name)
+                    let discard = installer.discard(&name, &revision);
+                    (tokio::time::timeout(FILES_WAIT, discard).await, name)
                 };
-                ctx.spawn(discard.into_actor(self).map(|(result, name), _, _| {
-                    if let Err(error) = result {
+                ctx.spawn(discard.into_actor(self).map(|(result, name), this, _| {
+                    this.reach("end", "discard");
+                    match result {
+                        Ok(Ok(())) => {}
                         // What remains is left to the next installation or sweep.
-                        warn!(plugin = %name, error = %Chain(&error), "left files behind");
+                        Ok(Err(error)) => {
+                            warn!(plugin = %name, error = %Chain(&error), "left files behind");
+                        }
+                        Err(_) => warn!(plugin = %name, "gave up deleting files"),
                     }
                 }));
             }
@@ -93,11 +130,14 @@ impl PluginActor {
                 let turn = self.files.take();
                 let remove = async move {
                     let _turn = turn.await;
-                    installer.remove(&name).await
+                    tokio::time::timeout(FILES_WAIT, installer.remove(&name)).await
                 };
-                self.answer(remove, ctx, move |result| Event::Removed {
+                self.answer("remove", remove, ctx, move |result| Event::Removed {
                     attempt,
-                    result: result.map_err(|error| reason(&error)),
+                    result: match result {
+                        Ok(result) => result.map_err(|error| reason(&error)),
+                        Err(_) => Err("the deletion took too long".into()),
+                    },
                 });
             }
             Effect::Retire => {
@@ -128,6 +168,7 @@ impl PluginActor {
             installer.install(spec, progress).await
         };
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
+            this.reach("end", "install");
             this.installs.remove(&attempt);
             this.end_progress(ctx);
             let result = result.map_err(|error| reason(&error));
@@ -156,6 +197,7 @@ impl PluginActor {
             launcher.launch(spec, spawned).await.map_err(|error| reason(&error))
         };
         let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {
+            this.reach("end", "launch");
             this.launches.remove(&attempt);
             let result = result.map(|l| (l.process, l.endpoint));
             this.step(Event::Launched { attempt, result }, ctx);
@@ -183,6 +225,7 @@ impl PluginActor {
             launcher.stop(StopOrder { name, process, endpoint, cleanup, manner }).await
         };
         self.stop = Some(ctx.spawn(stop.into_actor(self).map(move |result, this, ctx| {
+            this.reach("end", "stop");
             this.stop = None;
             let result = result.map_err(|error| reason(&error));
             let event = Event::Stopped { attempt, result };
@@ -208,22 +251,35 @@ impl PluginActor {
                 cleanup: Cleanup::Keep,
                 manner: StopManner::AtOnce,
             };
-            launcher.stop(order).await
+            tokio::time::timeout(PROCESSES_WAIT, launcher.stop(order)).await
         };
         ctx.spawn(sweep.into_actor(self).map(|result, this, _| {
-            if let Err(error) = result {
+            this.reach("end", "sweep");
+            match result {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
                 warn!(plugin = %this.state.name, error = %Chain(&error), "left processes behind");
             }
-        }));
+            Err(_) => warn!(plugin = %this.state.name, "gave up ending processes"),
+        }}));
     }
 
     fn answer<T: 'static>(
         &self,
+        what: &'static str,
         work: impl Future<Output = T> + 'static,
         ctx: &mut Context<Self>,
         event: impl FnOnce(T) -> Event + 'static,
     ) {
-        ctx.spawn(work.into_actor(self).map(|result, this, ctx| this.step(event(result), ctx)));
+        ctx.spawn(work.into_actor(self).map(move |result, this, ctx| {
+            this.reach("end", what);
+            this.step(event(result), ctx);
+        }));
+    }
+
+    /// A crash point of this plugin.
+    pub(super) fn reach(&self, moment: &str, what: &str) {
+        crash_point::reach(moment, what, self.state.name.as_str());
     }
 
     fn end_progress(&mut self, ctx: &mut Context<Self>) {
@@ -233,7 +289,35 @@ impl PluginActor {
     }
 }
 
+/// When an effect is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// When it was begun.
+    AtOnce,
+    /// When its future resolves.
+    Later,
+}
+
+/// What an effect is called among the crash points.
+const fn name_of(effect: &Effect) -> &'static str {
+    match effect {
+        Effect::Install { .. } => "install",
+        Effect::CancelInstall { .. } => "cancel install",
+        Effect::Launch { .. } => "launch",
+        Effect::CancelLaunch { .. } => "cancel launch",
+        Effect::Apply { .. } => "apply",
+        Effect::Stop { .. } => "stop",
+        Effect::Sweep => "sweep",
+        Effect::Watch { .. } => "watch",
+        Effect::Unwatch => "unwatch",
+        Effect::Discard { .. } => "discard",
+        Effect::Remove { .. } => "remove",
+        Effect::Announce(_) => "announce",
+        Effect::Retire => "retire",
+    }
+}
+
 /// An error with its causes. It becomes part of the state, so it is cut to what an event may carry.
 fn reason(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
-    event::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
+    crate::text::shortened(&Chain(error).to_string(), event::DETAILS_MAX).into()
 }

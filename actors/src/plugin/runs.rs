@@ -21,6 +21,10 @@ use crate::ports::StopManner;
 use crate::scheduler::rules::{Verdict, evaluate};
 use crate::spec::{Difference, PluginSpec};
 
+/// What is told of a run that no process is left of, because the machine restarted or the agent ended
+/// together with its plugins.
+const CUT_SHORT: &str = "the run was cut short by a restart";
+
 /// What is known of the runs of a one-shot plugin. A daemon has the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Runs {
@@ -239,7 +243,7 @@ impl Draft<'_> {
     pub(super) fn run_recovered(&mut self, process: Process, found: &Found) {
         if found.process.as_ref() != Some(&process) && found.boot == Boot::New {
             self.effect(Effect::Sweep);
-            self.run_failed("the machine restarted during the run".into());
+            self.run_failed(CUT_SHORT.into());
             self.rest_idle();
             return;
         }
@@ -249,6 +253,7 @@ impl Draft<'_> {
     /// The agent restarted when a run was about to begin. Whether it did is found out if it can be;
     /// the run is not begun a second time for the same reason.
     pub(super) fn start_of_run_recovered(&mut self, recorded: Option<Process>, found: Found) {
+        let recorded_pid = recorded.as_ref().map(|process| process.pid);
         let survivor = match found.boot {
             Boot::Same => found.process.or(recorded),
             Boot::New => found.process,
@@ -257,13 +262,17 @@ impl Draft<'_> {
             self.begin_run(process);
             return;
         }
+        let reason = match recorded_pid {
+            Some(_) => CUT_SHORT,
+            None => {
+                "the agent restarted when the run was about to begin; whether it ran is unknown"
+            }
+        };
         if std::mem::take(&mut self.state.owed.install) == Due::Yes {
             self.announce(Notice::Installed, "");
         }
         self.state.standing = Standing::Proven;
-        self.run_failed(
-            "the agent restarted when the run was about to begin; whether it ran is unknown".into(),
-        );
+        self.run_failed(reason.into());
         self.rest_idle();
     }
 

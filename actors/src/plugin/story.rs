@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::event::shortened;
+use crate::text::shortened;
 
 /// Most changes that are remembered.
 pub const MOVES_MAX: usize = 16;

@@ -228,6 +228,20 @@ async fn a_removal_wipes_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_removal_during_another_stop_asks_to_wipe_all_the_same() {
+    let agent = agent_with("a", "1").await;
+    agent.world.launcher.stopping("a", &[Answer::Held]);
+    agent.submit(Submission::Restart("a".parse().unwrap())).await.unwrap();
+    agent.until("it is asked to stop", SOON, |world, _| world.launcher.stops("a").len() == 1).await;
+    order(&agent, "2", &[remove("a")]).await;
+    agent.until("it is gone", SOON, |_, listed| listed.is_empty()).await;
+    until_told(&agent, "a", &[1, 4, 3, 2, 6, 5]).await;
+    let asked: Vec<Cleanup> =
+        agent.world.launcher.stops("a").iter().map(|stop| stop.cleanup).collect();
+    assert_eq!(asked, [Cleanup::Keep, Cleanup::Wipe]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_order_that_meets_a_plugin_on_its_way_out_begins_a_new_life() {
     for pause in 0..12 {
         let agent = agent_with("a", "1").await;

@@ -192,7 +192,7 @@ async fn a_reboot_in_the_middle_of_a_run_fails_it_and_runs_it_for_the_new_boot()
     agent.connect().await;
     finish(&agent, 2, 0).await;
     until_told(&agent, "a", &[1, 4, 3, 15, 4, 14]).await;
-    assert!(told(&agent.world, "a")[3].details.contains("the machine restarted"));
+    assert!(told(&agent.world, "a")[3].details.contains("cut short by a restart"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -122,11 +122,11 @@ async fn when_records_were_lost_nobody_is_taken_for_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_while_the_store_cannot_be_written() {
-    let agent = Harness::awake().await;
+    let agent = agent_with("a", "1").await;
     agent.pass(MINUTE).await;
     let runs = agent.world.sweeper.runs().len();
     agent.world.storage.set_failing(true);
-    order(&agent, "1", &[install("a", "1")]).await;
+    agent.world.launcher.exit("a", guest_agent_actors::exit::ExitCause::Exited(1));
     agent.pass(SOON).await;
     let result = agent.run(|system| system.sweep.send(SweepNow(SweepManner::Delete))).await;
     assert_eq!(result.unwrap(), Err(NotSwept::NotDurable));

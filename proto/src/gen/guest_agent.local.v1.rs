@@ -245,6 +245,116 @@ pub struct LogChunk {
     #[prost(bytes = "vec", tag = "1")]
     pub data: ::prost::alloc::vec::Vec<u8>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExplainRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExplainResponse {
+    #[prost(message, optional, tag = "1")]
+    pub status: ::core::option::Option<PluginStatus>,
+    /// What it is doing, in words, and since when, where that is remembered.
+    #[prost(string, tag = "2")]
+    pub doing: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// What happened to it lately, oldest first.
+    #[prost(message, repeated, tag = "4")]
+    pub moves: ::prost::alloc::vec::Vec<PluginMove>,
+    /// What it waits for, the nearest first.
+    #[prost(message, repeated, tag = "5")]
+    pub waits: ::prost::alloc::vec::Vec<PluginWait>,
+    /// What went wrong last.
+    #[prost(message, optional, tag = "6")]
+    pub trouble: ::core::option::Option<PluginTrouble>,
+    /// Absent for a plugin that runs everywhere.
+    #[prost(message, optional, tag = "7")]
+    pub rules: ::core::option::Option<RulesVerdict>,
+    /// Empty for a plugin that nothing triggers.
+    #[prost(message, repeated, tag = "8")]
+    pub triggers: ::prost::alloc::vec::Vec<TriggerPlan>,
+    /// What the last run of a one-shot plugin wrote last.
+    #[prost(string, tag = "9")]
+    pub last_output: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PluginMove {
+    #[prost(message, optional, tag = "1")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub why: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PluginWait {
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub until: ::core::option::Option<::prost_types::Timestamp>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PluginTrouble {
+    #[prost(message, optional, tag = "1")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Wire name of the event that told of it.
+    #[prost(string, tag = "2")]
+    pub r#type: ::prost::alloc::string::String,
+    /// With all causes.
+    #[prost(string, tag = "3")]
+    pub why: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RulesVerdict {
+    /// enabled, disabled or unknown.
+    #[prost(string, tag = "1")]
+    pub verdict: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub because: ::prost::alloc::string::String,
+    /// all or any.
+    #[prost(string, tag = "3")]
+    pub match_policy: ::prost::alloc::string::String,
+    /// enabled or disabled.
+    #[prost(string, tag = "4")]
+    pub on_match: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub on_default: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "6")]
+    pub rules: ::prost::alloc::vec::Vec<RuleVerdict>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RuleVerdict {
+    #[prost(string, tag = "1")]
+    pub scope: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub attribute: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub operator: ::prost::alloc::string::String,
+    /// As JSON.
+    #[prost(string, tag = "4")]
+    pub value: ::prost::alloc::string::String,
+    /// As JSON; absent where there is no such attribute.
+    #[prost(string, optional, tag = "5")]
+    pub found: ::core::option::Option<::prost::alloc::string::String>,
+    /// yes, no or unknown.
+    #[prost(string, tag = "6")]
+    pub holds: ::prost::alloc::string::String,
+    /// Why it is unknown.
+    #[prost(string, tag = "7")]
+    pub why: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TriggerPlan {
+    /// startup, firstboot, or the interval with its length.
+    #[prost(string, tag = "1")]
+    pub trigger: ::prost::alloc::string::String,
+    /// What became of it, in words.
+    #[prost(string, tag = "2")]
+    pub last: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub next: ::core::option::Option<::prost_types::Timestamp>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExamineRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -450,6 +560,31 @@ pub mod local_agent_client {
                     GrpcMethod::new("guest_agent.local.v1.LocalAgent", "WatchStatus"),
                 );
             self.inner.server_streaming(req, path, codec).await
+        }
+        /// Why a plugin is in the state it is in.
+        pub async fn explain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExplainRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExplainResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/Explain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Explain"));
+            self.inner.unary(req, path, codec).await
         }
         /// Orders in the form a control plane sends them. Answers when they are durable; what becomes of
         /// them is seen in the status.
@@ -717,6 +852,11 @@ pub mod local_agent_server {
             tonic::Response<Self::WatchStatusStream>,
             tonic::Status,
         >;
+        /// Why a plugin is in the state it is in.
+        async fn explain(
+            &self,
+            request: tonic::Request<super::ExplainRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExplainResponse>, tonic::Status>;
         /// Orders in the form a control plane sends them. Answers when they are durable; what becomes of
         /// them is seen in the status.
         async fn configure(
@@ -951,6 +1091,51 @@ pub mod local_agent_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/Explain" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExplainSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<
+                        T: LocalAgent,
+                    > tonic::server::UnaryService<super::ExplainRequest>
+                    for ExplainSvc<T> {
+                        type Response = super::ExplainResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExplainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::explain(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExplainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

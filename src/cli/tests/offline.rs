@@ -98,6 +98,13 @@ fn mistakes_in_the_configuration_are_listed() {
     assert_snapshot!(ran.err);
 }
 
+#[test]
+fn what_the_service_would_refuse_is_refused_by_the_check() {
+    let ran = ran(&["config", "check", "--set", "agent.name=refused"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(ran.err.contains("the service would refuse it"), "{}", ran.err);
+}
+
 // === run, dev, sample-plugin ===
 
 #[test]

@@ -47,6 +47,19 @@ fn the_field_names_of_events_never_change() {
 }
 
 #[test]
+fn an_event_that_is_just_being_delivered_is_not_called_undelivered_to_a_follower() {
+    let event =
+        |ago| Event { at: time(ago), r#type: "PLUGIN_STARTED".to_owned(), ..Event::default() };
+    let events = vec![event(60), event(1)];
+    let agent = FakeAgent::start(Script { events, ..Script::default() });
+    let marked = |ran: &Ran| -> Vec<bool> {
+        ran.out.lines().map(|line| line.contains("not delivered")).collect()
+    };
+    assert_eq!(marked(&ran_on(&agent, &["events", "--follow"])), [true, false]);
+    assert_eq!(marked(&ran_on(&agent, &["events"])), [true, true]);
+}
+
+#[test]
 fn following_ends_with_the_agent() {
     let agent = FakeAgent::start(happened());
     let ran = ran_on(&agent, &["events", "--follow"]);

@@ -60,6 +60,11 @@ impl ArchiveSpec {
         Self::script_for("trouble_plugin")
     }
 
+    /// The one-shot plugin, as a script that becomes it.
+    pub(crate) fn one_shot() -> Self {
+        Self::script_for("one_shot")
+    }
+
     /// The trouble plugin's real program.
     pub(crate) fn trouble_program() -> Self {
         Self::program("trouble_plugin")

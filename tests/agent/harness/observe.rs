@@ -7,7 +7,9 @@ use std::time::Instant;
 use guest_agent_control_plane::AgentEvent;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
-use guest_agent_proto::agent_controlplane::current_plugin_states::DaemonPluginState;
+use guest_agent_proto::agent_controlplane::current_plugin_states::{
+    DaemonPluginState, OneShotPluginState,
+};
 use guest_agent_proto::local::local_agent_client::LocalAgentClient;
 use guest_agent_proto::local::{
     AskRequest, AskResponse, ConfigureRequest, GetStatusRequest, GetStatusResponse, PluginStatus,
@@ -91,6 +93,13 @@ impl Bed {
         let states = self.control_plane.list_plugin_states(RESOURCE, PATIENCE).await;
         let states = self.check("the agent lists its plugins", states);
         states.daemon_plugin_states.into_iter().find(|state| state.name == plugin)
+    }
+
+    /// The same about a plugin that runs to completion.
+    pub(crate) async fn listed_one_shot(&self, plugin: &str) -> Option<OneShotPluginState> {
+        let states = self.control_plane.list_plugin_states(RESOURCE, PATIENCE).await;
+        let states = self.check("the agent lists its plugins", states);
+        states.one_shot_plugin_states.into_iter().find(|state| state.name == plugin)
     }
 
     /// What the agent's own socket says about a plugin.

@@ -24,7 +24,7 @@ fn kept(backlog: &Backlog, plugin: &str) -> Vec<(u64, u64)> {
 
 /// The backlog that a restarted agent finds when these writes were carried out.
 fn reloaded(disk: &BTreeMap<Vec<u8>, Vec<u8>>) -> Backlog {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     for (key, value) in disk {
         backlog.push(Waiting::decode(key, value).expect("its own record"));
     }
@@ -44,7 +44,7 @@ fn carry_out(disk: &mut BTreeMap<Vec<u8>, Vec<u8>>, writes: Vec<Write>) {
 
 #[test]
 fn chatter_goes_before_outcomes_however_old_they_are() {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     backlog.push(event("a", 1, Notice::InstallRequested));
     backlog.push(event("a", 2, Notice::Started));
     backlog.push(event("a", 3, Notice::Installed));
@@ -58,7 +58,7 @@ fn chatter_goes_before_outcomes_however_old_they_are() {
 
 #[test]
 fn a_gap_tells_how_many_and_of_when_in_the_place_of_the_first() {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     (1..=4).for_each(|seq| backlog.push(event("a", seq, Notice::Crashed)));
     backlog.drop_overflow(&bounds(2), &NOBODY);
     assert_eq!(kept(&backlog, "a"), [(1, 3), (4, 0)]);
@@ -77,7 +77,7 @@ fn a_gap_tells_how_many_and_of_when_in_the_place_of_the_first() {
 
 #[test]
 fn a_noisy_plugin_costs_a_quiet_one_nothing() {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     backlog.push(event("quiet", 1, Notice::Started));
     for seq in 2..100 {
         backlog.push(event("noisy", seq, Notice::Crashed));
@@ -89,7 +89,7 @@ fn a_noisy_plugin_costs_a_quiet_one_nothing() {
 
 #[test]
 fn a_marker_that_was_sent_is_not_changed_any_more() {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     (1..=4).for_each(|seq| backlog.push(event("a", seq, Notice::Crashed)));
     backlog.drop_overflow(&bounds(3), &NOBODY);
     backlog.begin_sending(&"a".into(), 1).expect("it is there");
@@ -100,7 +100,7 @@ fn a_marker_that_was_sent_is_not_changed_any_more() {
 
 #[test]
 fn what_is_under_way_is_spared_and_what_was_sent_goes_last() {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     backlog.push(event("a", 1, Notice::Crashed));
     backlog.push(event("b", 2, Notice::Crashed));
     backlog.begin_sending(&"a".into(), 1).expect("it is there");
@@ -116,7 +116,7 @@ fn what_is_under_way_is_spared_and_what_was_sent_goes_last() {
 
 #[test]
 fn gaps_of_more_plugins_than_are_kept_are_counted_together() {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     for seq in 1..=500 {
         backlog.push(event(&format!("p{seq}"), seq, Notice::RemoveFailed));
         backlog.drop_overflow(&bounds(10), &NOBODY);
@@ -130,7 +130,7 @@ fn gaps_of_more_plugins_than_are_kept_are_counted_together() {
 
 #[test]
 fn bytes_are_bounded_too() {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     let large = "x".repeat(10_000);
     let bounds = Bounds { events: usize::MAX, bytes: 100_000, history: 0 };
     for seq in 1..=100 {
@@ -145,7 +145,7 @@ fn bytes_are_bounded_too() {
 
 #[test]
 fn bounds_that_nothing_fits_in_do_not_hang() {
-    let mut backlog = Backlog::default();
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     (1..=5).for_each(|seq| backlog.push(event(&format!("p{seq}"), seq, Notice::Crashed)));
     let none = Bounds { events: 0, bytes: 0, history: 0 };
     backlog.drop_overflow(&none, &NOBODY);
@@ -155,7 +155,8 @@ fn bounds_that_nothing_fits_in_do_not_hang() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long it really takes is the question")]
 fn dropping_among_a_hundred_thousand_events_is_cheap() {
-    let (mut backlog, bounds) = (Backlog::default(), Bounds::default());
+    let (mut backlog, bounds) =
+        (Backlog::new(Arc::new(crate::ports::RandomIds)), Bounds::default());
     let names: Vec<String> = (0..50).map(|n| format!("plugin-{n}")).collect();
     let events = (1u64..=200_000).zip(names.iter().cycle()).map(|(seq, name)| {
         let kind = if seq % 3 == 0 { Notice::Installed } else { Notice::Crashed };
@@ -205,7 +206,7 @@ proptest! {
     fn law_every_event_is_accounted_for_once(
         acts in proptest::collection::vec(any_act(), 1..120), limit in 1usize..8
     ) {
-        let (mut backlog, mut disk) = (Backlog::default(), BTreeMap::new());
+        let (mut backlog, mut disk) = (Backlog::new(Arc::new(crate::ports::RandomIds)), BTreeMap::new());
         let (mut pushed, mut told) = (0u64, 0u64);
         let mut last_told = BTreeMap::<Arc<str>, u64>::new();
         let weight = |waiting: &Waiting| waiting.gap.map_or(1, |gap| gap.events);
@@ -255,7 +256,11 @@ proptest! {
     fn law_a_marker_record_gives_back_what_was_recorded(
         events in 1u64.., others in any::<u64>(), seconds in 0u64..4_000_000_000, sent in any::<bool>()
     ) {
-        let mut marker = begun(event("a", 7, Notice::Crashed), Gap::of(SystemTime::UNIX_EPOCH));
+        let mut marker = begun(
+        event("a", 7, Notice::Crashed),
+        Gap::of(SystemTime::UNIX_EPOCH),
+        "marker".into(),
+    );
         let to = second(seconds);
         let elsewhere = others.min(events);
         marker.gap = Some(Gap { events, elsewhere, from: SystemTime::UNIX_EPOCH, to });

@@ -1,0 +1,124 @@
+//! Who decides what fakes do that nothing is scripted for, and hears what happened in their world.
+//!
+//! A test that draws a whole life from one number puts a [`Fate`] behind all fakes
+//! ([`super::World::set_fate`]). Fakes ask it in the order in which they are asked themselves, so a fate
+//! that always answers alike makes runs alike.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::exit::ExitCause;
+use crate::fakes::{Answer, Delivery, Reply};
+use crate::id::{Endpoint, Process};
+use crate::ports::{Durability, OutboundMessage, Receipt, Write};
+use crate::spec::{Config, PluginSpec};
+
+/// Decides what fakes do that nothing is scripted for. As it stands, everything goes well.
+pub trait Fate: Send + Sync {
+    /// What becomes of an operation: `download`, `unpack`, `activate`, `discard`, `remove` of the
+    /// installer, `spawn` (a launch that has a process which nobody heard of yet), `launch`, `launch
+    /// revision`, `stop`, `find` of the launcher, `sample` of the meter, `acknowledge` of the link.
+    ///
+    /// `name` is the plugin, for `unpack` and `launch revision` with a space and the revision behind it.
+    fn answer(&self, what: &'static str, name: &str) -> Answer {
+        let _nobody = (what, name);
+        Answer::Succeed
+    }
+
+    /// What a process answers to `health` or `apply`.
+    fn reply(&self, what: &'static str, endpoint: &Endpoint, config: Option<&Config>) -> Reply {
+        let _nobody = (what, endpoint, config);
+        Reply::Good
+    }
+
+    /// What becomes of a message to the control plane.
+    fn delivery(&self, message: &OutboundMessage) -> Delivery {
+        let _nobody = message;
+        Delivery::Acknowledge
+    }
+
+    /// What becomes of a commit.
+    fn commit(&self, writes: &[Write]) -> Committing {
+        let _nobody = writes;
+        Committing::Succeed
+    }
+
+    /// Something happened in the world.
+    fn happened(&self, fact: Fact<'_>) {
+        let _nobody = fact;
+    }
+}
+
+/// What becomes of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committing {
+    /// It is written.
+    Succeed,
+    /// It is written after this long.
+    Late(Duration),
+    /// There is no space.
+    Fail,
+    /// The agent dies: nothing of it was written.
+    DieBefore,
+    /// The agent dies: all of it was written, and nobody was told.
+    DieAfter,
+}
+
+/// Something that happened in a world of fakes.
+#[derive(Clone, Copy, Debug)]
+pub enum Fact<'a> {
+    /// A revision is on the disk.
+    Installed(&'a PluginSpec),
+    /// A revision of a plugin was taken from the disk; without one, everything of it.
+    Deleted(&'a str, Option<&'a str>),
+    /// A process came to be.
+    Spawned(&'a PluginSpec, &'a Process),
+    /// A process answered Start.
+    Started(&'a PluginSpec, &'a Process),
+    /// A launch failed.
+    LaunchFailed(&'a PluginSpec),
+    /// A process of a plugin ended; asked to by the agent or not.
+    Ended(&'a str, &'a Process, ExitCause, Asked),
+    /// A process took a configuration.
+    Applied(&'a Endpoint, Option<&'a Config>),
+    /// A commit was carried out.
+    Committed(&'a [Write], Durability),
+    /// A message arrived at the control plane.
+    Heard(&'a OutboundMessage),
+    /// The agent knows that a message arrived.
+    Confirmed(&'a OutboundMessage),
+    /// The agent acknowledged a message, and the control plane knows.
+    Acknowledged(&'a Receipt),
+}
+
+/// Whether the agent asked for the end of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+}
+
+/// The place where a fake keeps its fate.
+#[derive(Clone, Default)]
+pub(crate) struct Decider(Arc<Mutex<Option<Arc<dyn Fate>>>>);
+
+// === impl Decider ===
+
+impl Decider {
+    pub(crate) fn set(&self, fate: Arc<dyn Fate>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fate);
+    }
+
+    /// The fate, if there is one.
+    pub(crate) fn get(&self) -> Option<Arc<dyn Fate>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn happened(&self, fact: Fact<'_>) {
+        if let Some(fate) = self.get() {
+            fate.happened(fact);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Opens the link to the control plane, as it is configured or as the metadata server says.
+//!
+//! What is not configured, the endpoint or the resource id, is derived from the metadata server's answers.
+//! They are waited for by the link alone, for ever and without a loop: the watcher of the attributes says
+//! when there is somebody to ask. Meanwhile the link shows why there is no connection.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use actix::Addr;
+use async_trait::async_trait;
+use guest_agent_actors::control_plane::ControlPlaneActor;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::messages::{LinkChanged, Received};
+use guest_agent_actors::ports::{Cause, InboundMessage};
+use rand::Rng;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::config::{Auth, Config, ControlPlaneConfig};
+use crate::control_link::{
+    self, ClientCertificate, Endpoint, FileToken, Link, LinkConfig, LinkListener, TlsFiles,
+    Undecided,
+};
+use crate::metadata::{Client, IdentityToken, Place, State};
+
+/// Longest wait before the metadata server is asked again for what it did not say.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Where the link leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leads {
+    /// Nobody is to be connected.
+    Nowhere,
+    /// To the configured endpoint.
+    Somewhere,
+    /// That is found out.
+    WhereMetadataSays,
+}
+
+/// A link that is wired, but does nothing before its task runs.
+pub(super) struct Opened {
+    pub(super) link: Link,
+    pub(super) task: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    pub(super) leads: Leads,
+}
+
+/// Why a link cannot be opened.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("control_plane.auth is \"metadata\", but no metadata server may be asked")]
+    NoTokens,
+    #[error("no resource id is configured, and no metadata server may be asked for it")]
+    NoResource,
+}
+
+/// What the metadata server has to be asked for.
+struct Search {
+    control: ControlPlaneConfig,
+    client: Client,
+    state: watch::Receiver<State>,
+}
+
+/// Checks what can be checked before anything is asked.
+pub(super) fn check(control: &ControlPlaneConfig) -> Result<(), Cause> {
+    if control.enabled {
+        let somewhere = "http://127.0.0.1:1".parse()?;
+        let resource = Some(&*control.resource).filter(|resource| !resource.is_empty());
+        LinkConfig::new(somewhere, resource.unwrap_or("unknown"), &control.channel)?;
+    }
+    Ok(())
+}
+
+/// The link as configured. Without an endpoint and a metadata server there is none, and the agent is
+/// driven from the machine itself.
+pub(super) fn open(
+    config: &Config,
+    client: Option<Client>,
+    state: watch::Receiver<State>,
+    listener: &Arc<Listener>,
+) -> Result<Opened, Cause> {
+    let control = &config.control_plane;
+    check(control)?;
+    let endpoint = control.endpoint.clone();
+    if !control.enabled || (endpoint.is_none() && client.is_none()) {
+        info!("no control plane is configured; orders come from this machine only");
+        return Ok(Opened { link: Link::disabled(), task: None, leads: Leads::Nowhere });
+    }
+    if let Some(endpoint) = &endpoint
+        && !control.resource.is_empty()
+    {
+        let config = link_config(control, endpoint.clone(), &control.resource, client)?;
+        let (link, task) = control_link::connect(config, listener.clone());
+        let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task.run());
+        return Ok(Opened { link, task: Some(task), leads: Leads::Somewhere });
+    }
+    let client = client.ok_or(OpenError::NoResource)?;
+    let (link, undecided) = control_link::connect_later(listener.clone());
+    let search = Search { control: control.clone(), client, state };
+    let leads = if endpoint.is_some() { Leads::Somewhere } else { Leads::WhereMetadataSays };
+    Ok(Opened { link, task: Some(Box::pin(search.run(undecided))), leads })
+}
+
+fn link_config(
+    control: &ControlPlaneConfig,
+    endpoint: Endpoint,
+    resource: &str,
+    client: Option<Client>,
+) -> Result<LinkConfig, Cause> {
+    let mut link = LinkConfig::new(endpoint, resource, &control.channel)?;
+    let mut tls = TlsFiles {
+        authorities: (!control.ca_file.is_empty()).then(|| control.ca_file.clone().into()),
+        client: None,
+    };
+    match control.auth {
+        Auth::None => {}
+        Auth::TokenFile => {
+            link = link.with_tokens(Arc::new(FileToken::new(control.token_file.clone().into())));
+        }
+        Auth::Mtls => {
+            tls.client = Some(ClientCertificate {
+                certificate: control.client_cert.clone().into(),
+                key: control.client_key.clone().into(),
+            });
+        }
+        Auth::Metadata => {
+            let client = client.ok_or(OpenError::NoTokens)?;
+            link = link.with_tokens(Arc::new(IdentityToken::new(client)));
+        }
+    }
+    Ok(link.with_tls(tls))
+}
+
+// === impl Search ===
+
+impl Search {
+    /// Finds out where the link leads, then keeps it connected until it is closed.
+    async fn run(mut self, undecided: Undecided) {
+        let config = tokio::select! {
+            config = self.find(&undecided) => config,
+            () = undecided.closed() => return,
+        };
+        undecided.decide(config).run().await;
+    }
+
+    async fn find(&mut self, undecided: &Undecided) -> LinkConfig {
+        let mut longest = Duration::from_secs(1);
+        loop {
+            self.somebody_answers(undecided).await;
+            match self.ask().await {
+                Ok(config) => return config,
+                Err(error) => self.explain(undecided, &Chain(&*error).to_string()),
+            }
+            tokio::time::sleep(longest / 2 + (longest / 2).mul_f64(jitter())).await;
+            longest = (longest * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// One question for each value. A broken server is not asked for long.
+    async fn ask(&self) -> Result<LinkConfig, Cause> {
+        let place = Place::ask(&self.client).await?;
+        let endpoint = match &self.control.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => place.endpoint()?,
+        };
+        let derived = place.resource();
+        let configured = Some(&self.control.resource).filter(|resource| !resource.is_empty());
+        let resource = configured.unwrap_or(&derived);
+        info!(%endpoint, resource, "the metadata server says where the control plane is");
+        link_config(&self.control, endpoint, resource, Some(self.client.clone()))
+    }
+
+    async fn somebody_answers(&mut self, undecided: &Undecided) {
+        loop {
+            let state = self.state.borrow_and_update().clone();
+            match state {
+                State::Present { .. } => return,
+                State::Unknown => self.explain(undecided, "it is being asked"),
+                State::Absent { reason } => self.explain(undecided, &reason),
+            }
+            if self.state.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn explain(&self, undecided: &Undecided, why: &str) {
+        let lacking = match (&self.control.endpoint, &*self.control.resource) {
+            (None, "") => "neither endpoint nor resource is configured",
+            (None, _) => "no endpoint is configured",
+            (Some(_), _) => "no resource is configured",
+        };
+        undecided.wait_because(format!("{lacking}, and the metadata server does not say: {why}"));
+    }
+}
+
+fn jitter() -> f64 {
+    rand::rng().random_range(0.0..1.0)
+}
+
+// === Listener ===
+
+/// Hands what the link hears to the control-plane actor, which is made after the link.
+#[derive(Default)]
+pub(super) struct Listener {
+    control_plane: OnceLock<Addr<ControlPlaneActor>>,
+}
+
+impl Listener {
+    pub(super) fn hear(&self, control_plane: Addr<ControlPlaneActor>) {
+        // Set once, before the link's task runs.
+        drop(self.control_plane.set(control_plane));
+    }
+
+    fn tell(&self, change: LinkChanged) {
+        if let Some(control_plane) = self.control_plane.get() {
+            control_plane.do_send(change);
+        }
+    }
+}
+
+#[async_trait]
+impl LinkListener for Listener {
+    async fn received(&self, message: InboundMessage) {
+        if let Some(control_plane) = self.control_plane.get()
+            && let Err(error) = control_plane.send(Received(message)).await
+        {
+            warn!(%error, "a message was not taken; the control plane sends it again");
+        }
+    }
+
+    fn connected(&self, stream: u64) {
+        info!(stream, "the control plane is connected");
+        self.tell(LinkChanged::Connected { stream });
+    }
+
+    fn disconnected(&self, reason: String) {
+        info!(reason, "the control plane is not connected");
+        self.tell(LinkChanged::Disconnected { reason: reason.into() });
+    }
+}

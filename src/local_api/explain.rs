@@ -1,0 +1,117 @@
+//! An explanation as the local API shows it. Nothing is decided here.
+
+use std::path::Path;
+
+use guest_agent_actors::messages::{Listed, Planned, TriggerKind};
+use guest_agent_actors::plugin::explain::{Explanation, Weighing};
+use guest_agent_actors::scheduler::rules::{Verdict, Weighed};
+use guest_agent_actors::spec::{Enablement, MatchPolicy, Rule, Rules};
+use guest_agent_proto::local;
+
+use super::show;
+
+/// Longest value that is shown.
+const VALUE_MAX: usize = 200;
+
+/// Why a plugin is in the state it is in.
+pub(super) fn explanation(
+    explanation: Explanation,
+    plan: Vec<Planned>,
+    plugins_dir: &Path,
+) -> local::ExplainResponse {
+    let Explanation { view, doing, since, moves, waits, trouble, rules } = explanation;
+    let last_output = view.last_output.to_string();
+    let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
+    let listed = Listed { view: view.into(), points: Vec::new() };
+    local::ExplainResponse {
+        status: Some(show::plugin(&listed, plugins_dir)),
+        doing,
+        since: since.map(Into::into),
+        moves: moves
+            .into_iter()
+            .map(|step| local::PluginMove {
+                at: Some(step.at.into()),
+                state: step.state.to_string(),
+                why: step.why.to_string(),
+            })
+            .collect(),
+        waits: waits
+            .into_iter()
+            .map(|wait| local::PluginWait {
+                what: wait.what.to_owned(),
+                until: Some(wait.until.into()),
+            })
+            .collect(),
+        trouble: trouble.map(|trouble| local::PluginTrouble {
+            at: Some(trouble.at.into()),
+            r#type: trouble.kind.to_string(),
+            why: trouble.why.to_string(),
+        }),
+        rules,
+        triggers: plan.into_iter().map(trigger).collect(),
+        last_output,
+    }
+}
+
+fn verdict(weighing: Weighing, rules: &Rules) -> local::RulesVerdict {
+    let (verdict, because) = match weighing.verdict {
+        Verdict::Enabled { because } => ("enabled", because),
+        Verdict::Disabled { because } => ("disabled", because),
+        Verdict::Unknown { why } => ("unknown", why),
+    };
+    local::RulesVerdict {
+        verdict: verdict.to_owned(),
+        because: because.to_string(),
+        match_policy: match rules.policy {
+            MatchPolicy::All => "all",
+            MatchPolicy::Any => "any",
+        }
+        .to_owned(),
+        on_match: word(rules.on_match),
+        on_default: word(rules.on_default),
+        rules: weighing
+            .rules
+            .into_iter()
+            .map(|(rule, weighed)| rule_verdict(&rule, weighed))
+            .collect(),
+    }
+}
+
+fn rule_verdict(rule: &Rule, weighed: Weighed) -> local::RuleVerdict {
+    let (holds, found, why) = match weighed {
+        Weighed::Decided { holds: true, found } => ("yes", found, String::new()),
+        Weighed::Decided { holds: false, found } => ("no", found, String::new()),
+        Weighed::Undecided { why } => ("unknown", None, why.to_string()),
+    };
+    local::RuleVerdict {
+        scope: rule.scope.as_str().to_owned(),
+        attribute: rule.attribute.to_string(),
+        operator: rule.operator.as_str().to_owned(),
+        value: shortened(&rule.value.to_string()),
+        found: found.map(|found| shortened(&found.to_string())),
+        holds: holds.to_owned(),
+        why,
+    }
+}
+
+fn trigger(planned: Planned) -> local::TriggerPlan {
+    let trigger = match planned.kind {
+        TriggerKind::Startup => "startup".to_owned(),
+        TriggerKind::FirstBoot => "firstboot".to_owned(),
+        TriggerKind::Interval(every) => format!("interval of {}s", every.as_secs_f64()),
+    };
+    local::TriggerPlan { trigger, last: planned.last, next: planned.next.map(Into::into) }
+}
+
+fn word(enablement: Enablement) -> String {
+    match enablement {
+        Enablement::Enabled => "enabled",
+        Enablement::Disabled => "disabled",
+    }
+    .to_owned()
+}
+
+fn shortened(value: &str) -> String {
+    let short: String = value.chars().take(VALUE_MAX).collect();
+    if short.len() < value.len() { short + "…" } else { short }
+}

@@ -1,0 +1,69 @@
+//! Why the metadata server did not say something.
+
+use super::TreeError;
+
+/// Why the metadata server did not say something. Never holds an answer: that may be a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum MetadataError {
+    /// The HTTP client cannot be made.
+    #[error("failed to make an HTTP client")]
+    Client {
+        /// Why.
+        #[source]
+        source: guest_agent_actors::ports::Cause,
+    },
+    /// No connection, or it broke.
+    #[error("the metadata server cannot be reached")]
+    Unreachable {
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// It took too long.
+    #[error("the metadata server did not answer within {seconds} s")]
+    TimedOut {
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// What answers is something else, such as another cloud's server or a captive portal.
+    #[error("what answers is not a metadata server of this kind: the header Metadata-Flavor lacks")]
+    NotOne,
+    /// It says that there is no such value: an answer, not a failure to answer.
+    #[error("the metadata server has no such value")]
+    NotThere,
+    /// Any other status.
+    #[error("the metadata server answered with HTTP status {status}")]
+    Status {
+        /// Which.
+        status: u16,
+    },
+    /// The answer is longer than anything it could be.
+    #[error("the metadata server's answer is longer than {max} bytes")]
+    TooLarge {
+        /// The bound.
+        max: usize,
+    },
+    /// The answer is not UTF-8.
+    #[error("the metadata server's answer is not text")]
+    NotText,
+    /// The answer is no tree of attributes.
+    #[error("the metadata server's attributes cannot be read")]
+    Tree(#[from] TreeError),
+    /// A value is not what it should be.
+    #[error("{what} that the metadata server gives cannot be one: {problem}")]
+    Value {
+        /// Which value.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+// === impl MetadataError ===
+
+impl MetadataError {
+    /// Without the URL, which would only repeat itself.
+    pub(super) fn unreachable(error: reqwest::Error) -> Self {
+        Self::Unreachable { source: error.without_url() }
+    }
+}

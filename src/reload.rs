@@ -1,0 +1,117 @@
+//! What a new configuration changes in an agent that runs. Pure.
+//!
+//! Some settings are taken up at once; all others were built into things that live as long as the agent,
+//! and wait for its next start. What is in effect is therefore neither the old configuration nor the new
+//! one, but [`Change::effective`].
+
+use crate::config::{self, Config};
+
+/// Settings that are taken up without a restart. Every other one waits for it.
+pub const AT_ONCE: [&str; 8] = [
+    "api.command_timeout",
+    "log.level",
+    "plugins.health_failures",
+    "plugins.health_interval",
+    "plugins.health_timeout",
+    "plugins.probation",
+    "plugins.restart_initial_backoff",
+    "plugins.restart_max_backoff",
+];
+
+/// What becomes of a new configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// What is in effect from now on.
+    pub effective: Config,
+    /// Keys that are taken up now, sorted.
+    pub applied: Vec<String>,
+    /// Keys that differ from what is in effect and wait for a restart, sorted.
+    pub needs_restart: Vec<String>,
+}
+
+// === impl Change ===
+
+impl Change {
+    /// What changes when `wanted` is read by an agent that runs with `current`.
+    #[must_use]
+    pub fn between(current: &Config, wanted: &Config) -> Self {
+        let mut effective = current.clone();
+        effective.api.command_timeout = wanted.api.command_timeout;
+        effective.log.level.clone_from(&wanted.log.level);
+        let (plugins, new) = (&mut effective.plugins, &wanted.plugins);
+        plugins.health_failures = new.health_failures;
+        plugins.health_interval = new.health_interval;
+        plugins.health_timeout = new.health_timeout;
+        plugins.probation = new.probation;
+        plugins.restart_initial_backoff = new.restart_initial_backoff;
+        plugins.restart_max_backoff = new.restart_max_backoff;
+        let applied = config::differences(current, &effective);
+        let needs_restart = config::differences(&effective, wanted);
+        Self { effective, applied, needs_restart }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Loaded, LogFormat, entries};
+
+    #[test]
+    fn nothing_changes_by_reading_the_same_again() {
+        let config = Config::default();
+        let change = Change::between(&config, &config);
+        assert_eq!(change.effective, config);
+        assert!(change.applied.is_empty() && change.needs_restart.is_empty());
+    }
+
+    #[test]
+    fn what_waits_for_a_restart_is_not_in_effect() {
+        let current = Config::default();
+        let mut wanted = Config::default();
+        wanted.log.level = "debug".to_owned();
+        wanted.log.format = LogFormat::Json;
+        wanted.plugins.probation = Duration::from_secs(1);
+        wanted.admission.command = vec!["/bin/admit".to_owned(), "--secret".to_owned()];
+        let change = Change::between(&current, &wanted);
+        assert_eq!(change.applied, ["log.level", "plugins.probation"]);
+        assert_eq!(change.needs_restart, ["admission.command", "log.format"]);
+        assert_eq!(change.effective.log.format, LogFormat::Text);
+        assert_eq!(change.effective.log.level, "debug");
+        let other_secret = {
+            let mut other = wanted.clone();
+            other.admission.command[1] = "--other".to_owned();
+            other
+        };
+        let change = Change::between(&wanted, &other_secret);
+        assert_eq!(
+            change.needs_restart,
+            ["admission.command"],
+            "what is not shown is compared too"
+        );
+    }
+
+    #[test]
+    fn every_setting_that_is_taken_up_at_once_exists_and_is() {
+        let current = Config::default();
+        let mut wanted = Config::default();
+        let second = Duration::from_millis(1234);
+        wanted.api.command_timeout = second;
+        wanted.log.level = "trace".to_owned();
+        wanted.plugins.health_failures = 9;
+        wanted.plugins.health_interval = second;
+        wanted.plugins.health_timeout = second;
+        wanted.plugins.probation = second;
+        wanted.plugins.restart_initial_backoff = second;
+        wanted.plugins.restart_max_backoff = second;
+        let change = Change::between(&current, &wanted);
+        assert_eq!(change.applied, AT_ONCE);
+        assert_eq!(change.effective, wanted);
+        let loaded = Loaded { config: current, origins: Default::default() };
+        let keys: Vec<_> = entries(&loaded).into_iter().map(|entry| entry.key).collect();
+        assert!(AT_ONCE.iter().all(|key| keys.iter().any(|known| known == key)));
+        let page = include_str!("../docs/service.md");
+        assert!(AT_ONCE.iter().all(|key| page.contains(&format!("`{key}`"))), "docs/service.md");
+    }
+}
