@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
-use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, Save};
+use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, RescanLocal, Save};
 use guest_agent_actors::monitor::HealthPolicy;
 use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::plugin::machine::Notice;
@@ -46,6 +46,7 @@ use crate::going_down;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
+use crate::local_plugins::PluginFolders;
 use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
 use crate::metadata::{self, MetadataAddress};
 use crate::meter::SystemMeter;
@@ -54,7 +55,7 @@ use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
 use crate::socket::{self, Access};
 use crate::storage::told::Teller;
-use crate::storage::{self, SledStorage, StateLock, StoreFate};
+use crate::storage::{self, LockError, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
 mod attributes;
@@ -64,6 +65,10 @@ mod report;
 use attributes::Attributes;
 use link::{Leads, Listener};
 use report::{Module, Modules};
+
+/// How long, and how often, a held state directory is asked for.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_BEAT: Duration = Duration::from_millis(20);
 
 /// How often logs of plugins are looked at for their size.
 const LOG_BEAT: Duration = Duration::from_secs(30);
@@ -133,7 +138,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let config = &args.config;
     check_supported(config)?;
     make_directory(&config.agent.state_dir, 0o755)?;
-    let lock = StateLock::acquire(&config.agent.state_dir)?;
+    let lock = take_lock(&config.agent.state_dir).await?;
     let metadata = metadata_client(config)?;
     let mut memory = Memory::load(&config.agent.state_dir);
     let identity = identify(config, &mut memory, metadata.as_ref()).await;
@@ -165,6 +170,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         meter: Arc::new(SystemMeter::new(cgroups.clone())),
         storage: storage.clone(),
         sweeper: Arc::new(sweeper),
+        local: Arc::new(PluginFolders::new(config.agent.local_plugin_dir.clone())),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         facts: facts.clone(),
@@ -361,6 +367,21 @@ fn check_supported(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
+/// The lock of the state directory. When an agent is killed while it starts a plugin, the half-made
+/// process keeps what the agent had open until it is that plugin, so a lock that is held is asked for
+/// again for a moment.
+async fn take_lock(dir: &Path) -> Result<StateLock, LockError> {
+    let deadline = tokio::time::Instant::now() + LOCK_WAIT;
+    loop {
+        match StateLock::acquire(dir) {
+            Err(LockError::Held { .. }) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOCK_BEAT).await;
+            }
+            done => return done,
+        }
+    }
+}
+
 async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Cause> {
     let opened = storage::open(lock, dir).await?;
     match &opened.fate {
@@ -489,6 +510,7 @@ fn inform(notifier: &Notifier, system: &System, link: &Link) -> JoinHandle<()> {
 /// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else of
 /// the machine's own files the agent reads at its start is looked at again from here.
 async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: &System) {
+    system.manager.do_send(RescanLocal);
     let sources = args.sources.clone();
     let reading =
         tokio::task::spawn_blocking(move || cli::configured(&ProcessEnvironment, &sources));
@@ -681,6 +703,20 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_let_go_in_a_moment_keeps_no_agent_from_starting() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let held = StateLock::acquire(dir.path()).expect("free");
+        let let_go = async {
+            tokio::time::sleep(LOCK_WAIT / 2).await;
+            drop(held);
+        };
+        let (taken, ()) = tokio::join!(take_lock(dir.path()), let_go);
+        let _taken = taken.expect("free by now");
+        let second = take_lock(dir.path()).await;
+        assert!(matches!(second, Err(LockError::Held { .. })), "{second:?}");
+    }
 
     #[test]
     fn an_admission_plugin_that_would_not_be_asked_is_an_error() {

@@ -25,7 +25,7 @@ use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{
     InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
-use guest_agent_actors::spec::PluginSpec;
+use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 mod attempt;
@@ -36,6 +36,7 @@ mod folder;
 mod guard;
 pub(crate) mod leftovers;
 mod limits;
+mod local;
 mod member;
 pub mod pack;
 mod remove;
@@ -127,6 +128,7 @@ impl Pipeline {
     async fn try_until_done(
         &self,
         spec: &Arc<PluginSpec>,
+        artifact: &Artifact,
         folder: &PluginFolder,
         turn: &Turn,
         progress: &ProgressSender,
@@ -143,6 +145,7 @@ impl Pipeline {
                 limits: &self.config.limits,
                 resolver: self.resolver,
                 spec,
+                artifact,
                 progress,
                 budget: &mut budget,
                 hold: (slot, Arc::clone(turn)),
@@ -181,6 +184,10 @@ impl Installer for Pipeline {
         spec: Arc<PluginSpec>,
         progress: ProgressSender,
     ) -> Result<(), InstallError> {
+        let artifact = match &spec.source {
+            Source::Archive(artifact) => artifact,
+            Source::Local(files) => return local::preflight(&spec, files).await,
+        };
         let (folder, locks) = self.folder(&spec.name);
         let turn = take_turn(locks).await;
         let prepared = {
@@ -197,7 +204,7 @@ impl Installer for Pipeline {
             return Ok(());
         }
         progress.send_replace(Progress { attempt: 1, ..Progress::default() });
-        self.try_until_done(&spec, &folder, &turn, &progress).await
+        self.try_until_done(&spec, artifact, &folder, &turn, &progress).await
     }
 
     async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {

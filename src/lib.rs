@@ -14,6 +14,7 @@ pub mod going_down;
 pub mod install;
 pub mod launch;
 pub mod local_api;
+pub mod local_plugins;
 pub mod machine;
 pub mod metadata;
 pub mod meter;

@@ -29,10 +29,12 @@ use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
 use crate::ports::{Known, Ports, References, Table, Write};
 use crate::records::{self, InboxContent, InboxEntry, number_key};
+use crate::spec::PluginSpec;
 use crate::view::PluginView;
 use crate::wire;
 
 mod comeback;
+pub mod local;
 pub mod plan;
 pub mod readiness;
 
@@ -80,6 +82,8 @@ pub struct ManagerActor {
     /// Whether every plugin there was is on the roster or among the lost.
     known: Known,
     lives: u64,
+    /// What the machine says of its own plugins.
+    machine: local::Machine,
     version: watch::Sender<u64>,
     gate: Gate,
     readiness: watch::Sender<Readiness>,
@@ -95,6 +99,8 @@ struct Entry {
     view: Arc<PluginView>,
     heard: Heard,
     points: VecDeque<Point>,
+    /// The local version that the plugin knows of.
+    local: Option<Arc<PluginSpec>>,
 }
 
 /// How often a plugin's actor died lately.
@@ -140,6 +146,7 @@ impl ManagerActor {
             lost: BTreeSet::new(),
             known: Known::All,
             lives: 0,
+            machine: local::Machine::default(),
             version,
             gate: Gate::default(),
             readiness,
@@ -226,6 +233,7 @@ impl ManagerActor {
             unmeasure: self.staff.unmeasure.clone(),
         };
         let (policy, ports) = (self.policy.clone(), self.ports.clone());
+        let local = beginning.local().cloned();
         let plugin = PluginActor::new(beginning, policy, ports, neighbours, guard);
         let view = Arc::new(plugin.view());
         let plugin = plugin.start();
@@ -242,6 +250,7 @@ impl ManagerActor {
                 view,
                 heard: Heard::NotYet,
                 points,
+                local,
             },
         );
     }
@@ -456,6 +465,8 @@ impl Handler<Retired> for ManagerActor {
         if let Some(entry) = self.roster.get_mut(&name)
             // An order that was under way to it begins a new life, so it stays.
             && entry.delivered <= generation
+            // Nor one that heard since of a manifest to go on with.
+            && entry.local.is_none()
         {
             entry.retired = Some(generation);
             self.moved();

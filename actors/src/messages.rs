@@ -98,6 +98,12 @@ pub struct Leave;
 #[rtype(result = "()")]
 pub struct Begin(pub Boot);
 
+/// From the agent at SIGHUP, and from the manager to itself at the start: read the manifests of local
+/// plugins and follow them.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct RescanLocal;
+
 /// From the agent, when it ends together with its plugins: look after them no more. Answered when no
 /// plugin's actor is left; what is durable of them stays, and so do orders that still come.
 #[derive(Message, Debug)]

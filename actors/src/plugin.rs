@@ -26,11 +26,13 @@ use crate::messages::{
 };
 use crate::ports::{Health, Ports, Progress};
 use crate::records;
+use crate::spec::PluginSpec;
 use crate::view::{Activity, PluginView, Reported, needed, reported};
 use crate::wire;
 
 mod draft;
 pub mod explain;
+mod local;
 pub mod machine;
 mod orders;
 mod perform;
@@ -87,6 +89,17 @@ pub enum Beginning {
         /// Whether the machine restarted since.
         boot: Boot,
     },
+}
+
+impl Beginning {
+    /// The local version that the plugin begins with.
+    #[must_use]
+    pub fn local(&self) -> Option<&Arc<PluginSpec>> {
+        match self {
+            Self::Ordered(transition) => transition.next.local.as_ref(),
+            Self::Recovered { snapshot, .. } => snapshot.state.local.as_ref(),
+        }
+    }
 }
 
 /// The actor of one plugin.

@@ -15,8 +15,10 @@ use crate::facts::FactSet;
 use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
 use crate::spec::{Config, PluginSpec};
 
+mod local;
 mod sweeper;
 
+pub use local::{LocalPlugins, LocalScan, ScanError};
 pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
     SweepReport, Sweeper,
@@ -40,6 +42,8 @@ pub struct Ports {
     pub storage: Arc<dyn Storage>,
     /// Clears away what nothing refers to.
     pub sweeper: Arc<dyn Sweeper>,
+    /// Plugins that came with the machine.
+    pub local: Arc<dyn LocalPlugins>,
     /// The connection to the control plane.
     pub link: Arc<dyn ControlLink>,
     /// What the machine says of itself.

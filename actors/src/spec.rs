@@ -23,8 +23,8 @@ pub struct PluginSpec {
     pub name: PluginName,
     /// The revision.
     pub revision: RevisionId,
-    /// Where its archive comes from.
-    pub artifact: Artifact,
+    /// Where its files come from.
+    pub source: Source,
     /// What is executed.
     pub entry_point: EntryPoint,
     /// Arguments that come before the agent's own.
@@ -47,6 +47,24 @@ pub struct PluginSpec {
     pub execution: Execution,
 }
 
+/// Where the files of a revision come from.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// An archive that is downloaded, and whose files are the agent's.
+    Archive(Artifact),
+    /// A folder that came with the machine. Its files are not the agent's: it never deletes them.
+    Local(LocalFiles),
+}
+
+/// The files of a plugin that came with the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LocalFiles {
+    /// The folder that its manifest is in.
+    pub folder: Arc<str>,
+    /// What the entry point hashed to when the manifest was read.
+    pub sha256: Sha256Digest,
+}
+
 /// An archive and the digest it must have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Artifact {
@@ -62,7 +80,8 @@ pub struct Artifact {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ArtifactUrl(Arc<str>);
 
-/// Path of an executable inside an archive: relative, without `..`.
+/// Path of an executable, without `..`: inside an archive always relative; of a local plugin relative
+/// to its folder, or absolute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EntryPoint(Arc<str>);
 
@@ -124,9 +143,10 @@ impl PluginSpec {
     /// What differs between this spec and `other` of the same revision, the weightiest first.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Difference {
-        if self.artifact.sha256 != other.artifact.sha256 {
+        if !self.source.is_local() && !self.source.has_files_of(&other.source) {
             Difference::Archive
-        } else if self.entry_point != other.entry_point
+        } else if self.source.is_local() && self.source != other.source
+            || self.entry_point != other.entry_point
             || self.arguments != other.arguments
             || self.limits != other.limits
             || self.execution.one_shot().is_some() != other.execution.one_shot().is_some()
@@ -136,6 +156,69 @@ impl PluginSpec {
             Difference::Config
         } else {
             Difference::Unnoticed
+        }
+    }
+
+    /// Whether its files came with the machine.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        self.source.is_local()
+    }
+
+    /// Whether both stand for the same revision. A local revision and a dynamic one are two, also
+    /// when they are called the same.
+    #[must_use]
+    pub fn is_revision_of(&self, other: &Self) -> bool {
+        self.revision == other.revision && self.is_local() == other.is_local()
+    }
+
+    /// Whether both are the same revision, made from the same files.
+    #[must_use]
+    pub fn has_files_of(&self, other: &Self) -> bool {
+        self.is_revision_of(other) && self.source.has_files_of(&other.source)
+    }
+
+    /// Whether both differ in nothing but their configuration.
+    #[must_use]
+    pub fn is_but_for_config(&self, other: &Self) -> bool {
+        Self { config: other.config.clone(), ..self.clone() } == *other
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// Whether the files came with the machine.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::Local(_))
+    }
+
+    /// What the archive, or the entry point of a local plugin, hashes to.
+    #[must_use]
+    pub const fn sha256(&self) -> Sha256Digest {
+        match self {
+            Self::Archive(artifact) => artifact.sha256,
+            Self::Local(files) => files.sha256,
+        }
+    }
+
+    /// Whether both stand for the same files. The same archive may be fetched from two places.
+    #[must_use]
+    pub fn has_files_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Archive(one), Self::Archive(two)) => one.sha256 == two.sha256,
+            (Self::Local(one), Self::Local(two)) => one == two,
+            (Self::Archive(_), Self::Local(_)) | (Self::Local(_), Self::Archive(_)) => false,
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Archive(artifact) => artifact.fmt(f),
+            Self::Local(files) => files.fmt(f),
         }
     }
 }
@@ -193,7 +276,18 @@ impl EntryPoint {
     /// # Errors
     /// Says why the path could leave the archive or cannot be a path.
     pub fn parse(path: &str) -> Result<Self, EntryPointError> {
-        let wrong = |reason| EntryPointError { path: path.chars().take(80).collect(), reason };
+        if path.starts_with('/') {
+            return Err(wrong(path, "is absolute; give the path inside the archive"));
+        }
+        Self::parse_local(path)
+    }
+
+    /// Takes a path that is absolute, or relative and stays inside its folder.
+    ///
+    /// # Errors
+    /// Says why the path could leave the folder or cannot be a path.
+    pub fn parse_local(path: &str) -> Result<Self, EntryPointError> {
+        let wrong = |reason| wrong(path, reason);
         if path.is_empty() {
             return Err(wrong("is empty"));
         }
@@ -203,23 +297,24 @@ impl EntryPoint {
         if path.contains('\0') {
             return Err(wrong("contains a NUL byte"));
         }
-        if path.starts_with('/') {
-            return Err(wrong("is absolute; give the path inside the archive"));
-        }
         if path.split('/').any(|part| part == "..") {
-            return Err(wrong("contains '..'; give the path inside the archive"));
+            return Err(wrong("contains '..'; give the path without it"));
         }
         if path.split('/').all(|part| part.is_empty() || part == ".") {
-            return Err(wrong("names the archive itself, not a file in it"));
+            return Err(wrong("names a folder, not a file in it"));
         }
         Ok(Self(path.into()))
     }
 
-    /// The path, relative to the revision's folder.
+    /// The path, relative to the revision's folder, or absolute where that is allowed.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn wrong(path: &str, reason: &'static str) -> EntryPointError {
+    EntryPointError { path: path.chars().take(80).collect(), reason }
 }
 
 // === impl Config ===
@@ -253,10 +348,10 @@ pub(crate) mod tests {
         Arc::new(PluginSpec {
             name: name.parse().expect("a name"),
             revision: revision.parse().expect("a revision"),
-            artifact: Artifact {
+            source: Source::Archive(Artifact {
                 url: ArtifactUrl::new("https://store.example/a.tar.gz?signature=secret"),
                 sha256: Sha256Digest::of(revision.as_bytes()),
-            },
+            }),
             entry_point: EntryPoint::parse("bin/plugin").expect("a path"),
             arguments: vec!["--verbose".to_owned()],
             limits: Limits { memory_bytes: Some(1 << 20), cpu_percent: None },
@@ -268,6 +363,40 @@ pub(crate) mod tests {
             config: Some(Config::Text("config".into())),
             execution: Execution::default(),
         })
+    }
+
+    /// A spec of a plugin that came with the machine.
+    pub(crate) fn local_spec(name: &str, revision: &str) -> Arc<PluginSpec> {
+        let mut spec = PluginSpec::clone(&spec(name, revision));
+        spec.source = Source::Local(LocalFiles {
+            folder: format!("/usr/lib/guest-agent/plugins/{name}").into(),
+            sha256: Sha256Digest::of(revision.as_bytes()),
+        });
+        Arc::new(spec)
+    }
+
+    #[test]
+    fn a_local_revision_is_never_the_dynamic_one_of_the_same_name() {
+        let (dynamic, local) = (spec("a", "1"), local_spec("a", "1"));
+        assert!(!dynamic.is_revision_of(&local) && !local.has_files_of(&dynamic));
+        assert!(local.is_revision_of(&local) && dynamic.has_files_of(&dynamic));
+    }
+
+    #[test]
+    fn a_local_plugin_with_other_files_has_to_be_started_afresh() {
+        let old = local_spec("a", "1");
+        let mut new = PluginSpec::clone(&old);
+        let (folder, sha256) = ("/elsewhere".into(), Sha256Digest::of(b"other"));
+        new.source = Source::Local(LocalFiles { folder, sha256 });
+        assert_eq!(old.difference(&new), Difference::Launch);
+    }
+
+    #[test]
+    fn only_a_local_entry_point_may_be_absolute() {
+        assert!(EntryPoint::parse_local("/usr/sbin/agent").is_ok());
+        for bad in ["", "..", "/usr/../sbin/x", "/", "//", "."] {
+            assert!(EntryPoint::parse_local(bad).is_err(), "{bad:?} was taken");
+        }
     }
 
     #[test]

@@ -18,13 +18,15 @@ use crate::plugin::machine::{Notice, Order};
 use crate::ports::{InboundMessage, OsFacts, OutboundMessage};
 use crate::records::Origin;
 use crate::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Tries,
+    Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Source, Tries,
 };
 use crate::view::Reported;
 
+mod local;
 mod model;
 mod states;
 
+pub use local::decode_local;
 use model::decode_execution;
 use states::status_value;
 
@@ -176,7 +178,7 @@ fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
     let manifest = item.manifest.unwrap_or_default();
     let order = match action {
         Ok(cfg::Action::Install) => {
-            let spec = decode_spec(&name, &plugin, manifest, origin).map_err(refuse)?;
+            let spec = decode_dynamic(&name, &plugin, manifest, origin).map_err(refuse)?;
             Order::Install(Arc::new(spec))
         }
         Ok(cfg::Action::Remove) => Order::Remove,
@@ -187,7 +189,7 @@ fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
     Ok((name, order))
 }
 
-fn decode_spec(
+fn decode_dynamic(
     name: &PluginName,
     plugin: &cfg::Plugin,
     manifest: cfg::Manifest,
@@ -201,15 +203,27 @@ fn decode_spec(
                     from the machine itself"
             .to_owned());
     }
+    let source = Source::Archive(Artifact {
+        url: decode_url(&plugin.gcs_signed_url, origin)?,
+        sha256: plugin.checksum.parse::<Sha256Digest>().map_err(|e| text(&e))?,
+    });
+    let entry_point = EntryPoint::parse(&plugin.entry_point).map_err(|e| text(&e))?;
+    decode_spec(name, plugin, manifest, (source, entry_point))
+}
+
+fn decode_spec(
+    name: &PluginName,
+    plugin: &cfg::Plugin,
+    manifest: cfg::Manifest,
+    (source, entry_point): (Source, EntryPoint),
+) -> Result<PluginSpec, String> {
+    let text = |e: &dyn std::fmt::Display| e.to_string();
     let execution = decode_execution(manifest.plugin_type, manifest.execution_model)?;
     Ok(PluginSpec {
         name: name.clone(),
         revision: plugin.revision_id.parse().map_err(|e| text(&e))?,
-        artifact: Artifact {
-            url: decode_url(&plugin.gcs_signed_url, origin)?,
-            sha256: plugin.checksum.parse::<Sha256Digest>().map_err(|e| text(&e))?,
-        },
-        entry_point: EntryPoint::parse(&plugin.entry_point).map_err(|e| text(&e))?,
+        source,
+        entry_point,
         arguments: decode_arguments(&plugin.arguments)?,
         limits: Limits {
             memory_bytes: nothing_is_unlimited(

@@ -139,7 +139,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Wait::Remove => "delete too long",
             Wait::Execution => "run too long",
         },
-        Event::Ordered { .. } | Event::Recovered(_) => return None,
+        Event::Ordered { .. } | Event::LocalChanged(_) | Event::Recovered(_) => return None,
     })
 }
 
@@ -158,6 +158,7 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         | Event::Removed { .. }
         | Event::Exited { .. }
         | Event::HealthReported { .. }
+        | Event::LocalChanged(_)
         | Event::Triggered(_)
         | Event::FactsChanged
         | Event::DeadlinePassed(_) => return None,

@@ -94,7 +94,8 @@ impl Wish {
                 spec = where_web(spec);
             }
             Form::OtherArchive => {
-                spec.artifact.sha256 = guest_agent_actors::id::Sha256Digest::of(b"another");
+                let other = world::spec("another");
+                spec.source = other.source;
             }
         }
         spec

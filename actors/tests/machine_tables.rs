@@ -343,7 +343,7 @@ fn an_install_of_what_crashed_launches_it_at_once() {
 
 #[test]
 fn an_install_of_an_installed_revision_with_another_archive_is_refused() {
-    let other = || PluginSpec { artifact: spec("other").artifact, ..spec("r1") };
+    let other = || PluginSpec { source: spec("other").source, ..spec("r1") };
     check(running(), [(install(other()), "Running r1", "1(r1) 8(r1)")]);
     // Nor is the revision overwritten that is kept to return to.
     check(on_trial(), [(install(other()), "Running r2, on trial after r1", "1(r1) 8(r1)")]);

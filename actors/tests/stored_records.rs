@@ -37,7 +37,8 @@ use guest_agent_actors::plugin::story::Story;
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::spec::{
     Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
-    MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Tries, Triggers,
+    LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
+    Tries, Triggers,
 };
 use guest_agent_actors::wire;
 
@@ -128,10 +129,12 @@ fn render(name: &str, bytes: &[u8]) -> String {
 }
 
 fn snapshot(read: &Snapshot) -> String {
-    let mut text = format!("{read:#?}\n");
+    // What is a source now was an artifact when the first fixtures were made.
+    let mut text = format!("{read:#?}\n").replace(" source: Artifact {", " artifact: Artifact {");
     text = without(&text, "execution", &Execution::default());
     text = without(&text, "runs", &Runs::default());
     text = without(&text, "story", &Story::default());
+    text = without(&text, "local", &None::<PluginSpec>);
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -143,8 +146,12 @@ fn snapshot(read: &Snapshot) -> String {
     for spec in [Some(&state.spec), next, trial].into_iter().flatten() {
         // `Debug` hides these.
         let config = spec.config.as_ref().map(Config::digest);
-        let (revision, url) = (&spec.revision, spec.artifact.url.expose());
-        writeln!(text, "revision {revision}: url {url}, config {config:?}").unwrap();
+        let revision = &spec.revision;
+        let from = match &spec.source {
+            Source::Archive(artifact) => format!("url {}", artifact.url.expose()),
+            Source::Local(files) => format!("local {}", files.folder),
+        };
+        writeln!(text, "revision {revision}: {from}, config {config:?}").unwrap();
     }
     if let Phase::Running { change: Change::Applying { config: Some(config), .. }, .. } =
         &state.phase
@@ -195,7 +202,7 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
             }
         }
     }
-    for (name, state) in others() {
+    for (name, state) in others().into_iter().chain(locals()) {
         add(format!("plugin-{name}"), plain(state).encode());
     }
     let timed = Snapshot {
@@ -247,10 +254,10 @@ fn spec(revision: &str, config: Option<Config>) -> Arc<PluginSpec> {
     Arc::new(PluginSpec {
         name: "a".parse().unwrap(),
         revision: revision.parse().unwrap(),
-        artifact: Artifact {
+        source: Source::Archive(Artifact {
             url: ArtifactUrl::new(&format!("https://store.example/a-{revision}.tgz?signature=s")),
             sha256: Sha256Digest::of(revision.as_bytes()),
-        },
+        }),
         entry_point: EntryPoint::parse("bin/plugin").unwrap(),
         arguments: vec!["--verbose".to_owned(), String::new()],
         limits: Limits { memory_bytes: Some(1 << 40), cpu_percent: Some(0) },
@@ -261,6 +268,16 @@ fn spec(revision: &str, config: Option<Config>) -> Arc<PluginSpec> {
         backoff_factor: 2,
         config,
         execution: Execution::default(),
+    })
+}
+
+fn local_spec(revision: &str) -> Arc<PluginSpec> {
+    let sha256 = Sha256Digest::of(revision.as_bytes());
+    let folder = "/usr/lib/guest-agent/plugins/a".into();
+    Arc::new(PluginSpec {
+        source: Source::Local(LocalFiles { folder, sha256 }),
+        entry_point: EntryPoint::parse_local("/usr/sbin/a").unwrap(),
+        ..PluginSpec::clone(&spec(revision, None))
     })
 }
 
@@ -290,7 +307,22 @@ fn state(phase: Phase) -> State {
         restarts: Restarts { total: 9, in_a_row: 2 },
         last_exit: None,
         runs: Runs::default(),
+        local: None,
     }
+}
+
+/// Plugins that came with the machine, and what a control plane put above them.
+fn locals() -> Vec<(&'static str, State)> {
+    let local = Some(local_spec("image-1"));
+    let runs = || state(running(Change::None));
+    let trial = Some(Trial { last_good: local_spec("image-1"), slices_left: 4 });
+    let next = Next::Preparing { spec: spec("2", None), attempt: Attempt(23) };
+    vec![
+        ("local", State { spec: local_spec("image-1"), local: local.clone(), ..runs() }),
+        ("local-below", State { local: local.clone(), ..runs() }),
+        ("local-on-trial-above", State { local: local.clone(), trial, ..runs() }),
+        ("local-next-dynamic", State { spec: local_spec("image-1"), local, next, ..runs() }),
+    ]
 }
 
 fn running(change: Change) -> Phase {

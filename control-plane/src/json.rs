@@ -95,7 +95,14 @@ fn read<M: Message + Default>(name: &str, text: &str) -> Result<M, JsonError> {
     let message = DynamicMessage::deserialize(descriptor(name), &mut reader)
         .and_then(|message| reader.end().map(|()| message))
         .map_err(|error| JsonError::new(text, &error))?;
-    Ok(message.transcode_to().expect("descriptor and type are made from the same .proto file"))
+    // Descriptor and type are made from the same .proto file; but JSON may be nested more deeply than
+    // a message may.
+    message.transcode_to().map_err(|_| JsonError {
+        field: String::new(),
+        line: 1,
+        column: 1,
+        problem: "values are nested too deeply".to_owned(),
+    })
 }
 
 fn write<M: Message>(name: &str, message: &M) -> Result<String, UnrepresentableError> {
@@ -122,6 +129,14 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn values_that_are_nested_deeper_than_a_message_may_be_are_refused() {
+        let (open, close) = (r#"{"a":"#.repeat(60), "}".repeat(60));
+        let text = format!(r#"{{"manifest":{{"structConfig":{open}1{close}}}}}"#);
+        let refused = configure_plugin_from_json(&text).unwrap_err();
+        assert!(refused.to_string().contains("nested too deeply"), "{refused}");
+    }
 
     fn example() -> ConfigurePlugin {
         ConfigurePlugin {

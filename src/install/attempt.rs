@@ -20,7 +20,7 @@ use bytes::Bytes;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};
-use guest_agent_actors::spec::PluginSpec;
+use guest_agent_actors::spec::{Artifact, PluginSpec};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -49,6 +49,7 @@ pub(super) struct Attempt<'a, H> {
     pub(super) limits: &'a Limits,
     pub(super) resolver: Resolver,
     pub(super) spec: &'a Arc<PluginSpec>,
+    pub(super) artifact: &'a Artifact,
     pub(super) progress: &'a ProgressSender,
     /// Requests that were and may be made.
     pub(super) budget: &'a mut Budget,
@@ -96,8 +97,8 @@ struct Fate(AtomicU8);
 impl<H: Send + 'static> Attempt<'_, H> {
     /// Tries. When this answers, an unsuccessful attempt has left nothing behind.
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let Self { spec, fetcher, limits, progress, .. } = self;
-        let url = &spec.artifact.url;
+        let Self { spec, artifact, fetcher, limits, progress, .. } = self;
+        let url = &artifact.url;
         let timeout = spec.download.timeout;
         let late = |received| {
             Failure::Fetch(FetchError::Timeout { url: url.to_string(), timeout, received })
@@ -115,9 +116,14 @@ impl<H: Send + 'static> Attempt<'_, H> {
         let mut transfer = Transfer::new(progress, self.budget.number, total);
         let mut budget = *self.budget;
         let spent = self.budget;
-        let parts = Parts { folder: self.folder, limits, resolver: self.resolver, spec };
-        let mut feed =
-            Feed { spec, limits, worker: parts.start(total, self.hold), heard: Heard::new() };
+        let parts = Parts { folder: self.folder, limits, resolver: self.resolver, spec, artifact };
+        let mut feed = Feed {
+            spec,
+            artifact,
+            limits,
+            worker: parts.start(total, self.hold),
+            heard: Heard::new(),
+        };
         loop {
             let failure = match timeout_at(deadline, feed.whole(&mut body, &mut transfer)).await {
                 Ok(Ok(())) => return Ok(()),
@@ -144,6 +150,7 @@ struct Parts<'a> {
     limits: &'a Limits,
     resolver: Resolver,
     spec: &'a Arc<PluginSpec>,
+    artifact: &'a Artifact,
 }
 
 impl Parts<'_> {
@@ -151,6 +158,7 @@ impl Parts<'_> {
         let (pieces, received) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let fate = Arc::new(Fate::default());
         let spec = Arc::clone(self.spec);
+        let sha256 = self.artifact.sha256;
         let folder = self.folder.clone();
         let limits = *self.limits;
         let resolver = self.resolver;
@@ -174,7 +182,7 @@ impl Parts<'_> {
                 return Err(Failure::Unpack(UnpackError::Abandoned));
             }
             staging
-                .publish(&spec.revision, spec.artifact.sha256, || decision.commit())
+                .publish(&spec.revision, sha256, || decision.commit())
                 .map_err(|error| Failure::Folder(InstallStep::Publish, error))
         });
         Worker { pieces: Some(pieces), thread: Some(thread), queued: None, fate }
@@ -184,6 +192,7 @@ impl Parts<'_> {
 /// The way of the bytes to the worker. Outlives a transfer that breaks off.
 struct Feed<'a> {
     spec: &'a Arc<PluginSpec>,
+    artifact: &'a Artifact,
     limits: &'a Limits,
     worker: Worker,
     heard: Heard,
@@ -218,7 +227,7 @@ impl Feed<'_> {
         body: &mut Body,
         transfer: &mut Transfer<'_>,
     ) -> Result<(), Failure> {
-        let url = || self.spec.artifact.url.to_string();
+        let url = || self.artifact.url.to_string();
         // What a deadline kept from the worker.
         self.worker.flush().await;
         loop {
@@ -264,11 +273,11 @@ impl Feed<'_> {
     }
 
     fn verify(&mut self, now: Progress) -> Result<(), Failure> {
-        let expected = self.spec.artifact.sha256;
+        let expected = self.artifact.sha256;
         let digest = std::mem::take(&mut self.heard.digest);
         let actual = Sha256Digest::from_bytes(digest.finalize().into());
         if actual != expected {
-            let url = self.spec.artifact.url.to_string();
+            let url = self.artifact.url.to_string();
             return Err(Failure::Checksum(ChecksumError { url, expected, actual }));
         }
         debug_assert!(now.total.is_none_or(|total| total == now.received));
@@ -288,7 +297,7 @@ impl Feed<'_> {
         transfer: &mut Transfer<'_>,
         budget: &mut Budget,
     ) -> Result<(), Failure> {
-        let url = &self.spec.artifact.url;
+        let url = &self.artifact.url;
         let timeout = self.spec.download.timeout;
         let mut error = match failure {
             Failure::Fetch(error) if error.is_transient() => error,

@@ -72,7 +72,7 @@ impl PluginFolder {
     /// Clears away what an interrupted installation left, and tells whether the revision is there
     /// already, made from the ordered archive.
     pub(super) fn prepare(&self, spec: &PluginSpec) -> Result<bool, FolderError> {
-        let (revision, ordered) = (&spec.revision, spec.artifact.sha256);
+        let (revision, ordered) = (&spec.revision, spec.source.sha256());
         let _changing = self.lock();
         let opened = self.open().map_err(|errno| failed("open", &self.path, errno))?;
         let Some(folder) = opened else { return Ok(false) };

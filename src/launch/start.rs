@@ -15,7 +15,7 @@ use guest_agent_actors::id::{Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder,
 };
-use guest_agent_actors::spec::{Limits, PluginSpec};
+use guest_agent_actors::spec::{Limits, PluginSpec, Source};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -134,8 +134,13 @@ impl ProcessLauncher {
     /// lose it. That is why the fork happens here, at the price of a millisecond of the runtime.
     async fn make_process(&self, spec: &PluginSpec) -> Result<Arc<Watched>, LaunchError> {
         let name = &spec.name;
-        let directory =
-            self.shared.config.plugins_dir.join(name.as_str()).join(spec.revision.as_str());
+        let directory = match &spec.source {
+            Source::Archive(_) => {
+                self.shared.config.plugins_dir.join(name.as_str()).join(spec.revision.as_str())
+            }
+            Source::Local(files) => PathBuf::from(&*files.folder),
+        };
+        // An absolute entry point, which only a local plugin may have, takes the folder's place.
         let program = directory.join(spec.entry_point.as_str());
         let failed =
             |cause: Cause| LaunchError::Spawn { program: program.display().to_string(), cause };

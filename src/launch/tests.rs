@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use guest_agent_actors::id::{RevisionId, Sha256Digest};
 use guest_agent_actors::ports::{Cleanup, StopManner};
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, MetricsPolicy, Tries,
+    Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, MetricsPolicy, Source, Tries,
 };
 use tonic::Code;
 
@@ -65,10 +65,10 @@ impl Bed {
         Arc::new(PluginSpec {
             name: name.parse().unwrap(),
             revision: "r1".parse::<RevisionId>().unwrap(),
-            artifact: Artifact {
+            source: Source::Archive(Artifact {
                 url: ArtifactUrl::new("https://none.invalid/x"),
                 sha256: Sha256Digest::of(b""),
-            },
+            }),
             entry_point: EntryPoint::parse("run").unwrap(),
             arguments: vec!["--mine".into(), "a b".into()],
             limits: Limits::default(),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::messages::Listed;
-use guest_agent_actors::spec::Kind;
+use guest_agent_actors::spec::{Kind, Source};
 use guest_agent_actors::view::{Activity, Reported};
 use guest_agent_actors::wire;
 use guest_agent_proto::local;
@@ -16,7 +16,9 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
     let view = &listed.view;
     let newest = listed.points.last();
     let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
-    let install_path = if nothing_yet {
+    let install_path = if let Source::Local(files) = &view.spec.source {
+        files.folder.to_string()
+    } else if nothing_yet {
         String::new()
     } else {
         let path = plugins_dir.join(view.name.as_str()).join(view.revision.as_str());
@@ -31,7 +33,7 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
             Kind::OneShot(_) => "one_shot",
         }
         .to_owned(),
-        installation: "dynamic".to_owned(),
+        installation: if view.spec.is_local() { "local" } else { "dynamic" }.to_owned(),
         pid: view.pid,
         started_at: view.started_at.map(Into::into),
         restarts: view.restarts,

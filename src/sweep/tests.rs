@@ -10,7 +10,7 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{Durability, Installer, Progress, Storage};
 use guest_agent_actors::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
-    Tries,
+    Source, Tries,
 };
 
 use super::*;
@@ -137,7 +137,7 @@ fn spec(name: &str) -> PluginSpec {
     PluginSpec {
         name: name.parse().unwrap(),
         revision: "1".parse().unwrap(),
-        artifact: Artifact { url: ArtifactUrl::new("file:/not/there"), sha256 },
+        source: Source::Archive(Artifact { url: ArtifactUrl::new("file:/not/there"), sha256 }),
         entry_point: EntryPoint::parse("run").unwrap(),
         arguments: Vec::new(),
         limits: Resources::default(),

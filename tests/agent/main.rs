@@ -20,6 +20,7 @@ mod hostile;
 mod install;
 mod limits;
 mod link;
+mod local;
 mod messages;
 mod metadata;
 mod notify;

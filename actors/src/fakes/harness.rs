@@ -9,8 +9,8 @@ use tokio::task::LocalSet;
 
 use crate::fakes::{
     ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle, LinkHandle,
-    MachineHandle, MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts, installer,
-    launcher, link, machine, meter, rpc, storage, sweeper,
+    LocalHandle, MachineHandle, MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts,
+    installer, launcher, link, local, machine, meter, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -40,6 +40,8 @@ pub struct World {
     pub storage: StorageHandle,
     /// What is cleared away.
     pub sweeper: SweeperHandle,
+    /// Plugins that came with the machine.
+    pub local: LocalHandle,
     /// The control plane.
     pub link: LinkHandle,
     /// The machine.
@@ -75,6 +77,7 @@ impl World {
         let (fake_meter, meter) = meter();
         let (fake_storage, storage) = storage();
         let (fake_sweeper, sweeper) = sweeper();
+        let (fake_local, local) = local();
         let (fake_link, link) = link();
         let (fake_machine, machine) = machine(launcher.clone());
         let (fake_clock, clock) = clock();
@@ -86,6 +89,7 @@ impl World {
             meter: Arc::new(fake_meter),
             storage: Arc::new(fake_storage),
             sweeper: Arc::new(fake_sweeper),
+            local: Arc::new(fake_local),
             link: Arc::new(fake_link),
             machine: Arc::new(fake_machine),
             facts: Arc::new(fake_facts),
@@ -99,6 +103,7 @@ impl World {
             meter,
             storage,
             sweeper,
+            local,
             link,
             machine,
             facts,

@@ -24,6 +24,8 @@ pub struct InstallerHandle {
 #[derive(Default)]
 struct Disk {
     installed: BTreeSet<(String, String)>,
+    /// Local revisions that were looked at. Nothing that is asked for takes them away.
+    local: BTreeSet<(String, String)>,
     current: BTreeMap<String, String>,
     downloads: Vec<(String, String)>,
     under_way: BTreeMap<String, u32>,
@@ -56,6 +58,11 @@ impl InstallerHandle {
         self.script.release("download", name);
     }
 
+    /// What the next looks at a local plugin's files say.
+    pub fn preflights(&self, name: &str, answers: &[Answer]) {
+        self.script.script("preflight", name, answers);
+    }
+
     /// What the next deletions of everything of a plugin do.
     pub fn removals(&self, name: &str, answers: &[Answer]) {
         self.script.script("remove", name, answers);
@@ -81,7 +88,8 @@ impl InstallerHandle {
     #[must_use]
     pub fn on_disk(&self, name: &str) -> Vec<String> {
         self.disk.with(|disk| {
-            let of_it = disk.installed.iter().filter(|(plugin, _)| plugin == name);
+            let all = disk.installed.iter().chain(&disk.local);
+            let of_it = all.filter(|(plugin, _)| plugin == name);
             of_it.map(|(_, revision)| revision.clone()).collect()
         })
     }
@@ -133,6 +141,14 @@ impl Installer for FakeInstaller {
         let InstallerHandle { disk, script } = &self.0;
         let _turn = self.0.turn(&spec.name);
         let key = (spec.name.to_string(), spec.revision.to_string());
+        if spec.is_local() {
+            script
+                .answer("preflight", spec.name.as_str())
+                .await
+                .map_err(|cause| InstallError { step: InstallStep::Prepare, cause })?;
+            disk.with(|disk| disk.local.insert(key));
+            return Ok(());
+        }
         if disk.with(|disk| disk.installed.contains(&key)) {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::PluginName;
-use crate::messages::{LoadSnapshot, NumberedOrder, Save};
+use crate::messages::{LoadSnapshot, NumberedOrder, RescanLocal, Save};
 use crate::plugin::Beginning;
 use crate::plugin::machine::{Boot, Notice};
 use crate::plugin::snapshot::{Snapshot, SnapshotError};
@@ -171,6 +171,7 @@ impl ManagerActor {
         }
         self.await_critical(ctx);
         self.moved();
+        ctx.notify(RescanLocal);
     }
 
     /// Brings a plugin back whose actor is gone, and gives it the orders that it had not made durable.
@@ -242,6 +243,7 @@ impl ManagerActor {
                 self.taken((name.clone(), generation), vec![refusal], ctx);
             }
         }
+        self.follow_machine(ctx);
         self.moved();
     }
 

@@ -104,7 +104,9 @@ impl<'a> Draft<'a> {
 
     pub(super) fn stop(&mut self, target: Target, then: Then, manner: StopManner) {
         let attempt = self.next_attempt();
-        let cleanup = if then == Then::Remove { Cleanup::Wipe } else { Cleanup::Keep };
+        // A local plugin goes because its manifest did; that was nobody's wish to lose its data.
+        let wipes = then == Then::Remove && !self.state.spec.is_local();
+        let cleanup = if wipes { Cleanup::Wipe } else { Cleanup::Keep };
         self.effect(Effect::Stop { attempt, target: target.clone(), cleanup, manner });
         self.state.phase = Phase::Stopping { attempt, target, then };
     }
@@ -114,6 +116,7 @@ impl<'a> Draft<'a> {
         self.announce(Notice::InstallFailed, &reason);
         self.fail_owed_apply("the plugin could not be installed");
         self.state.phase = Phase::InstallFailed { reason };
+        self.fall_back_on_local();
     }
 
     /// The revision beside the current one is on disk, or failed to get there.
@@ -125,6 +128,9 @@ impl<'a> Draft<'a> {
             if matches!(self.state.phase, Phase::Crashed { .. }) {
                 // The next revision was the only one that could still have taken it.
                 self.fail_owed_apply("the plugin could not be installed");
+            }
+            if !spec.is_local() {
+                self.follow_local();
             }
             return;
         }
@@ -187,17 +193,19 @@ impl<'a> Draft<'a> {
             return;
         }
         self.state.trial = match self.state.trial.take() {
-            Some(trial) if trial.last_good.revision == new.revision => {
-                self.effect(Effect::Discard { revision: old.revision.clone() });
+            Some(trial) if trial.last_good.is_revision_of(&new) => {
+                self.discard(&old);
                 None
             }
             Some(trial) => {
-                self.effect(Effect::Discard { revision: old.revision.clone() });
+                self.discard(&old);
                 Some(Trial { last_good: trial.last_good, slices_left: PROBATION_SLICES })
             }
-            None if proven => Some(Trial { last_good: old, slices_left: PROBATION_SLICES }),
+            None if proven => self
+                .way_back(old, &new)
+                .map(|last_good| Trial { last_good, slices_left: PROBATION_SLICES }),
             None => {
-                self.effect(Effect::Discard { revision: old.revision.clone() });
+                self.discard(&old);
                 None
             }
         };
@@ -209,15 +217,20 @@ impl<'a> Draft<'a> {
     /// A revision that runs to completion takes over, or takes the place of one that does: there is
     /// nothing to be on trial, and nothing to return to.
     fn replace_outright(&mut self, old: &PluginSpec) {
-        let last_good = self.state.trial.take().map(|trial| trial.last_good.revision.clone());
-        let (new, old) = (self.state.spec.revision.clone(), old.revision.clone());
-        for revision in last_good.into_iter().chain([old]).filter(|revision| *revision != new) {
+        let new = self.state.spec.clone();
+        let last_good = self.state.trial.take().map(|trial| PluginSpec::clone(&trial.last_good));
+        for gone in last_good.into_iter().chain([old.clone()]) {
+            // What came with the machine stays on it.
+            if gone.is_revision_of(&new) || gone.is_local() {
+                continue;
+            }
+            let revision = gone.revision.clone();
             if self.state.standing == Standing::Proven {
                 let details = "another revision takes its place";
                 self.announce_for(revision.clone(), Notice::RemoveRequested, details);
-                self.announce_for(revision.clone(), Notice::Removed, "");
+                self.announce_for(revision, Notice::Removed, "");
             }
-            self.effect(Effect::Discard { revision });
+            self.discard(&gone);
         }
         self.state.standing = Standing::Unproven;
         self.state.runs = Runs::default();
@@ -408,7 +421,7 @@ impl<'a> Draft<'a> {
     pub(super) fn probation_passed(&mut self) {
         let Some(trial) = &mut self.state.trial else { return };
         let ordered_back = matches!(&self.state.next, Next::Preparing { spec, .. } | Next::Ready { spec }
-            if spec.revision == trial.last_good.revision);
+            if spec.is_revision_of(&trial.last_good));
         if ordered_back && trial.slices_left <= 1 {
             // The old revision is about to run again: it is not let go while that is undecided.
             return;
@@ -417,11 +430,16 @@ impl<'a> Draft<'a> {
         if trial.slices_left > 0 {
             return;
         }
-        let old = trial.last_good.revision.clone();
+        let old = trial.last_good.clone();
         self.state.trial = None;
-        self.announce_for(old.clone(), Notice::RemoveRequested, "the new revision proved itself");
-        self.announce_for(old.clone(), Notice::Removed, "");
-        self.effect(Effect::Discard { revision: old });
+        if old.is_local() {
+            // It stays on the machine; it is only not running.
+            return;
+        }
+        let revision = || old.revision.clone();
+        self.announce_for(revision(), Notice::RemoveRequested, "the new revision proved itself");
+        self.announce_for(revision(), Notice::Removed, "");
+        self.discard(&old);
     }
 
     /// A configuration is handed to the running plugin.
@@ -477,10 +495,13 @@ impl<'a> Draft<'a> {
                 if !matches!(self.state.next, Next::Preparing { .. }) {
                     self.fail_owed_apply("the plugin could not be started");
                 }
-                let revision = self.state.spec.revision.clone();
-                self.effect(Effect::Discard { revision });
+                let spec = self.state.spec.clone();
+                self.discard(&spec);
                 self.state.phase = Phase::Crashed { reason };
+                self.fall_back_on_local();
             }
+            // The files of a local plugin are not the agent's to delete.
+            Then::Remove if self.state.spec.is_local() => self.removed(),
             Then::Remove => self.remove(0),
             Then::Fail { reason } => {
                 self.run_failed(reason);
@@ -498,11 +519,11 @@ impl<'a> Draft<'a> {
             return;
         };
         let failed = std::mem::replace(&mut self.state.spec, trial.last_good);
-        self.effect(Effect::Discard { revision: failed.revision.clone() });
+        self.discard(&failed);
         self.fail_owed_apply("the agent returned to the revision before");
         self.state.owed = Owed::default();
         match std::mem::replace(&mut self.state.next, Next::Nothing) {
-            Next::Preparing { spec, attempt } if spec.revision == self.state.spec.revision => {
+            Next::Preparing { spec, attempt } if spec.is_revision_of(&self.state.spec) => {
                 // The way back was ordered already; what is being fetched is on disk.
                 self.effect(Effect::CancelInstall { attempt });
                 self.state.spec = spec;
@@ -535,9 +556,26 @@ impl<'a> Draft<'a> {
         match std::mem::replace(&mut self.state.next, Next::Nothing) {
             Next::AfterRemoval { spec } => self.reborn(spec),
             Next::Nothing | Next::Preparing { .. } | Next::Ready { .. } | Next::Failed { .. } => {
-                self.state.phase = Phase::Gone;
-                self.effect(Effect::Retire);
+                match self.state.local.clone() {
+                    Some(local) => {
+                        let details = "the version that came with the machine takes over";
+                        let revision = local.revision.clone();
+                        self.announce_for(revision, Notice::InstallRequested, details);
+                        self.reborn(local);
+                    }
+                    None => {
+                        self.state.phase = Phase::Gone;
+                        self.effect(Effect::Retire);
+                    }
+                }
             }
+        }
+    }
+
+    /// The files of a revision that is let go are deleted, if they are the agent's.
+    pub(super) fn discard(&mut self, spec: &PluginSpec) {
+        if !spec.is_local() {
+            self.effect(Effect::Discard { revision: spec.revision.clone() });
         }
     }
 

@@ -92,6 +92,8 @@ pub enum Event {
         /// The judgement.
         verdict: Verdict,
     },
+    /// The version that came with the machine is this one now; `None`: there is none any more.
+    LocalChanged(Option<Arc<PluginSpec>>),
     /// A trigger of a one-shot plugin names something it may not have run for.
     Triggered(Firing),
     /// What is known of the machine changed, so rules have to be looked at again.
@@ -293,6 +295,19 @@ pub struct Transition {
 
 /// The first state of a plugin that was never heard of.
 pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
+    first(generation, spec, None)
+}
+
+/// The first state of a plugin that came with the machine. Nobody ordered it, so every order is newer.
+pub fn begin_local(spec: Arc<PluginSpec>) -> Transition {
+    first(Generation(0), spec.clone(), Some(spec))
+}
+
+fn first(
+    generation: Generation,
+    spec: Arc<PluginSpec>,
+    local: Option<Arc<PluginSpec>>,
+) -> Transition {
     // Nothing is started yet, so nothing has to be known of the machine.
     let facts = FactSet::default();
     let mut draft = Draft::of(
@@ -309,6 +324,7 @@ pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
             restarts: Restarts::default(),
             last_exit: None,
             runs: Runs::default(),
+            local,
         },
         &facts,
     );
@@ -326,6 +342,10 @@ pub fn transition(state: &State, event: Event) -> Transition {
 /// What follows when `event` happens in `state`, on a machine of which `facts` are known.
 pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition {
     let mut draft = Draft::of(state.clone(), facts);
+    if let Event::LocalChanged(local) = event {
+        draft.local_changed(local);
+        return draft.finish();
+    }
     if let Event::Recovered(Found { boot: Boot::New, .. }) = &event {
         draft.rebooted();
     }
@@ -351,6 +371,7 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
@@ -430,6 +451,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
@@ -448,6 +470,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_)
@@ -493,6 +516,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -513,6 +537,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
@@ -548,6 +573,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
@@ -595,6 +621,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -619,6 +646,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -643,6 +671,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -670,6 +699,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
@@ -702,6 +732,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
@@ -727,6 +758,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
@@ -754,6 +786,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
@@ -773,6 +806,7 @@ impl Draft<'_> {
             | Event::Removed { .. }
             | Event::Exited { .. }
             | Event::HealthReported { .. }
+            | Event::LocalChanged(_)
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}

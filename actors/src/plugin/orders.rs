@@ -34,7 +34,7 @@ impl Draft<'_> {
         }
     }
 
-    fn ordered_install(&mut self, spec: Arc<PluginSpec>) {
+    pub(super) fn ordered_install(&mut self, spec: Arc<PluginSpec>) {
         self.announce_for(spec.revision.clone(), Notice::InstallRequested, "");
         match self.state.phase.clone() {
             Phase::Gone => self.reborn(spec),
@@ -57,7 +57,7 @@ impl Draft<'_> {
             | Phase::BackingOff { .. }
             | Phase::Stopping { .. }
             | Phase::Stopped { .. } => {
-                if spec.revision == self.state.spec.revision {
+                if spec.is_revision_of(&self.state.spec) {
                     self.reconcile(spec);
                 } else {
                     self.upgrade(spec);
@@ -69,10 +69,7 @@ impl Draft<'_> {
     /// A first installation is in flight and another is wanted.
     fn install_instead(&mut self, spec: Arc<PluginSpec>) {
         let old = self.state.spec.clone();
-        let same_archive = spec.revision == old.revision
-            && spec.artifact.sha256 == old.artifact.sha256
-            && spec.entry_point == old.entry_point;
-        if same_archive {
+        if spec.has_files_of(&old) && spec.entry_point == old.entry_point {
             // What is being fetched is what is wanted; how it is run is decided at its launch.
             self.take_config_of(&spec);
             self.state.spec = spec;
@@ -83,8 +80,8 @@ impl Draft<'_> {
             self.effect(Effect::CancelInstall { attempt });
         }
         // It may be complete, with its answer still on the way.
-        self.effect(Effect::Discard { revision: old.revision.clone() });
-        if spec.revision != old.revision {
+        self.discard(&old);
+        if !spec.is_revision_of(&old) {
             self.announce(Notice::InstallFailed, &superseded_by(&spec));
         }
         self.state.spec = spec;
@@ -122,7 +119,7 @@ impl Draft<'_> {
     /// The same revision is to run in the other way from now on, as if it were new.
     fn change_kind(&mut self) {
         if let Some(trial) = self.state.trial.take() {
-            self.effect(Effect::Discard { revision: trial.last_good.revision.clone() });
+            self.discard(&trial.last_good);
         }
         self.state.standing = Standing::Unproven;
     }
@@ -233,7 +230,7 @@ impl Draft<'_> {
         let details = format!(
             "revision {revision} is installed with the checksum {}; give another archive another \
              revision",
-            installed.artifact.sha256
+            installed.source.sha256()
         );
         self.announce_for(revision.clone(), Notice::InstallFailed, &details);
     }
@@ -242,20 +239,19 @@ impl Draft<'_> {
     fn upgrade(&mut self, spec: Arc<PluginSpec>) {
         let last_good = self.state.trial.as_ref().map(|trial| trial.last_good.clone());
         if let Some(last_good) = last_good
-            && last_good.revision == spec.revision
-            && last_good.artifact.sha256 != spec.artifact.sha256
+            && last_good.is_revision_of(&spec)
+            && !last_good.is_local()
+            && !last_good.has_files_of(&spec)
         {
             self.refuse_archive(&last_good);
             return;
         }
-        if let Next::Preparing { spec: ordered, attempt } = &self.state.next {
-            let same_archive = ordered.revision == spec.revision
-                && ordered.artifact.sha256 == spec.artifact.sha256
-                && ordered.entry_point == spec.entry_point;
-            if same_archive {
-                self.state.next = Next::Preparing { spec, attempt: *attempt };
-                return;
-            }
+        if let Next::Preparing { spec: ordered, attempt } = &self.state.next
+            && ordered.has_files_of(&spec)
+            && ordered.entry_point == spec.entry_point
+        {
+            self.state.next = Next::Preparing { spec, attempt: *attempt };
+            return;
         }
         self.supersede_next(&spec);
         match self.state.phase.clone() {
@@ -286,7 +282,7 @@ impl Draft<'_> {
     }
 
     /// Takes the next revision back. With `details` its order is told.
-    fn drop_next(&mut self, details: Option<&str>, wanted: Option<&PluginSpec>) {
+    pub(super) fn drop_next(&mut self, details: Option<&str>, wanted: Option<&PluginSpec>) {
         let dropped = match std::mem::replace(&mut self.state.next, Next::Nothing) {
             Next::Nothing | Next::Failed { .. } => return,
             Next::Preparing { spec, attempt } => {
@@ -302,7 +298,7 @@ impl Draft<'_> {
             Next::AfterRemoval { spec } => spec,
         };
         // An order for the same revision takes the outcome of the one before over.
-        let taken_over = wanted.is_some_and(|wanted| wanted.revision == dropped.revision);
+        let taken_over = wanted.is_some_and(|wanted| wanted.is_revision_of(&dropped));
         if let Some(details) = details
             && !taken_over
         {
@@ -311,17 +307,25 @@ impl Draft<'_> {
     }
 
     fn discard_unless_wanted(&mut self, dropped: &PluginSpec, wanted: Option<&PluginSpec>) {
-        let last_good = self.state.trial.as_ref().map(|trial| &trial.last_good.revision);
-        let is_wanted = wanted.is_some_and(|wanted| {
-            wanted.revision == dropped.revision && wanted.artifact.sha256 == dropped.artifact.sha256
-        });
-        if last_good != Some(&dropped.revision) && !is_wanted {
-            self.effect(Effect::Discard { revision: dropped.revision.clone() });
+        let last_good = self.state.trial.as_ref().map(|trial| &trial.last_good);
+        let is_last_good = last_good.is_some_and(|last_good| last_good.is_revision_of(dropped));
+        let is_wanted = wanted.is_some_and(|wanted| wanted.has_files_of(dropped));
+        if !is_last_good && !is_wanted {
+            self.discard(dropped);
         }
     }
 
     fn ordered_remove(&mut self) {
+        if self.rests_on_local() {
+            self.ordered_remove_of_local();
+            return;
+        }
         self.announce(Notice::RemoveRequested, "");
+        self.take_down();
+    }
+
+    /// Everything that leads to nothing being left of the plugin.
+    pub(super) fn take_down(&mut self) {
         self.drop_next(None, None);
         // Whoever ordered before this hears of the removal instead.
         self.state.owed = Owed::default();

@@ -189,7 +189,11 @@ impl PluginActor {
         let turn = self.processes.take();
         let launch = async move {
             let _turn = turn.await;
-            installer.activate(&spec.name, &spec.revision).await.map_err(|error| reason(&error))?;
+            // A local plugin stays where it is; no link leads to it.
+            if !spec.is_local() {
+                let activated = installer.activate(&spec.name, &spec.revision).await;
+                activated.map_err(|error| reason(&error))?;
+            }
             launcher.launch(spec, spawned).await.map_err(|error| reason(&error))
         };
         let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {

@@ -18,7 +18,7 @@ use crate::plugin::state::{
     Standing, State, Target, Then, Trial,
 };
 use crate::plugin::story::Story;
-use crate::spec::EntryPointError;
+use crate::spec::{EntryPointError, PluginSpec};
 
 mod runs;
 mod spec;
@@ -105,6 +105,7 @@ impl Snapshot {
             last_output: self.story.last_output.to_string(),
             moves: moves_record(&self.story),
             trouble: trouble_record(&self.story),
+            local: state.local.as_deref().map(spec_record),
         }
         .encode_to_vec()
     }
@@ -138,6 +139,7 @@ impl Snapshot {
             restarts: Restarts { total: record.restarts_total, in_a_row: record.restarts_in_a_row },
             last_exit: record.last_exit.map(exit_of),
             runs: runs_of(record.runs),
+            local: record.local.map(local_of).transpose()?,
         };
         check_names(&state)?;
         Ok(Self {
@@ -158,8 +160,10 @@ fn check_names(state: &State) -> Result<(), SnapshotError> {
         Next::Nothing | Next::Failed { .. } => None,
     };
     let trial = state.trial.as_ref().map(|trial| &trial.last_good);
-    let foreign =
-        [Some(&state.spec), next, trial].into_iter().flatten().find(|spec| spec.name != state.name);
+    let foreign = [Some(&state.spec), next, trial, state.local.as_ref()]
+        .into_iter()
+        .flatten()
+        .find(|spec| spec.name != state.name);
     match foreign {
         Some(spec) => Err(SnapshotError::OtherPlugin(state.name.clone(), spec.name.clone())),
         None => Ok(()),
@@ -340,6 +344,16 @@ fn next_of(record: Option<rec::next::Next>, attempt: Attempt) -> Result<Next, Sn
 }
 
 // === Small parts ===
+
+/// The version that came with the machine. An archive in its place would be installed as if it had.
+fn local_of(record: rec::Spec) -> Result<Arc<PluginSpec>, SnapshotError> {
+    let spec = spec_of(Some(record))?;
+    if spec.is_local() {
+        Ok(spec)
+    } else {
+        Err(SnapshotError::Missing("folder of the local version"))
+    }
+}
 
 fn process_record(process: &Process) -> rec::Process {
     rec::Process {

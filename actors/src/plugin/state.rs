@@ -39,6 +39,9 @@ pub struct State {
     pub last_exit: Option<ExitCause>,
     /// What is known of its runs, if it is a one-shot plugin.
     pub runs: Runs,
+    /// The version that came with the machine, where there is one. It runs while no dynamic revision
+    /// is wanted.
+    pub local: Option<Arc<PluginSpec>>,
 }
 
 /// What the current revision is doing.

@@ -109,6 +109,10 @@ pub fn event(event: &Event) -> String {
             Firing::FirstBoot(_) => "trigger: firstboot".to_owned(),
             Firing::Interval(beat) => format!("trigger: beat {beat} of its interval"),
         },
+        Event::LocalChanged(Some(spec)) => {
+            format!("its manifest on the machine says revision {}", spec.revision)
+        }
+        Event::LocalChanged(None) => "its manifest on the machine is gone".to_owned(),
         Event::FactsChanged => "what is known of the machine changed".to_owned(),
         Event::DeadlinePassed(over) => format!("the wait is over for {}", wait(*over)),
         Event::Recovered(found) => match found.boot {

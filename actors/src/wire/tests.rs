@@ -83,7 +83,7 @@ fn an_order_without_a_manifest_gets_every_default() {
     assert_eq!(spec.backoff_factor, 2);
     assert_eq!(spec.config, None);
     assert_eq!(spec.arguments, ["--level=1"]);
-    assert_eq!(spec.artifact.sha256.to_string(), CHECKSUM);
+    assert_eq!(spec.source.sha256().to_string(), CHECKSUM);
 }
 
 #[test]
@@ -174,7 +174,8 @@ fn urls_are_checked_and_never_quoted() {
         "unix:/run/store.sock:/a.tgz",
     ] {
         let spec = taken(url(good));
-        assert_eq!(spec.artifact.url.expose(), good);
+        let Source::Archive(artifact) = &spec.source else { panic!("{spec:?}") };
+        assert_eq!(artifact.url.expose(), good);
     }
 }
 

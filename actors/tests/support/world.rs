@@ -19,8 +19,8 @@ use guest_agent_actors::plugin::runs::Firing;
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
 use guest_agent_actors::ports::Stopped;
 use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Config, Enablement, EntryPoint, Execution, Kind, Limits, MetricsPolicy,
-    OneShot, Operator, PluginSpec, Rule, Rules, Tries, Triggers,
+    Artifact, ArtifactUrl, Config, Enablement, EntryPoint, Execution, Kind, Limits, LocalFiles,
+    MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries, Triggers,
 };
 
 /// A spec of revision `revision`, with two launches per start.
@@ -28,10 +28,10 @@ pub(crate) fn spec(revision: &str) -> PluginSpec {
     PluginSpec {
         name: "demo".parse().expect("a plugin name"),
         revision: revision.parse().expect("a revision"),
-        artifact: Artifact {
+        source: Source::Archive(Artifact {
             url: ArtifactUrl::new("http://127.0.0.1/demo.tar.gz"),
             sha256: Sha256Digest::of(revision.as_bytes()),
-        },
+        }),
         entry_point: EntryPoint::parse("bin/demo").expect("an entry point"),
         arguments: Vec::new(),
         limits: Limits::default(),
@@ -43,6 +43,13 @@ pub(crate) fn spec(revision: &str) -> PluginSpec {
         config: None,
         execution: Execution::default(),
     }
+}
+
+/// The local version of the plugin.
+pub(crate) fn local_spec(revision: &str) -> PluginSpec {
+    let sha256 = Sha256Digest::of(revision.as_bytes());
+    let files = LocalFiles { folder: "/usr/lib/guest-agent/plugins/demo".into(), sha256 };
+    PluginSpec { source: Source::Local(files), ..spec(revision) }
 }
 
 /// A configuration.
@@ -197,6 +204,27 @@ impl World {
     /// A world in which `spec` was just ordered for the first time.
     pub(crate) fn ordered(spec: PluginSpec) -> Self {
         let first = begin(Generation(1), Arc::new(spec.clone()));
+        let mut world = Self::beginning(first.clone());
+        // The log is complete: it begins with the order that began it all.
+        let before = State {
+            phase: guest_agent_actors::plugin::state::Phase::Gone,
+            generation: Generation(0),
+            ..first.next.clone()
+        };
+        let event =
+            Event::Ordered { generation: Generation(1), order: Order::Install(Arc::new(spec)) };
+        world.log.push(Step {
+            before,
+            event,
+            after: first,
+            in_flight: world.jobs.clone(),
+            watched: None,
+        });
+        world
+    }
+
+    /// A world in which a plugin just began its life.
+    pub(crate) fn beginning(first: Transition) -> Self {
         let mut world = Self {
             state: first.next.clone(),
             jobs: Vec::new(),
@@ -213,21 +241,6 @@ impl World {
         for effect in &first.effects {
             world.perform(effect);
         }
-        // The log is complete: it begins with the order that began it all.
-        let before = State {
-            phase: guest_agent_actors::plugin::state::Phase::Gone,
-            generation: Generation(0),
-            ..first.next.clone()
-        };
-        let event =
-            Event::Ordered { generation: Generation(1), order: Order::Install(Arc::new(spec)) };
-        world.log.push(Step {
-            before,
-            event,
-            after: first,
-            in_flight: world.jobs.clone(),
-            watched: None,
-        });
         world
     }
 

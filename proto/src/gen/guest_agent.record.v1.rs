@@ -47,6 +47,9 @@ pub struct PluginRecord {
     /// What went wrong last; its state is the event that told of it.
     #[prost(message, optional, tag = "20")]
     pub trouble: ::core::option::Option<Move>,
+    /// The version of it that came with the machine; absent when there is none.
+    #[prost(message, optional, tag = "21")]
+    pub local: ::core::option::Option<Spec>,
 }
 /// The runs of a one-shot plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -136,6 +139,10 @@ pub struct Spec {
     /// Absent: a daemon that runs everywhere.
     #[prost(message, optional, tag = "18")]
     pub execution: ::core::option::Option<Execution>,
+    /// Set when the files came with the machine: the folder they are in. There is no URL then, and the
+    /// digest is that of the entry point.
+    #[prost(string, tag = "19")]
+    pub local_folder: ::prost::alloc::string::String,
 }
 /// When a plugin runs, and on which machines.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -11,7 +11,7 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
 use guest_agent_actors::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
-    Tries,
+    Source, Tries,
 };
 use tokio::sync::watch;
 
@@ -110,7 +110,7 @@ pub(super) fn spec(url: &str, sha256: Sha256Digest) -> PluginSpec {
     PluginSpec {
         name: "sample".parse().expect("a name"),
         revision: "r1".parse().expect("a revision"),
-        artifact: Artifact { url: ArtifactUrl::new(url), sha256 },
+        source: Source::Archive(Artifact { url: ArtifactUrl::new(url), sha256 }),
         entry_point: EntryPoint::parse("run").expect("an entry point"),
         arguments: Vec::new(),
         limits: Resources::default(),

@@ -11,8 +11,8 @@ use crate::facts::{Number, Scope, Value};
 use crate::id::Sha256Digest;
 use crate::spec::{
     Artifact, ArtifactUrl, Boot, Config, EXECUTION_TIMEOUT, Enablement, EntryPoint, Execution,
-    Kind, Limits, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Tries,
-    Triggers,
+    Kind, Limits, LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule,
+    Rules, Source, Tries, Triggers,
 };
 
 /// No order has a longer timeout, so no record has one; longer ones could overflow when added up.
@@ -25,11 +25,15 @@ const INTERVAL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 pub(super) const POINTS_MAX: usize = 10_000;
 
 pub(super) fn spec_record(spec: &PluginSpec) -> rec::Spec {
+    let (url, folder) = match &spec.source {
+        Source::Archive(artifact) => (artifact.url.expose(), ""),
+        Source::Local(files) => ("", &*files.folder),
+    };
     rec::Spec {
         name: spec.name.to_string(),
         revision: spec.revision.to_string(),
-        url: spec.artifact.url.expose().to_owned(),
-        sha256: spec.artifact.sha256.as_bytes().to_vec(),
+        url: url.to_owned(),
+        sha256: spec.source.sha256().as_bytes().to_vec(),
         entry_point: spec.entry_point.as_str().to_owned(),
         arguments: spec.arguments.clone(),
         memory_bytes: spec.limits.memory_bytes,
@@ -44,6 +48,7 @@ pub(super) fn spec_record(spec: &PluginSpec) -> rec::Spec {
         backoff_factor: spec.backoff_factor,
         config: spec.config.as_ref().map(config_record),
         execution: Some(execution_record(&spec.execution)),
+        local_folder: folder.to_owned(),
     }
 }
 
@@ -51,14 +56,19 @@ pub(super) fn spec_of(record: Option<rec::Spec>) -> Result<Arc<PluginSpec>, Snap
     let record = record.ok_or(SnapshotError::Missing("spec"))?;
     let sha256: [u8; 32] =
         record.sha256.try_into().map_err(|_| SnapshotError::Range("checksum"))?;
+    let sha256 = Sha256Digest::from_bytes(sha256);
+    let (source, entry_point) = if record.local_folder.is_empty() {
+        let artifact = Artifact { url: ArtifactUrl::new(&record.url), sha256 };
+        (Source::Archive(artifact), EntryPoint::parse(&record.entry_point))
+    } else {
+        let files = LocalFiles { folder: record.local_folder.into(), sha256 };
+        (Source::Local(files), EntryPoint::parse_local(&record.entry_point))
+    };
     Ok(Arc::new(PluginSpec {
         name: record.name.parse().map_err(SnapshotError::Id)?,
         revision: record.revision.parse().map_err(SnapshotError::Id)?,
-        artifact: Artifact {
-            url: ArtifactUrl::new(&record.url),
-            sha256: Sha256Digest::from_bytes(sha256),
-        },
-        entry_point: EntryPoint::parse(&record.entry_point).map_err(SnapshotError::EntryPoint)?,
+        source,
+        entry_point: entry_point.map_err(SnapshotError::EntryPoint)?,
         arguments: record.arguments,
         limits: Limits { memory_bytes: record.memory_bytes, cpu_percent: record.cpu_percent },
         download: Tries {

@@ -7,7 +7,7 @@ use super::*;
 use crate::facts::{Number, Scope, Value};
 use crate::plugin::machine::Boot;
 use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
-use crate::spec::tests::spec;
+use crate::spec::tests::{local_spec, spec};
 use crate::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
     PluginSpec, Rule, Rules, Tries, Triggers,
@@ -90,6 +90,9 @@ fn any_spec() -> BoxedStrategy<Arc<PluginSpec>> {
                 made.start = Tries { attempts, timeout: Duration::from_millis(millis) };
                 made.metrics.points = points;
                 made.execution = execution;
+                if points % 3 == 0 {
+                    made.source = local_spec("a", &revision).source.clone();
+                }
                 Arc::new(made)
             },
         )
@@ -256,21 +259,30 @@ fn any_state() -> impl Strategy<Value = State> {
         let attempt = Attempt(attempt);
         let parts = (any_spec(), any_phase(attempt), any_next(attempt), trial(), any_runs());
         let owed = (any_due(), any_due(), standing.clone());
+        let local = proptest::option::of(("[1-4]").prop_map(|n| local_spec("a", &n)));
         let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
-        (parts, owed, restarts).prop_map(
-            move |((spec, phase, next, trial, runs), (install, apply, standing), restarts)| State {
-                name: spec.name.clone(),
-                generation: Generation(generation),
-                spec,
-                phase,
-                next,
-                trial,
-                standing,
-                owed: Owed { install, apply },
-                attempt,
-                restarts: Restarts { total: restarts.0, in_a_row: restarts.1 },
-                last_exit: restarts.2,
-                runs,
+        (parts, owed, restarts, local).prop_map(
+            move |(
+                (spec, phase, next, trial, runs),
+                (install, apply, standing),
+                restarts,
+                local,
+            )| {
+                State {
+                    name: spec.name.clone(),
+                    generation: Generation(generation),
+                    spec,
+                    phase,
+                    next,
+                    trial,
+                    standing,
+                    owed: Owed { install, apply },
+                    attempt,
+                    restarts: Restarts { total: restarts.0, in_a_row: restarts.1 },
+                    last_exit: restarts.2,
+                    runs,
+                    local,
+                }
             },
         )
     })

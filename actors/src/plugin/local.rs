@@ -1,0 +1,164 @@
+//! The version of a plugin that came with the machine, beside what a control plane wants.
+//!
+//! `State::local` is what the machine says; it comes from manifests, not from orders, and has no
+//! number. A dynamic revision takes precedence: while one is wanted, the local version is only
+//! remembered. When the dynamic one is removed, or fails and never ran, the local version runs again.
+//! Its files are never deleted. `transition` calls this for `LocalChanged`; the arrows in `draft.rs`
+//! and the orders ask here what follows.
+
+use std::sync::Arc;
+
+use crate::plugin::draft::Draft;
+use crate::plugin::machine::Notice;
+use crate::plugin::state::{FailedAt, Next, Phase, Resume, Then};
+use crate::spec::PluginSpec;
+
+/// Why a REMOVE is refused.
+const STAYS: &str = "the plugin came with the machine, and only the machine can take it back: remove \
+                     its manifest, then send the agent SIGHUP";
+
+// === impl Draft: the local version ===
+
+impl Draft<'_> {
+    /// The machine says something else than before. Nothing happens when it says the same.
+    pub(super) fn local_changed(&mut self, local: Option<Arc<PluginSpec>>) {
+        if self.state.local == local {
+            return;
+        }
+        self.state.local.clone_from(&local);
+        if self.state.trial.as_ref().is_some_and(|trial| trial.last_good.is_local()) {
+            // What could be returned to is not there any more in its old form.
+            let trial = self.state.trial.take();
+            self.state.trial = trial.zip(local).map(|(mut trial, local)| {
+                trial.last_good = local;
+                trial
+            });
+        }
+        if self.is_leaving() || self.is_dynamic_wanted() {
+            return;
+        }
+        match self.state.local.clone() {
+            Some(local) => self.take_local(local),
+            None => self.forget_local(),
+        }
+    }
+
+    /// Nothing dynamic is wanted any more: what runs is brought in line with what the machine says.
+    pub(super) fn follow_local(&mut self) {
+        if self.is_leaving() || self.is_dynamic_wanted() {
+            return;
+        }
+        match self.state.local.clone() {
+            // A configuration that was applied since stays.
+            Some(local) if self.state.spec.is_but_for_config(&local) => {}
+            Some(local) => self.take_local(local),
+            None => self.forget_local(),
+        }
+    }
+
+    /// The current revision came to nothing. A dynamic one leaves its place to the local one.
+    pub(super) fn fall_back_on_local(&mut self) {
+        if !self.state.spec.is_local() && self.state.local.is_some() {
+            self.follow_local();
+        }
+    }
+
+    /// What a revision on trial returns to. Files that came with the machine are replaced in place: of
+    /// two local revisions the older one is gone.
+    pub(super) fn way_back(
+        &self,
+        old: Arc<PluginSpec>,
+        new: &PluginSpec,
+    ) -> Option<Arc<PluginSpec>> {
+        if !old.is_local() {
+            return Some(old);
+        }
+        let local = self.state.local.clone().filter(|_| !new.is_local())?;
+        // The old one may have a configuration that was applied since.
+        Some(if old.is_but_for_config(&local) { old } else { local })
+    }
+
+    /// Whether what runs, or is meant to, is local and not on its way out.
+    pub(super) fn rests_on_local(&self) -> bool {
+        self.state.spec.is_local()
+            && self.state.local.is_some()
+            && !self.is_leaving()
+            && self.state.phase != Phase::Gone
+    }
+
+    /// A REMOVE of a plugin that runs its local version: it takes back what was ordered to follow, if
+    /// anything was, and never the local version itself.
+    pub(super) fn ordered_remove_of_local(&mut self) {
+        let ordered = match &self.state.next {
+            Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+                Some(spec.revision.clone()).filter(|_| !spec.is_local())
+            }
+            Next::Failed { revision, .. } => Some(revision.clone())
+                .filter(|failed| self.state.local.as_ref().is_none_or(|l| l.revision != *failed)),
+            Next::Nothing => None,
+        };
+        let Some(revision) = ordered else {
+            self.announce(Notice::RemoveFailed, STAYS);
+            return;
+        };
+        self.announce_for(revision.clone(), Notice::RemoveRequested, "the local version goes on");
+        self.drop_next(None, None);
+        self.state.next = Next::Nothing;
+        match self.state.phase.clone() {
+            Phase::Stopping { attempt, target, then: Then::Swap } => {
+                self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
+            }
+            Phase::Stopped { then: Resume::Swap } => {
+                self.state.phase = Phase::Stopped { then: Resume::Start };
+            }
+            _other => {}
+        }
+        self.announce_for(revision, Notice::Removed, "");
+        self.follow_local();
+    }
+
+    fn take_local(&mut self, local: Arc<PluginSpec>) {
+        let revision = self.state.spec.revision.clone();
+        let failed = match &self.state.phase {
+            Phase::InstallFailed { reason } => Some((FailedAt::Install, reason.clone())),
+            Phase::Crashed { reason } => Some((FailedAt::Run, reason.clone())),
+            _other => None,
+        }
+        .filter(|_| !self.state.spec.is_local());
+        self.ordered_install(local);
+        if let Some((at, reason)) = failed {
+            // It is still told what became of the dynamic revision.
+            self.state.next = Next::Failed { revision, at, reason };
+        }
+    }
+
+    fn forget_local(&mut self) {
+        if self.state.spec.is_local() && self.state.phase != Phase::Gone {
+            self.announce(Notice::RemoveRequested, "its manifest is gone");
+            self.take_down();
+        }
+    }
+
+    /// Whether its end was begun. What follows is decided when it is over.
+    fn is_leaving(&self) -> bool {
+        matches!(
+            self.state.phase,
+            Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. }
+        )
+    }
+
+    /// Whether a control plane wants a revision, and it is running, on its way, or worth trying.
+    fn is_dynamic_wanted(&self) -> bool {
+        let follows = match &self.state.next {
+            Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+                !spec.is_local()
+            }
+            Next::Nothing | Next::Failed { .. } => false,
+        };
+        let has_failed = matches!(
+            self.state.phase,
+            Phase::InstallFailed { .. } | Phase::Crashed { .. } | Phase::Gone
+        );
+        follows || !self.state.spec.is_local() && !has_failed
+    }
+}

@@ -1,0 +1,467 @@
+//! Laws of a plugin that has a version that came with the machine, beside what a control plane orders.
+//!
+//! Every life here begins with an order or with a manifest, and both change while it lasts.
+
+use std::sync::Arc;
+
+use guest_agent_actors::id::Generation;
+use guest_agent_actors::plugin::machine::{
+    Boot, Effect, Event, Notice, Order, Verdict, begin_local, transition,
+};
+use guest_agent_actors::plugin::snapshot::Snapshot;
+use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, State, Wait};
+use guest_agent_actors::plugin::story::Story;
+use guest_agent_actors::ports::Cleanup;
+use proptest::prelude::*;
+
+#[path = "support/world.rs"]
+mod world;
+
+use world::{Answer, Job, Step, World, local_spec, show, spec, text};
+
+#[derive(Clone, Debug)]
+enum Act {
+    Install(u8),
+    Remove,
+    Apply(u8),
+    Restart,
+    /// The manifest says this revision, with this configuration.
+    Manifest(u8, u8),
+    NoManifest,
+    Answer(usize, Answer),
+    Spawn,
+    Die,
+    Judge(Verdict),
+    Pass(usize),
+    Prosper,
+    Prove,
+    AgentRestart(Boot),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let answer = prop_oneof![8 => Just(Answer::Good), 2 => Just(Answer::Bad)];
+    prop_oneof![
+        3 => (1u8..4).prop_map(Act::Install),
+        2 => Just(Act::Remove),
+        1 => (0u8..3).prop_map(Act::Apply),
+        1 => Just(Act::Restart),
+        3 => (1u8..4, 0u8..3).prop_map(|(revision, config)| Act::Manifest(revision, config)),
+        1 => Just(Act::NoManifest),
+        12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
+        1 => Just(Act::Spawn),
+        1 => Just(Act::Die),
+        1 => Just(Act::Judge(Verdict::Hung("silent".into()))),
+        4 => (0usize..3).prop_map(Act::Pass),
+        2 => Just(Act::Prosper),
+        1 => Just(Act::Prove),
+        1 => prop_oneof![Just(Boot::Same), Just(Boot::New)].prop_map(Act::AgentRestart),
+    ]
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    prop::collection::vec(act(), 0..80)
+}
+
+/// The revisions of manifests and orders are called the same: they must not be mixed up.
+fn manifest(revision: u8, config: u8) -> Event {
+    let mut spec = local_spec(&format!("r{revision}"));
+    spec.config = text(&format!("manifest {config}")).filter(|_| config > 0);
+    Event::LocalChanged(Some(Arc::new(spec)))
+}
+
+fn take(world: &mut World, act: &Act) {
+    match act {
+        Act::Install(revision) => world.install(spec(&format!("r{revision}"))),
+        Act::Remove => world.order(Order::Remove),
+        Act::Apply(0) => world.order(Order::Apply(None)),
+        Act::Apply(n) => world.order(Order::Apply(text(&format!("config {n}")))),
+        Act::Restart => world.order(Order::Restart),
+        Act::Manifest(revision, config) => world.happen(manifest(*revision, *config)),
+        Act::NoManifest => world.happen(Event::LocalChanged(None)),
+        Act::Answer(index, answer) => world.answer(*index, *answer),
+        Act::Spawn => world.spawn(),
+        Act::Die => world.die(guest_agent_actors::exit::ExitCause::Exited(1)),
+        Act::Judge(verdict) => world.judge(verdict.clone()),
+        Act::Pass(index) => world.pass(*index),
+        Act::Prosper => world.calm().expect("a world in which all goes well comes to rest"),
+        Act::Prove => {
+            for _ in 0..PROBATION_SLICES {
+                world.happen(Event::DeadlinePassed(Wait::Probation));
+            }
+        }
+        Act::AgentRestart(boot) => world.restart(*boot),
+    }
+}
+
+fn born(local: bool) -> World {
+    if local {
+        World::beginning(begin_local(Arc::new(local_spec("r1"))))
+    } else {
+        World::ordered(spec("r1"))
+    }
+}
+
+fn live(local: bool, acts: &[Act]) -> World {
+    let mut world = born(local);
+    for act in acts {
+        take(&mut world, act);
+    }
+    world
+}
+
+type Verdicts = Result<(), TestCaseError>;
+
+/// No effect deletes anything while the revision it is about is local; a plugin that is forgotten
+/// keeps its data.
+fn law_local_files_and_data_are_never_deleted(step: &Step) -> Verdicts {
+    for effect in &step.after.effects {
+        match effect {
+            Effect::Remove { .. } => {
+                prop_assert!(!step.after.next.spec.is_local(), "{step:#?}");
+            }
+            Effect::Stop { cleanup: Cleanup::Wipe, .. } => {
+                prop_assert!(!step.before.spec.is_local(), "{step:#?}");
+            }
+            _other => {}
+        }
+    }
+    Ok(())
+}
+
+/// A dynamic revision's files go only when it is neither current nor to be returned to nor coming.
+fn law_dynamic_files_in_use_stay(step: &Step) -> Verdicts {
+    let after = &step.after.next;
+    for (index, effect) in step.after.effects.iter().enumerate() {
+        let Effect::Discard { revision } = effect else { continue };
+        let begins = |effect: &Effect| matches!(effect, Effect::Install { spec, .. } if !spec.is_local() && spec.revision == *revision);
+        if step.after.effects[index..].iter().any(begins) {
+            continue;
+        }
+        let uses = |spec: &guest_agent_actors::spec::PluginSpec| {
+            !spec.is_local() && spec.revision == *revision
+        };
+        let rests = matches!(after.phase, Phase::Crashed { .. });
+        prop_assert!(rests || !uses(&after.spec), "the current one: {step:#?}");
+        let last_good = after.trial.as_ref().is_some_and(|trial| uses(&trial.last_good));
+        prop_assert!(!last_good, "the last good one: {step:#?}");
+        let coming = match &after.next {
+            Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+                uses(spec)
+            }
+            Next::Nothing | Next::Failed { .. } => false,
+        };
+        prop_assert!(!coming, "the next one: {step:#?}");
+    }
+    Ok(())
+}
+
+/// There is no way back from one local revision to another: the files of the older one are gone.
+fn law_no_trial_of_local_revisions(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    if let Some(trial) = &state.trial {
+        prop_assert!(!state.spec.is_local(), "{}", show(state));
+        let known = trial.last_good.is_local() && state.local.is_none();
+        prop_assert!(!known, "a way back to what is not there: {}", show(state));
+    }
+    Ok(())
+}
+
+fn law_the_same_manifest_changes_nothing(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    let again = transition(state, Event::LocalChanged(state.local.clone()));
+    prop_assert_eq!(&again.next, state);
+    prop_assert!(again.effects.is_empty(), "{:?}", again.effects);
+    Ok(())
+}
+
+fn law_waiting_states_have_a_deadline(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    let waits = state.deadlines(&Policy::default());
+    prop_assert!(state.is_settled() || !waits.is_empty(), "waits for ever: {state:?}");
+    Ok(())
+}
+
+fn law_one_install_and_one_launch_at_most(step: &Step) -> Verdicts {
+    let count = |of: fn(&Job) -> bool| step.in_flight.iter().filter(|job| of(job)).count();
+    prop_assert!(count(|job| matches!(job, Job::Install(_))) <= 1, "{step:?}");
+    prop_assert!(count(|job| matches!(job, Job::Launch(_))) <= 1, "{step:?}");
+    Ok(())
+}
+
+fn law_records_give_back_the_state(step: &Step) -> Verdicts {
+    let state = step.after.next.clone();
+    let snapshot =
+        Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() };
+    let read =
+        Snapshot::decode(&snapshot.encode()).map_err(|e| TestCaseError::fail(e.to_string()))?;
+    prop_assert_eq!(&read.state.local, &snapshot.state.local);
+    prop_assert_eq!(&read.state.spec, &snapshot.state.spec);
+    prop_assert_eq!(&read.state.trial, &snapshot.state.trial);
+    Ok(())
+}
+
+/// The dynamic revision that the orders leave wanted. A plugin without any is the machine's.
+fn wanted(log: &[Step]) -> Option<String> {
+    let mut wanted = None;
+    for step in log {
+        let Event::Ordered { generation, order } = &step.event else { continue };
+        if *generation <= step.before.generation {
+            continue;
+        }
+        match order {
+            Order::Install(spec) => wanted = Some(spec.revision.to_string()),
+            Order::Remove => wanted = None,
+            Order::Apply(_) | Order::Restart => {}
+        }
+    }
+    wanted
+}
+
+/// Whether the failure of a revision was told after its newest order.
+fn was_told_failed(log: &[Step], revision: &str) -> bool {
+    let ordered = |step: &Step| matches!(&step.event, Event::Ordered { order: Order::Install(spec), .. } if spec.revision.as_str() == revision);
+    let since = log.iter().rposition(ordered).unwrap_or_default();
+    log[since..].iter().flat_map(|step| &step.after.effects).any(|effect| {
+        matches!(effect, Effect::Announce(told)
+            if told.kind == Notice::InstallFailed && told.revision.as_str() == revision)
+    })
+}
+
+fn check_rest(log: &[Step], state: &State, wanted: Option<&str>) -> Verdicts {
+    // A newer manifest takes the place of a failure that is shown.
+    let failed = |name: &str| {
+        matches!(&state.next, Next::Failed { revision, .. } if revision.as_str() == name)
+            || state.spec.is_local() && was_told_failed(log, name)
+    };
+    match (wanted, &state.local) {
+        (Some(revision), local) => {
+            let current = !state.spec.is_local() && state.spec.revision.as_str() == revision;
+            let rests = match &state.phase {
+                Phase::Running { .. } => current || failed(revision),
+                Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+                    // Where there is a local version, no plugin rests on a dynamic one that failed.
+                    (current && local.is_none()) || failed(revision)
+                }
+                _other => false,
+            };
+            // A failed dynamic one leaves with the local version that it had left its place to.
+            let left = state.phase == Phase::Gone && local.is_none();
+            prop_assert!(rests || left, "{revision} was wanted: {}", show(state));
+        }
+        (None, Some(local)) => {
+            let follows = state.spec.is_revision_of(local) || failed(local.revision.as_str());
+            prop_assert!(follows && state.spec.is_local(), "{}", show(state));
+            let stands = matches!(
+                state.phase,
+                Phase::Running { .. } | Phase::InstallFailed { .. } | Phase::Crashed { .. }
+            ) || failed(local.revision.as_str());
+            prop_assert!(stands, "{}", show(state));
+        }
+        (None, None) => prop_assert_eq!(&state.phase, &Phase::Gone),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_law_holds_at_every_step(local in any::<bool>(), acts in acts()) {
+        for step in &live(local, &acts).log {
+            law_local_files_and_data_are_never_deleted(step)?;
+            law_dynamic_files_in_use_stay(step)?;
+            law_no_trial_of_local_revisions(step)?;
+            law_the_same_manifest_changes_nothing(step)?;
+            law_waiting_states_have_a_deadline(step)?;
+            law_one_install_and_one_launch_at_most(step)?;
+            law_records_give_back_the_state(step)?;
+        }
+    }
+
+    #[test]
+    fn when_the_world_calms_down_orders_stand_above_the_machine(
+        local in any::<bool>(), acts in acts()
+    ) {
+        let mut world = live(local, &acts);
+        world.calm().map_err(TestCaseError::fail)?;
+        let mut wanted = wanted(&world.log);
+        if wanted.is_none() && !local && world.log.iter().all(|step| !is_order(step)) {
+            wanted = Some("r1".to_owned());
+        }
+        check_rest(&world.log, &world.state, wanted.as_deref())?;
+    }
+
+    /// Whatever came before: after a REMOVE the local version runs, however often the agent dies on
+    /// the way there.
+    #[test]
+    fn after_a_remove_the_local_version_runs(
+        local in any::<bool>(), acts in acts(), deaths in prop::collection::vec(0usize..8, 0..4)
+    ) {
+        let mut world = live(local, &acts);
+        // One that no life has seen, and that has not failed yet.
+        take(&mut world, &Act::Manifest(2, 9));
+        take(&mut world, &Act::Remove);
+        for steps in deaths {
+            for _ in 0..steps {
+                if world.jobs.is_empty() { world.pass(0); } else { world.answer(0, Answer::Good); }
+            }
+            world.restart(Boot::Same);
+        }
+        world.calm().map_err(TestCaseError::fail)?;
+        // One that rests in failure is tried again when somebody says so.
+        take(&mut world, &Act::Restart);
+        world.calm().map_err(TestCaseError::fail)?;
+        let runs = matches!(world.state.phase, Phase::Running { .. });
+        prop_assert!(runs && world.state.spec.is_local(), "{}", show(&world.state));
+        prop_assert_eq!(world.state.spec.revision.as_str(), "r2");
+        prop_assert!(!world.retired || world.state.phase != Phase::Gone);
+    }
+}
+
+fn is_order(step: &Step) -> bool {
+    matches!(&step.event, Event::Ordered { generation, .. } if *generation > Generation(1))
+}
+
+// === One life at a time ===
+
+fn numbers(world: &mut World) -> Vec<String> {
+    let number = guest_agent_actors::wire::event_number;
+    world.announced().iter().map(|(kind, of)| format!("{}({of})", number(*kind))).collect()
+}
+
+fn prosper(world: &mut World) {
+    world.calm().expect("all goes well");
+}
+
+#[test]
+fn a_removed_dynamic_revision_leaves_its_place_to_the_local_one() {
+    let mut world = born(false);
+    prosper(&mut world);
+    take(&mut world, &Act::Manifest(9, 0));
+    numbers(&mut world);
+    take(&mut world, &Act::Remove);
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["2(r1)", "6(r1)", "5(r1)", "1(r9)", "4(r9)", "3(r9)"]);
+}
+
+#[test]
+fn a_dynamic_revision_takes_over_from_the_local_one_and_nothing_of_that_is_let_go() {
+    let mut world = born(true);
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["1(r1)", "4(r1)", "3(r1)"]);
+    take(&mut world, &Act::Install(2));
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["1(r2)", "6(r1)", "4(r2)", "3(r2)"]);
+    take(&mut world, &Act::Prove);
+    assert_eq!(world.state.trial, None);
+    assert!(numbers(&mut world).is_empty(), "the local revision was not let go");
+}
+
+#[test]
+fn a_dynamic_revision_that_fails_its_trial_returns_to_the_local_one() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Install(1));
+    prosper(&mut world);
+    numbers(&mut world);
+    world.judge(Verdict::Hung("silent".into()));
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["7(r1)", "8(r1)", "4(r1)"]);
+    assert!(world.state.spec.is_local(), "{}", show(&world.state));
+}
+
+#[test]
+fn a_plugin_that_came_with_the_machine_cannot_be_removed_by_order() {
+    let mut world = born(true);
+    prosper(&mut world);
+    numbers(&mut world);
+    let before = world.state.phase.clone();
+    take(&mut world, &Act::Remove);
+    assert_eq!(numbers(&mut world), ["10(r1)"]);
+    assert_eq!(world.state.phase, before);
+    assert!(world.jobs.is_empty());
+}
+
+#[test]
+fn a_remove_takes_back_the_dynamic_revision_that_is_on_its_way() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Install(2));
+    numbers(&mut world);
+    take(&mut world, &Act::Remove);
+    assert_eq!(numbers(&mut world), ["2(r2)", "5(r2)"]);
+    assert_eq!((show(&world.state), world.jobs.len()), ("Running r1".to_owned(), 0));
+}
+
+#[test]
+fn a_new_manifest_replaces_the_local_revision_without_a_trial() {
+    let mut world = born(true);
+    prosper(&mut world);
+    numbers(&mut world);
+    take(&mut world, &Act::Manifest(2, 0));
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["1(r2)", "6(r1)", "4(r2)", "3(r2)"]);
+    assert_eq!(show(&world.state), "Running r2");
+}
+
+#[test]
+fn a_manifest_that_disappears_stops_and_forgets_the_plugin() {
+    let mut world = born(true);
+    prosper(&mut world);
+    numbers(&mut world);
+    take(&mut world, &Act::NoManifest);
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["2(r1)", "6(r1)", "5(r1)"]);
+    assert!(world.retired);
+}
+
+#[test]
+fn a_dynamic_revision_that_never_ran_leaves_its_place_to_the_local_one() {
+    let mut world = born(false);
+    world.answer_only(Answer::Bad);
+    assert_eq!(show(&world.state), "InstallFailed r1");
+    numbers(&mut world);
+    take(&mut world, &Act::Manifest(1, 0));
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["1(r1)", "4(r1)", "3(r1)"]);
+    assert_eq!(show(&world.state), "Running r1, next: Failed r1");
+}
+
+#[test]
+fn a_manifest_that_changed_during_a_failed_download_is_followed_after_it() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Install(2));
+    take(&mut world, &Act::Manifest(3, 0));
+    assert_eq!(show(&world.state), "Running r1, next: Preparing r2");
+    world.answer_only(Answer::Bad);
+    prosper(&mut world);
+    assert_eq!(show(&world.state), "Running r3");
+}
+
+#[test]
+fn an_applied_configuration_stays_until_the_manifest_changes() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Apply(1));
+    prosper(&mut world);
+    let same = world.state.local.clone();
+    world.happen(Event::LocalChanged(same));
+    assert_eq!(world.state.spec.config, text("config 1"));
+    take(&mut world, &Act::Manifest(1, 2));
+    prosper(&mut world);
+    assert_eq!(world.state.spec.config, text("manifest 2"));
+}
+
+#[test]
+fn the_notices_of_a_refused_remove_name_the_way_out() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Remove);
+    let step = world.log.last().expect("a step");
+    let told = step.after.effects.iter().find_map(|effect| match effect {
+        Effect::Announce(told) if told.kind == Notice::RemoveFailed => Some(told.details.clone()),
+        _other => None,
+    });
+    assert!(told.is_some_and(|told| told.contains("manifest") && told.contains("SIGHUP")));
+}

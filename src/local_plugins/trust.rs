@@ -1,0 +1,123 @@
+//! Whether files that the agent would run can have been changed by somebody it must not trust.
+//!
+//! An agent that is root runs local plugins as root, so nobody else may be able to replace them: every
+//! folder on the way and the file itself have to be root's, and writable by nobody else. An agent of
+//! an ordinary user trusts that user and root, and only refuses what everybody may write.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Why a path is not trusted: what would mend it is in the text.
+#[derive(Debug, thiserror::Error)]
+pub enum Distrust {
+    /// It belongs to somebody else.
+    #[error("{} belongs to user {owner}, and it would run as {agent}; chown it", path.display())]
+    Owner {
+        /// What.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who the agent is.
+        agent: u32,
+    },
+    /// Others may write it.
+    #[error("{} may be written by others (mode {mode:04o}); chmod go-w it", path.display())]
+    Writable {
+        /// What.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It cannot be looked at.
+    #[error("failed to look at {}", path.display())]
+    Look {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// Checks a path, links resolved, and every folder above it.
+///
+/// # Errors
+/// Names the first one that somebody else could change.
+pub(super) fn check(path: &Path) -> Result<(), Distrust> {
+    let failed = |path: &Path, cause| Distrust::Look { path: path.to_owned(), cause };
+    let real = path.canonicalize().map_err(|cause| failed(path, cause))?;
+    let agent = rustix::process::geteuid().as_raw();
+    for part in real.ancestors() {
+        let found = std::fs::symlink_metadata(part).map_err(|cause| failed(part, cause))?;
+        judge(part, &Seen::of(&found), agent)?;
+    }
+    Ok(())
+}
+
+/// What trust depends on.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    owner: u32,
+    group: u32,
+    mode: u32,
+    is_folder: bool,
+}
+
+impl Seen {
+    fn of(found: &Metadata) -> Self {
+        let (owner, group) = (found.uid(), found.gid());
+        Self { owner, group, mode: found.mode() & 0o7777, is_folder: found.is_dir() }
+    }
+}
+
+fn judge(path: &Path, seen: &Seen, agent: u32) -> Result<(), Distrust> {
+    const STICKY: u32 = 0o1000;
+    let Seen { owner, group, mode, is_folder } = *seen;
+    // In a sticky folder nobody can replace what is somebody else's.
+    if is_folder && mode & STICKY != 0 && owner == 0 {
+        return Ok(());
+    }
+    let by_group = agent == 0 && group != 0 && mode & 0o020 != 0;
+    if by_group || mode & 0o002 != 0 {
+        return Err(Distrust::Writable { path: path.to_owned(), mode });
+    }
+    if agent == 0 && owner != 0 {
+        return Err(Distrust::Owner { path: path.to_owned(), owner, agent });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(agent: u32, owner: u32, group: u32, mode: u32, is_folder: bool) -> Option<Distrust> {
+        judge(Path::new("/a"), &Seen { owner, group, mode, is_folder }, agent).err()
+    }
+
+    #[test]
+    fn what_root_runs_is_roots_alone() {
+        assert!(check(0, 0, 0, 0o755, false).is_none());
+        assert!(check(0, 0, 0, 0o775, false).is_none(), "the group of root is root");
+        assert!(matches!(check(0, 0, 100, 0o775, true), Some(Distrust::Writable { .. })));
+        assert!(matches!(check(0, 0, 0, 0o757, false), Some(Distrust::Writable { .. })));
+        assert!(matches!(check(0, 1000, 0, 0o755, false), Some(Distrust::Owner { .. })));
+        assert!(matches!(check(0, 1000, 0, 0o755, true), Some(Distrust::Owner { .. })));
+    }
+
+    #[test]
+    fn an_ordinary_user_refuses_what_everybody_may_write() {
+        assert!(check(1000, 1000, 1000, 0o775, true).is_none());
+        assert!(check(1000, 0, 0, 0o755, true).is_none());
+        assert!(matches!(check(1000, 1000, 1000, 0o777, false), Some(Distrust::Writable { .. })));
+    }
+
+    #[test]
+    fn a_sticky_folder_of_root_is_a_place_where_nothing_is_replaced() {
+        assert!(check(0, 0, 0, 0o1777, true).is_none());
+        assert!(matches!(check(0, 1000, 0, 0o1777, true), Some(Distrust::Writable { .. })));
+    }
+}

@@ -1,0 +1,208 @@
+//! Plugins that came with the machine: manifests in a folder, beside what the control plane orders.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use guest_agent_proto::agent_controlplane::PluginInstallationType;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    ConfigurePlugin, Manifest, Plugin,
+};
+use nix::sys::signal::Signal;
+use prost::Message;
+
+use crate::harness::{Bed, orders, plugins, signal};
+
+fn folder(bed: &Bed, name: &str) -> PathBuf {
+    bed.dir().join("local").join(name)
+}
+
+fn make_folder(path: &Path) {
+    std::fs::create_dir_all(path).unwrap();
+    for folder in path.ancestors().take(2) {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    // In one step, as a package manager does.
+    let fresh = path.with_extension("new");
+    std::fs::write(&fresh, bytes).unwrap();
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::rename(fresh, path).unwrap();
+}
+
+/// Puts an echo plugin on the machine.
+fn put(bed: &Bed, name: &str, revision: &str) {
+    let folder = folder(bed, name);
+    make_folder(&folder);
+    let program = folder.join("echo");
+    if !program.exists() {
+        std::fs::copy(plugins::program("echo_plugin"), &program).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    write(&folder.join("manifest.json"), json(name, revision).as_bytes());
+}
+
+fn json(name: &str, revision: &str) -> String {
+    serde_json::json!({
+        "plugin": { "name": name, "revisionId": revision, "entryPoint": "echo" },
+        "manifest": { "pluginInstallationType": "LOCAL_INSTALLATION", "stopTimeout": "5s" },
+    })
+    .to_string()
+}
+
+fn binary(name: &str, revision: &str, entry_point: &str) -> Vec<u8> {
+    let plugin = Plugin {
+        name: name.to_owned(),
+        revision_id: revision.to_owned(),
+        entry_point: entry_point.to_owned(),
+        ..Plugin::default()
+    };
+    let manifest = Manifest {
+        plugin_installation_type: PluginInstallationType::LocalInstallation.into(),
+        stop_timeout: orders::seconds(5.0),
+        ..Manifest::default()
+    };
+    let order =
+        ConfigurePlugin { plugin: Some(plugin), manifest: Some(manifest), ..Default::default() };
+    order.encode_to_vec()
+}
+
+/// The files of a plugin's folder, with their sizes.
+fn files(bed: &Bed, name: &str) -> Vec<(PathBuf, u64)> {
+    let mut files: Vec<_> = std::fs::read_dir(folder(bed, name))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), path.metadata().unwrap().len()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Takes every local plugin off the machine, which ends it and leaves its data, and ends the test.
+async fn finish(bed: Bed, names: &[&str]) {
+    std::fs::remove_dir_all(bed.dir().join("local")).unwrap();
+    signal(bed.agent_pid(), Signal::SIGHUP);
+    for name in names {
+        bed.gone(name).await;
+        assert!(bed.plugin_state(name).exists(), "the data of {name} stays");
+        std::fs::remove_dir_all(bed.plugin_state(name)).unwrap();
+    }
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_local_plugin_runs_from_its_folder_in_either_form_of_manifest() {
+    let mut bed = Bed::builder().build().await;
+    put(&bed, "json", "1");
+    let other = folder(&bed, "binary");
+    make_folder(&other);
+    let program = folder(&bed, "json").join("echo");
+    write(&other.join("manifest.binpb"), &binary("binary", "7", program.to_str().unwrap()));
+    bed.start_agent().await;
+    let status = bed.running("json", "1").await;
+    assert_eq!(status.installation, "local");
+    assert_eq!(Path::new(&status.install_path), folder(&bed, "json"));
+    let pid = status.pid.unwrap();
+    let directory = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+    assert_eq!(directory, folder(&bed, "json"));
+    bed.running("binary", "7").await;
+    bed.expect_events("json", &[1, 4, 3]).await;
+    assert!(bed.listed("json").await.is_some() && bed.listed("binary").await.is_some());
+    assert!(bed.plugin_files("json").is_empty(), "nothing of it is installed");
+    let before = files(&bed, "json");
+    // A restart of the agent restarts no plugin.
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    assert_eq!(bed.running("json", "1").await.pid, Some(pid));
+    assert_eq!(files(&bed, "json"), before);
+    finish(bed, &["json", "binary"]).await;
+}
+
+#[tokio::test]
+async fn a_dynamic_revision_takes_precedence_and_its_removal_falls_back() {
+    let mut bed = Bed::builder().build().await;
+    put(&bed, "echo", "image");
+    let before = files(&bed, "echo");
+    bed.start_agent().await;
+    bed.running("echo", "image").await;
+    bed.expect_events("echo", &[1, 4, 3]).await;
+    let archive = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "new", &archive).order()]).await;
+    assert_eq!(bed.running("echo", "new").await.installation, "dynamic");
+    // The window of probation passes: nothing of the local version is let go.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    bed.expect_events("echo", &[1, 4, 3, 1, 6, 4, 3]).await;
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    assert_eq!(bed.running("echo", "new").await.installation, "dynamic");
+    bed.configure(vec![orders::remove("echo")]).await;
+    assert_eq!(bed.running("echo", "image").await.installation, "local");
+    bed.expect_events("echo", &[1, 4, 3, 1, 6, 4, 3, 2, 6, 5, 1, 4, 3]).await;
+    assert!(bed.plugin_files("echo").is_empty(), "{:?}", bed.plugin_files("echo"));
+    assert_eq!(files(&bed, "echo"), before);
+    bed.configure(vec![orders::remove("echo")]).await;
+    let refused = bed.event(10, "echo", "image").await;
+    assert!(refused.details().contains("manifest"), "{}", refused.details());
+    bed.running("echo", "image").await;
+    finish(bed, &["echo"]).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_between_install_and_remove_comes_back_to_the_local_version() {
+    let mut bed = Bed::builder().build().await;
+    put(&bed, "echo", "image");
+    let before = files(&bed, "echo");
+    bed.start_agent().await;
+    bed.running("echo", "image").await;
+    let archive = bed.echo().await;
+    for (round, pause) in [5u64, 60, 250].into_iter().enumerate() {
+        let revision = format!("new-{round}");
+        bed.configure(vec![orders::install("echo", &revision, &archive).order()]).await;
+        tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+        bed.kill_agent().await;
+        bed.start_agent().await;
+        bed.configure(vec![orders::remove("echo")]).await;
+        tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+        bed.kill_agent().await;
+        bed.start_agent().await;
+        bed.status_where("echo", "the local version runs", |status| {
+            status.revision == "image" && status.state == "RUNNING" && status.pending.is_none()
+        })
+        .await;
+        assert_eq!(bed.processes("echo").len(), 1);
+        assert_eq!(files(&bed, "echo"), before);
+    }
+    finish(bed, &["echo"]).await;
+}
+
+#[tokio::test]
+async fn sighup_reads_manifests_again_and_bad_ones_harm_nothing() {
+    let mut bed = Bed::builder().build().await;
+    put(&bed, "echo", "1");
+    put(&bed, "other", "1");
+    let broken = folder(&bed, "broken");
+    make_folder(&broken);
+    write(&broken.join("manifest.json"), b"{ no json");
+    bed.start_agent().await;
+    let other = bed.running("other", "1").await;
+    bed.running("echo", "1").await;
+    let refused = bed.event(8, "broken", "").await;
+    assert!(refused.details().contains("manifest.json"), "{}", refused.details());
+    put(&bed, "echo", "2");
+    put(&bed, "third", "1");
+    write(&folder(&bed, "other").join("manifest.json"), b"{}");
+    signal(bed.agent_pid(), Signal::SIGHUP);
+    bed.running("echo", "2").await;
+    bed.running("third", "1").await;
+    bed.expect_events("echo", &[1, 4, 3, 1, 6, 4, 3]).await;
+    bed.event(8, "other", "").await;
+    assert_eq!(bed.running("other", "1").await.pid, other.pid, "what runs is not harmed");
+    std::fs::remove_file(folder(&bed, "third").join("manifest.json")).unwrap();
+    signal(bed.agent_pid(), Signal::SIGHUP);
+    bed.gone("third").await;
+    bed.expect_events("third", &[1, 4, 3, 2, 6, 5]).await;
+    assert!(folder(&bed, "third").join("echo").exists());
+    bed.expect_events("broken", &[8]).await;
+    finish(bed, &["echo", "other", "third"]).await;
+}
