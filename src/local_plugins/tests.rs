@@ -292,7 +292,8 @@ proptest! {
 #[test]
 fn a_deeply_nested_manifest_is_refused() {
     let machine = Machine::new();
-    let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let (open, close) = (r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
+    let nested = format!(r#"{{"manifest":{{"structConfig":{open}1{close}}}}}"#);
     write(&machine.folder("deep").join(JSON), nested.as_bytes());
     machine.refuses("deep", "recursion");
 }
