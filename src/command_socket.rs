@@ -33,6 +33,13 @@ use request::{Command, OptionKey};
 
 pub use reply::{FAILED, NOT_RUNNING, plugin_status};
 
+/// The reply to a request that cannot be carried out, as it is sent; `None` for one that can. Does
+/// nothing else, so it can be asked about anything.
+#[must_use]
+pub fn refusal(request: &[u8]) -> Option<Vec<u8>> {
+    Command::parse(request).err().map(|reply| reply.to_json())
+}
+
 /// Connections that are served at once; others wait to be accepted.
 const CONNECTIONS_MAX: usize = 32;
 

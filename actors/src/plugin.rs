@@ -265,7 +265,7 @@ impl PluginActor {
         if was != is {
             self.shown.story.moved(now, &is, why);
         }
-        self.arm(now, ctx);
+        self.disarm(ctx);
         if unchanged && events.is_empty() {
             self.after_save(work, taken, ctx);
             return;
@@ -296,6 +296,9 @@ impl PluginActor {
         taken: Option<crate::id::Generation>,
         ctx: &mut Context<Self>,
     ) {
+        // What is waited for begins now. Behind a slow disk a deadline that began with the decision would
+        // be over before the work was.
+        self.arm(self.ports.clock.now(), ctx);
         if let Some(generation) = taken {
             let name = self.state.name.clone();
             self.neighbours.taken.do_send(Taken { name, generation });
@@ -306,8 +309,8 @@ impl PluginActor {
         self.publish();
     }
 
-    /// Arms the deadlines of the state. Those that did not change go on undisturbed.
-    fn arm(&mut self, now: SystemTime, ctx: &mut Context<Self>) {
+    /// Gives up the deadlines that the state does not have any more.
+    fn disarm(&mut self, ctx: &mut Context<Self>) {
         let wanted = self.state.deadlines(&self.policy);
         self.armed.retain(|_, (deadline, handle, _)| {
             let keep = wanted.contains(deadline);
@@ -316,7 +319,12 @@ impl PluginActor {
             }
             keep
         });
-        for deadline in wanted {
+    }
+
+    /// Arms the deadlines of the state. Those that did not change go on undisturbed.
+    fn arm(&mut self, now: SystemTime, ctx: &mut Context<Self>) {
+        self.disarm(ctx);
+        for deadline in self.state.deadlines(&self.policy) {
             if self.armed.contains_key(&deadline.wait) {
                 continue;
             }

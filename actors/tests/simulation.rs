@@ -28,7 +28,7 @@ mod simulation {
 use simulation::run::{Outcome, live};
 
 /// Seeds that are tried when nothing else is said.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 3000;
 
 #[test]
 fn every_world_comes_to_what_was_ordered() {

@@ -128,6 +128,21 @@ fn stored_records_never_panic_and_what_is_read_is_written_the_same() {
 }
 
 #[test]
+fn manifests_never_panic_and_what_is_accepted_can_be_kept() {
+    check("manifests", seeds::manifests(), targets::manifests);
+}
+
+#[test]
+fn commands_never_panic_and_a_refusal_is_one_reply() {
+    check("commands", seeds::commands(), targets::commands);
+}
+
+#[test]
+fn metadata_never_panics() {
+    check("metadata", seeds::metadata(), targets::metadata);
+}
+
+#[test]
 fn a_target_that_fails_is_noticed() {
     let fails: fn(&[u8]) = |bytes| assert!(bytes.len() < 4, "told to fail");
     let seeds = vec![b"abc".to_vec()];

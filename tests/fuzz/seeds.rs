@@ -15,7 +15,9 @@ use guest_agent_proto::agent_controlplane::execution_model::{
     self, MatchPolicy, OneShot, State, Triggers,
 };
 use guest_agent_proto::agent_controlplane::rules::{ComparisonOperator, Scope};
-use guest_agent_proto::agent_controlplane::{ConfigurePluginStates, ExecutionModel, Rules};
+use guest_agent_proto::agent_controlplane::{
+    ConfigurePluginStates, ExecutionModel, PluginInstallationType, Rules,
+};
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Any, Duration, ListValue, Struct, Value};
@@ -142,4 +144,39 @@ pub(crate) fn records() -> Vec<Vec<u8>> {
         .collect();
     files.sort();
     files.iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
+
+pub(crate) fn manifests() -> Vec<Vec<u8>> {
+    let mut local = full();
+    let plugin = local.plugin.get_or_insert_default();
+    plugin.gcs_signed_url.clear();
+    plugin.checksum.clear();
+    local.manifest.get_or_insert_default().plugin_installation_type =
+        PluginInstallationType::LocalInstallation.into();
+    let json = guest_agent_control_plane::json::configure_plugin_to_json(&local).unwrap();
+    let small = br#"{"action":"INSTALL","plugin":{"name":"monitor","revisionId":"1","entryPoint":
+        "run"},"manifest":{"pluginInstallationType":"LOCAL_INSTALLATION","stopTimeout":"1.5s"}}"#;
+    vec![local.encode_to_vec(), json.into_bytes(), small.to_vec()]
+}
+
+pub(crate) fn commands() -> Vec<Vec<u8>> {
+    let texts = [
+        r#"{"Command":"VmEvent","Event":"startup"}"#,
+        r#"{"command":"agent.config.getoption","OPTION":"Plugins.Probation"}"#,
+        r#"{"Command":"VmEvent","Event":7,"Extra":{"deep":[[[null,1e309,"\ud83d\ude00"]]]}}"#,
+        r#"{"Command":"reboot"}"#,
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).to_vec()
+}
+
+pub(crate) fn metadata() -> Vec<Vec<u8>> {
+    let texts = [
+        r#"{"instance":{"id":1234567890123456789,"zone":"projects/1/zones/eu-1","attributes":
+            {"role":"db","n":"3","nested":{"a":[1,true,null]}},"disks":[{"index":0}],
+            "serviceAccounts":{"default":{"scopes":["a"]}}},
+            "project":{"numericProjectId":42,"attributes":{"role":"web"}}}"#,
+        r#"{"instance":{}}"#,
+        r#"{"instance":{"id":"text","attributes":null}}"#,
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }

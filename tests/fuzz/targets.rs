@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use guest_agent_actors::id::Generation;
+use guest_agent_actors::id::{Generation, Sha256Digest};
 use guest_agent_actors::plugin::machine::{Order, begin};
 use guest_agent_actors::plugin::snapshot::Snapshot;
+use guest_agent_actors::plugin::state::State;
 use guest_agent_actors::ports::{InboundMessage, Receipt};
 use guest_agent_actors::records::{InboxEntry, Origin};
 use guest_agent_actors::wire::{self, Request};
@@ -39,12 +40,7 @@ pub(crate) fn orders(data: &[u8]) {
             Ok((name, Order::Install(spec))) => {
                 assert_eq!(name, spec.name);
                 let state = begin(Generation(1), spec).next;
-                same_again(&Snapshot {
-                    state,
-                    last_exit_at: None,
-                    started_at: None,
-                    story: Default::default(),
-                });
+                same_again(&first(state));
             }
             Ok(_) => {}
             Err(refusal) => {
@@ -52,6 +48,44 @@ pub(crate) fn orders(data: &[u8]) {
                 assert!(refusal.reason.len() < 4096, "a reason has to stay readable");
             }
         }
+    }
+}
+
+/// A manifest of a local plugin: binary, and as text.
+pub(crate) fn manifests(data: &[u8]) {
+    manifest(data);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match guest_agent_control_plane::json::configure_plugin_from_json(text) {
+        Ok(order) => manifest(&order.encode_to_vec()),
+        Err(error) => assert!(error.to_string().len() < 4096, "an error has to stay readable"),
+    }
+}
+
+fn manifest(data: &[u8]) {
+    let name = "monitor".parse().expect("a name");
+    let digest = |_: &std::path::Path| Ok(Sha256Digest::of(b"program"));
+    match wire::decode_local(data, &name, "/usr/lib/plugins/monitor", digest) {
+        Ok(spec) => {
+            assert_eq!(spec.name, name, "a folder holds the plugin of its name");
+            let state = begin(Generation(1), spec).next;
+            same_again(&first(state));
+        }
+        Err(reason) => assert!(!reason.is_empty() && reason.len() < 4096, "{reason}"),
+    }
+}
+
+/// A request on the command socket: it is understood, or there is one reply that says why not.
+pub(crate) fn commands(data: &[u8]) {
+    let Some(reply) = guest_agent::command_socket::refusal(data) else { return };
+    let reply: serde_json::Value = serde_json::from_slice(&reply).expect("a reply is JSON");
+    assert_ne!(reply["Status"], 0, "a refusal is no success");
+    assert!(reply["StatusMessage"].as_str().is_some_and(|text| text.len() < 4096), "{reply}");
+}
+
+/// The metadata server's answer to a recursive question.
+pub(crate) fn metadata(data: &[u8]) {
+    if let Ok(tree) = guest_agent::metadata::Tree::parse(data) {
+        assert!(tree.instance_id().is_none_or(|id| id.len() <= data.len()));
     }
 }
 
@@ -69,6 +103,11 @@ pub(crate) fn records(data: &[u8]) {
         let again = guest_agent_actors::event::Recorded::decode(&key, &event.encode());
         assert_eq!(again.expect("what was read can be written"), event);
     }
+}
+
+/// What is kept of a plugin that was just ordered.
+fn first(state: State) -> Snapshot {
+    Snapshot { state, last_exit_at: None, started_at: None, story: Default::default() }
 }
 
 fn same_again(snapshot: &Snapshot) {

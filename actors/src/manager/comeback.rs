@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use futures_util::future::join_all;
+use tokio::time::error::Elapsed;
 use tracing::{error, info, warn};
 
 use super::plan::assign;
@@ -20,7 +21,9 @@ use crate::messages::{LoadSnapshot, NumberedOrder, RescanLocal, Save};
 use crate::plugin::Beginning;
 use crate::plugin::machine::{Boot, Notice};
 use crate::plugin::snapshot::{Snapshot, SnapshotError};
-use crate::ports::{Cleanup, Known, Losses, StopManner, StopOrder, StorageError, Table};
+use crate::ports::{
+    Cleanup, Known, Losses, StopError, StopManner, StopOrder, Stopped, StorageError, Table,
+};
 use crate::records::{InboxEntry, key_number};
 use crate::spec;
 
@@ -72,13 +75,12 @@ impl ManagerActor {
     ) {
         let launcher = &self.ports.launcher;
         let stops = join_all(strays.into_iter().map(|name| {
-            let (launcher, order) = (launcher.clone(), everything_of(name));
-            async move { launcher.stop(order).await }
+            let (launcher, order) = (launcher.clone(), everything_of(name.clone()));
+            async move { (name, tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await) }
         }));
-        let ended = async move { tokio::time::timeout(STRAY_WAIT, stops).await };
-        ctx.wait(ended.into_actor(self).map(move |ended, this, ctx| {
-            for error in ended.into_iter().flatten().filter_map(Result::err) {
-                error!(error = %Chain(&error), "left processes of a lost plugin behind");
+        ctx.wait(stops.into_actor(self).map(move |stops, this, ctx| {
+            for (name, ended) in stops {
+                this.end_again(name, 1, ended, ctx);
             }
             for (key, bytes) in inbox {
                 this.replay(key, &bytes, ctx);
@@ -218,12 +220,38 @@ impl ManagerActor {
         let (launcher, order) = (self.ports.launcher.clone(), everything_of(name.clone()));
         let end = async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await };
         ctx.spawn(end.into_actor(self).map(move |ended, this, ctx| {
-            if let Ok(Err(error)) = ended {
-                error!(error = %Chain(&error), "left processes of a lost plugin behind");
-            }
             this.roster.remove(&name);
             this.give_again(&name, ctx);
+            this.end_again(name, 1, ended, ctx);
         }));
+    }
+
+    /// Nobody else looks for processes of a lost plugin, so those that did not end are tried again, ever
+    /// more slowly, until they have or the plugin is there again and looks after them itself.
+    fn end_again(
+        &self,
+        name: PluginName,
+        tries: u32,
+        ended: Result<Result<Stopped, StopError>, Elapsed>,
+        ctx: &mut Context<Self>,
+    ) {
+        let reason = match ended {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => Chain(&error).to_string(),
+            Err(_) => "it took too long".to_owned(),
+        };
+        error!(plugin = %name, reason, "left processes of a lost plugin behind; tries again");
+        let pause = self.policy.restart.pause(tries, 2, name.as_str());
+        ctx.run_later(pause, move |this, ctx| {
+            if this.roster.contains_key(&name) {
+                return;
+            }
+            let (launcher, order) = (this.ports.launcher.clone(), everything_of(name.clone()));
+            let end = async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await };
+            ctx.spawn(end.into_actor(this).map(move |ended, this, ctx| {
+                this.end_again(name, tries.saturating_add(1), ended, ctx);
+            }));
+        });
     }
 
     /// Gives a plugin the orders that it had not made durable when its actor died.

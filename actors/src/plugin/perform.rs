@@ -15,7 +15,7 @@ use super::state::{Due, Target};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
-use crate::id::Attempt;
+use crate::id::{Attempt, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{Cleanup, Ports, Progress, RpcError, StopManner, StopOrder};
 use crate::spec::PluginSpec;
@@ -105,26 +105,7 @@ impl PluginActor {
                 self.neighbours.unwatch.do_send(Unwatch(self.state.name.clone()));
                 self.neighbours.unmeasure.do_send(Unmeasure(self.state.name.clone()));
             }
-            Effect::Discard { revision } => {
-                let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
-                let turn = self.files.take();
-                let discard = async move {
-                    let _turn = turn.await;
-                    let discard = installer.discard(&name, &revision);
-                    (tokio::time::timeout(FILES_WAIT, discard).await, name)
-                };
-                ctx.spawn(discard.into_actor(self).map(|(result, name), this, _| {
-                    this.reach("end", "discard");
-                    match result {
-                        Ok(Ok(())) => {}
-                        // What remains is left to the next installation or sweep.
-                        Ok(Err(error)) => {
-                            warn!(plugin = %name, error = %Chain(&error), "left files behind");
-                        }
-                        Err(_) => warn!(plugin = %name, "gave up deleting files"),
-                    }
-                }));
-            }
+            Effect::Discard { revision } => self.discard(revision, ctx),
             Effect::Remove { attempt } => {
                 let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
                 let turn = self.files.take();
@@ -147,6 +128,43 @@ impl PluginActor {
             // Told together with the save.
             Effect::Announce(_) => {}
         }
+    }
+
+    /// Deletes a revision, unless a process lives that nobody accounts for: it may run from there, and
+    /// then its files are left to a later sweep.
+    fn discard(&self, revision: RevisionId, ctx: &mut Context<Self>) {
+        let (installer, launcher) = (self.ports.installer.clone(), self.ports.launcher.clone());
+        let (name, recorded) = (self.state.name.clone(), self.recorded_process());
+        // A launch or a stop under way ends strays by itself, and must not be waited for: it takes as
+        // long as the plugin likes.
+        let alone = self.launches.is_empty() && self.stop.is_none();
+        let processes = alone.then(|| self.processes.take());
+        let files = self.files.take();
+        let discard = async move {
+            if let Some(turn) = processes {
+                let looked = async {
+                    let _turn = turn.await;
+                    launcher.find(&name, recorded.as_ref()).await
+                };
+                match tokio::time::timeout(PROCESSES_WAIT, looked).await {
+                    Ok(found) if found.is_none() || found == recorded => {}
+                    Ok(_) => return Err("a process lives that may run from it".to_owned()),
+                    Err(_) => return Err("its processes could not be looked for".to_owned()),
+                }
+            }
+            let _turn = files.await;
+            match tokio::time::timeout(FILES_WAIT, installer.discard(&name, &revision)).await {
+                Ok(result) => result.map_err(|error| Chain(&error).to_string()),
+                Err(_) => Err("the deletion took too long".to_owned()),
+            }
+        };
+        ctx.spawn(discard.into_actor(self).map(|result, this, _| {
+            this.reach("end", "discard");
+            // What remains is left to the next installation or sweep.
+            if let Err(reason) = result {
+                warn!(plugin = %this.state.name, reason, "left files behind");
+            }
+        }));
     }
 
     fn install(&mut self, attempt: Attempt, spec: Arc<PluginSpec>, ctx: &mut Context<Self>) {

@@ -164,3 +164,28 @@ async fn a_plugin_that_panicked_and_whose_record_is_bad_is_told_and_its_orders_a
     order(&agent, "3", &[install("a", "1")]).await;
     until_runs(&agent, "a", "1").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waited_for_a_slow_disk_still_has_all_of_its_time() {
+    let agent = agent_with("a", "1").await;
+    // Longer than an Apply call may take.
+    agent.world.storage.set_slow_commits(Duration::from_secs(12));
+    order(&agent, "2", &[apply("a", "new")]).await;
+    until_told(&agent, "a", &[1, 4, 3, 11, 12]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_of_a_lost_plugin_are_ended_until_they_have() {
+    let mut agent = agent_with("a", "1").await;
+    agent.crash();
+    agent.world.storage.plant(Table::Plugins, b"a", b"torn");
+    let refuse = || Answer::Fail("not permitted".to_owned());
+    agent.world.launcher.stopping("a", &[refuse(), refuse(), refuse()]);
+    agent.wake().await;
+    agent.connect().await;
+    agent
+        .until("nothing of it lives", MINUTE, |world, listed| {
+            listed.is_empty() && world.launcher.alive("a").is_empty()
+        })
+        .await;
+}
