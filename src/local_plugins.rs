@@ -7,7 +7,7 @@
 //!
 //! The manager calls this at the start and at SIGHUP. Nothing is written here, ever: the files are the
 //! image's. What a manifest says is checked field by field in the core (`wire::decode_local`); here it
-//! is checked whether the files may be trusted at all ([`trust`]) and whether the entry point could
+//! is checked whether the files may be trusted at all (`trust`) and whether the entry point could
 //! be started. A folder whose manifest cannot be used is refused by its name, and spoils no other one.
 //! A folder without a manifest is not a plugin, and neither is anything whose name begins with a dot.
 
