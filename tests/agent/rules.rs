@@ -1,5 +1,8 @@
 //! Plugins that run only where rules say so, on the machine the tests run on.
 
+use std::net::Ipv4Addr;
+
+use guest_agent_control_plane::metadata::MetadataServer;
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::execution_model as em;
 use prost_types::value::Kind;
@@ -92,5 +95,39 @@ async fn hostile_models_are_refused_by_name_and_spoil_no_other_order() {
         bed.expect_events(name, &[8]).await;
     }
     bed.running("good", "1").await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_plugin_starts_and_stops_as_the_metadata_of_its_machine_changes() {
+    let server = MetadataServer::start((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    server.set_machine("1", "test", "test");
+    server.set("instance/attributes/role", "web");
+    let bed = Bed::builder().set(format!("instance.metadata_url={}", server.url())).start().await;
+    let echo = bed.trouble().await;
+    let databases_only = where_all(vec![
+        rule(pb::rules::Scope::Metadata, "role", "db"),
+        rule(pb::rules::Scope::Instance, "v1/instance/id", "test"),
+    ]);
+    let order = orders::install("echo", "1", &echo);
+    bed.configure(vec![order.manifest(|m| m.execution_model = Some(databases_only)).order()]).await;
+    bed.expect_events("echo", &[1, 3]).await;
+    bed.in_state("echo", "STOPPED").await;
+
+    server.set("instance/attributes/role", "db");
+    bed.running("echo", "1").await;
+    bed.expect_events("echo", &[1, 3, 4]).await;
+    server.set("instance/attributes/role", "web");
+    let status = bed.in_state("echo", "STOPPED").await;
+    assert!(status.reason.contains("METADATA role"), "{status:?}");
+    bed.expect_events("echo", &[1, 3, 4, 6]).await;
+
+    // A metadata server that is away says nothing, so nothing changes.
+    server.set("instance/attributes/role", "db");
+    bed.running("echo", "1").await;
+    server.shutdown().await;
+    bed.tell("echo", "exit 3").await;
+    bed.expect_events("echo", &[1, 3, 4, 6, 4, 7, 4]).await;
+    bed.running("echo", "1").await;
     bed.finish().await;
 }
