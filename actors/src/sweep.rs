@@ -31,6 +31,9 @@ const DAY: Duration = Duration::from_secs(30 * 3600);
 /// The same after a run that did not get to its end.
 const AGAIN: Duration = Duration::from_secs(1200);
 
+/// The same after a run that only had to leave out what was in use; it doubles with every further one.
+const SOON: Duration = Duration::from_secs(10);
+
 /// Longest that one run may take.
 const SWEEP_WAIT: Duration = Duration::from_secs(600);
 
@@ -43,6 +46,8 @@ pub struct SweepActor {
     references: Recipient<ListReferences>,
     store: Recipient<Save>,
     runs: u32,
+    /// Runs in a row that had to leave something out.
+    postponed: u32,
     /// Held while a run deletes.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -71,6 +76,7 @@ impl SweepActor {
             references: manager.clone().recipient(),
             store,
             runs: 0,
+            postponed: 0,
             turn: Arc::default(),
         }
     }
@@ -108,13 +114,14 @@ impl SweepActor {
         ctx.spawn(run.into_actor(self).map(|result, this, ctx| {
             let most = match result {
                 Ok(report) => {
-                    let most = if report.unfinished || report.count(SweepFate::Postponed) > 0 {
-                        AGAIN
-                    } else {
-                        DAY
-                    };
+                    let left_out = report.count(SweepFate::Postponed) > 0;
+                    this.postponed = if left_out { this.postponed.saturating_add(1) } else { 0 };
                     tell(&report);
-                    most
+                    match (report.unfinished, left_out) {
+                        (true, _) => AGAIN,
+                        (false, true) => doubled(SOON, this.postponed).min(AGAIN),
+                        (false, false) => DAY,
+                    }
                 }
                 Err(error) => {
                     warn!(%error, "files that nothing refers to may remain");
@@ -132,6 +139,11 @@ impl SweepActor {
         let policy = RestartPolicy { initial: most, max: most, ..RestartPolicy::default() };
         policy.pause(self.runs, 1, &self.machine.instance_id())
     }
+}
+
+/// `first` the first time, twice as much every further time.
+fn doubled(first: Duration, times: u32) -> Duration {
+    first.saturating_mul(1 << times.saturating_sub(1).min(20))
 }
 
 impl Actor for SweepActor {
