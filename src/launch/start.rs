@@ -27,8 +27,9 @@ use crate::launch::spawn::Plan;
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
-    ProcessLauncher, Transport, address, exec_error, make_dir, once, output, procfs, ready,
+    ProcessLauncher, Transport, address, exec_error, make_dir, once, procfs, ready,
 };
+use crate::plugin_logs::{self, PluginLogs};
 
 /// Names the revision in the environment of a plugin.
 pub(super) const REVISION_VARIABLE: &str = "GUEST_AGENT_REVISION";
@@ -96,7 +97,6 @@ enum PrepareError {
 struct Prepared {
     address: Address,
     output: File,
-    log_start: u64,
     /// What a one-shot plugin is told of its configuration.
     handed_over: Vec<(OsString, OsString)>,
     entrance: Entrance,
@@ -188,7 +188,6 @@ impl ProcessLauncher {
             process,
             pidfd,
             endpoint: Some(prepared.address.endpoint()),
-            log_start: prepared.log_start,
             family: self.family(name, None),
         };
         let watched = Watched::child(subject, child, oom);
@@ -204,7 +203,7 @@ impl ProcessLauncher {
     /// Makes directories and files, and looks at the program, on a blocking thread.
     async fn prepare(&self, spec: &PluginSpec, program: &Path) -> Result<Prepared, Cause> {
         let state_dir = self.state_dir(&spec.name);
-        let log = self.log_path(&spec.name);
+        let logs = self.logs().clone();
         let sockets = self.sockets_dir();
         let transport = self.shared.config.transport;
         let socket = self.free_socket(spec);
@@ -219,13 +218,7 @@ impl ProcessLauncher {
                 make_dir(path, mode)
                     .map_err(|error| PrepareError::Make { path: path.clone(), error })?;
             }
-            let opened = make_dir(log.parent().unwrap_or(&log), 0o750).and_then(|()| {
-                let file = output::open(&log)?;
-                let length = file.metadata()?.len();
-                Ok((file, length))
-            });
-            let (output, log_start) =
-                opened.map_err(|error| PrepareError::Make { path: log, error })?;
+            let output = open_log(&logs, &name)?;
             let address = match transport {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
                 Transport::Unix => unix_or_loopback(&name, &sockets, socket)?,
@@ -235,7 +228,7 @@ impl ProcessLauncher {
                 Some(config) => once::hand_over(&state_dir, config.as_ref())
                     .map_err(|error| PrepareError::HandOver { path: state_dir, error })?,
             };
-            Ok(Prepared { address, output, log_start, handed_over, entrance })
+            Ok(Prepared { address, output, handed_over, entrance })
         };
         match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(done)) => done,
@@ -266,7 +259,7 @@ impl ProcessLauncher {
     /// The last of the arguments; no other plugin and no helper has the same.
     pub(super) fn error_log_argument(&self, name: &PluginName) -> OsString {
         let mut argument = OsString::from("--errorlogfile=");
-        argument.push(self.state_dir(name).join("plugin.log"));
+        argument.push(self.state_dir(name).join(plugin_logs::ERROR_LOG));
         argument
     }
 
@@ -379,6 +372,20 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
             Ok(Address::Tcp(port))
         }
         Err(error) => Err(PrepareError::Make { path: socket, error }.into()),
+    }
+}
+
+/// What takes the plugin's output. A plugin whose log cannot be made runs all the same.
+fn open_log(logs: &PluginLogs, name: &PluginName) -> Result<File, PrepareError> {
+    match make_dir(logs.dir(), 0o750).and_then(|()| logs.begin(name)) {
+        Ok(file) => Ok(file),
+        Err(error) => {
+            let log = logs.path(name);
+            tracing::warn!(plugin = %name, log = %log.display(), %error, "its output is not kept");
+            let nowhere = PathBuf::from("/dev/null");
+            let opened = File::options().write(true).open(&nowhere);
+            opened.map_err(|error| PrepareError::Make { path: nowhere, error })
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod install;
 mod limits;
 mod link;
 mod local;
+mod logs;
 mod messages;
 mod metadata;
 mod notify;
