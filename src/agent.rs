@@ -156,6 +156,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let log_max = config.plugins.log_max_bytes;
     let logs = PluginLogs::new(places.logs.clone(), Some(places.state.clone()), log_max);
     let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups, &logs)?);
+    logs.take_over().await;
     let listener = Arc::new(Listener::default());
     let attributes = Attributes::new(metadata.clone());
     let facts = Arc::new(LocalFacts::read());

@@ -156,7 +156,7 @@ pub struct PluginsConfig {
     /// Longest wait before a restart.
     #[serde(with = "duration::text")]
     pub restart_max_backoff: Duration,
-    /// Bytes of output after which a plugin's log is cut.
+    /// Bytes that a plugin's log may have.
     pub log_max_bytes: u64,
     /// Tasks that a plugin may have at once; 0 is no limit.
     pub max_tasks: u64,

@@ -47,6 +47,9 @@ pub const ERROR_LOG: &str = "plugin.log";
 /// How often a launch tries to say that somebody writes into a log.
 const CLAIM_TRIES: u32 = 10;
 
+/// How often a log is cut before others are looked at.
+const CUTS_AT_ONCE: u32 = 4;
+
 /// The logs of all plugins. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
 pub struct PluginLogs {
@@ -62,6 +65,8 @@ struct Shared {
     gate: RwLock<()>,
     /// The logs of the newest launches, also when they have no name any more.
     open: Mutex<HashMap<PluginName, File>>,
+    /// The lock that says who cuts these logs, while it is this process.
+    lock: Mutex<Option<File>>,
     /// Fires with every launch.
     launched: Notify,
     /// Wakes all who follow a log when one was written into.
@@ -102,6 +107,7 @@ impl PluginLogs {
             bound: Bound { max },
             gate: RwLock::default(),
             open: Mutex::default(),
+            lock: Mutex::default(),
             launched: Notify::new(),
             written: Notify::new(),
         };
@@ -190,12 +196,18 @@ impl PluginLogs {
             return Ok(self.shared.bound.max - length);
         }
         let _alone = self.shared.gate.write().unwrap_or_else(PoisonError::into_inner);
-        let removed = cut::down_to(&file::open_to_cut(&path)?, self.shared.bound)?;
-        let mark_path = self.mark_path(name);
-        let mut mark = Mark::read(&mark_path);
-        mark.cut = mark.cut.saturating_add(removed);
-        mark.write(&mark_path)?;
-        Ok(self.shared.bound.max - self.shared.bound.kept())
+        let (file, mark_path) = (file::open_to_cut(&path)?, self.mark_path(name));
+        // A cut may wait for the disk, and the plugin went on meanwhile.
+        for _ in 0..CUTS_AT_ONCE {
+            let removed = cut::down_to(&file, self.shared.bound)?;
+            if removed == 0 {
+                break;
+            }
+            let mut mark = Mark::read(&mark_path);
+            mark.cut = mark.cut.saturating_add(removed);
+            mark.write(&mark_path)?;
+        }
+        Ok(self.shared.bound.max.saturating_sub(file.metadata()?.len()))
     }
 
     /// The log of a running plugin may have been deleted, or have something else in its place. What is

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -11,7 +12,6 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
 use rustix::fs::FlockOperation;
-use tokio::time::Instant;
 
 use super::keeper::Keeper;
 use super::{PluginLogs, file, owner};
@@ -28,8 +28,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// How often somebody who is about to leave is asked whether the logs are free.
 const LOCK_BEAT: Duration = Duration::from_millis(20);
 
-/// How long that goes on in silence.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long that goes on before it is worth a word.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Room for what the kernel says at a time.
 const BUFFER: usize = 4096;
@@ -59,7 +59,11 @@ impl PluginLogs {
     ///
     /// Begins when no other agent and no keeper does the same.
     pub async fn watch(self, keeping: Keeping) {
-        let _until_dropped = self.take_over().await;
+        if tokio::time::timeout(LOCK_PATIENCE, self.take_lock()).await.is_err() {
+            let dir = self.shared.dir.display();
+            tracing::warn!(%dir, "another process keeps these logs short; waiting for it to end");
+            self.take_lock().await;
+        }
         let mut keeper = match keeping {
             Keeping::ByThisProgram => Some(Keeper::new(&self)),
             Keeping::ByNobody => None,
@@ -120,26 +124,31 @@ impl PluginLogs {
         file::open_own(&self.shared.dir.with_extension("lock"))
     }
 
-    /// Waits until nobody else keeps these logs, and takes them over for as long as the file is open.
-    async fn take_over(&self) -> Option<File> {
+    /// Takes these logs over from whoever cuts them, for as long as this process lives. To be called before
+    /// plugins are launched: two who cut, or note where a launch begins, know nothing of each other.
+    ///
+    /// A keeper lets go within milliseconds. Whoever does not is another agent with the same logs; after
+    /// a second that is left to `watch`, which goes on trying.
+    pub async fn take_over(&self) {
+        drop(tokio::time::timeout(LOCK_PATIENCE, self.take_lock()).await);
+    }
+
+    async fn take_lock(&self) {
+        let held = || self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if held().is_some() {
+            return;
+        }
         let lock = match self.lock_file() {
             Ok(lock) => lock,
             Err(error) => {
                 tracing::warn!(%error, "logs are kept short without knowing whether others do, too");
-                return None;
+                return;
             }
         };
-        let since = Instant::now();
-        let mut silent = true;
         while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            if silent && since.elapsed() >= LOCK_PATIENCE {
-                let dir = self.shared.dir.display();
-                tracing::warn!(%dir, "another process keeps these logs short; waiting for it to end");
-                silent = false;
-            }
             tokio::time::sleep(LOCK_BEAT).await;
         }
-        Some(lock)
+        *held() = Some(lock);
     }
 
     fn listen(&self) -> Option<EventStream<Vec<u8>>> {

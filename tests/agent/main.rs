@@ -36,4 +36,5 @@ mod sweep;
 mod transport;
 mod unprivileged;
 mod upgrade;
+mod vm;
 mod vm_events;
