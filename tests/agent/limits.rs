@@ -52,7 +52,7 @@ async fn a_memory_hog_is_killed_reported_as_such_and_started_again() {
 
 #[tokio::test]
 async fn limits_that_do_not_hold_are_told_wherever_somebody_looks() {
-    let mut bed = Bed::builder().set("plugins.cgroups=\"off\"").start().await;
+    let mut bed = Bed::builder().set("plugins.cgroups=off").start().await;
     let echo = bed.echo().await;
     let limited = orders::install("limited", "1", &echo)
         .manifest(|manifest| manifest.max_memory_usage_bytes = 64 << 20);
