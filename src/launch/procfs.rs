@@ -118,7 +118,12 @@ mod tests {
     #[test]
     fn this_process_is_among_all() {
         let me = stat(std::process::id()).expect("this process");
-        assert!(all().expect("a listing").iter().any(|s| s.pid == me.pid && s.start_ticks == me.start_ticks));
+        assert!(
+            all()
+                .expect("a listing")
+                .iter()
+                .any(|s| s.pid == me.pid && s.start_ticks == me.start_ticks)
+        );
     }
 
     #[test]
