@@ -55,6 +55,8 @@ pub struct Config {
     pub plugins: PluginsConfig,
     /// Limits of installations.
     pub install: InstallConfig,
+    /// Who may sign what is installed.
+    pub trust: TrustConfig,
     /// The admission plugin.
     pub admission: AdmissionConfig,
     /// What the agent offers on this machine.
@@ -158,8 +160,20 @@ pub struct PluginsConfig {
     pub restart_max_backoff: Duration,
     /// Bytes that a plugin's log may have.
     pub log_max_bytes: u64,
+    /// Whether plugins are walled in control groups.
+    pub cgroups: CgroupUse,
     /// Tasks that a plugin may have at once; 0 is no limit.
     pub max_tasks: u64,
+}
+
+/// Whether plugins are walled in control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CgroupUse {
+    /// Where this machine has groups that the agent may use.
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// What plugins listen on.
@@ -185,6 +199,31 @@ pub struct InstallConfig {
     pub max_path_bytes: u32,
     /// How many installations run at once; others wait.
     pub max_parallel: u32,
+}
+
+/// `[trust]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrustConfig {
+    /// Public keys of minisign, the line that begins with `RW`. With any key, here or in a file, an
+    /// archive is installed only if one of them signed it.
+    pub keys: Vec<String>,
+    /// Files with such keys. Absolute.
+    pub key_files: Vec<PathBuf>,
+    /// What a signature must say of what it was made for.
+    pub binding: Binding,
+}
+
+/// What the trusted comment of a signature must say. What it says must be so with every setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Binding {
+    /// Nothing.
+    None,
+    /// Which plugin it is for, as `plugin:NAME`.
+    #[default]
+    Plugin,
+    /// The same, and which revision, as `revision:REVISION`.
+    Revision,
 }
 
 /// `[admission]`.
@@ -291,6 +330,7 @@ impl Default for PluginsConfig {
             restart_initial_backoff: Duration::from_millis(100),
             restart_max_backoff: Duration::from_secs(300),
             log_max_bytes: 10 << 20,
+            cgroups: CgroupUse::Auto,
             max_tasks: 4096,
         }
     }
