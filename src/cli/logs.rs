@@ -1,6 +1,7 @@
 //! `logs`: what a plugin printed. Byte for byte where it goes into a file or a pipe; on a terminal
 //! without anything that would do more than show text.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use guest_agent_actors::id::PluginName;
@@ -184,7 +185,8 @@ fn safe(bytes: &[u8]) -> String {
             // Text with line ends of another system is still text.
             '\r' => {}
             control if control.is_control() => {
-                shown.push_str(&format!("\\x{:02x}", u32::from(control)));
+                // A string takes whatever is written into it.
+                drop(write!(shown, "\\x{:02x}", u32::from(control)));
             }
             // These turn text around, so that it reads as what it is not.
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {

@@ -21,6 +21,9 @@ const INIT: &str = include_str!("../../vm/init");
 const SERVICE: &str = include_str!("../../vm/service");
 const SERVICE_PATH: &str = "/sbin/guest-agent-as-a-service";
 
+/// Certificate authorities, where most distributions have them.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 /// What busybox is called by inside.
 const APPLETS: [&str; 24] = [
     "sh", "mount", "mkdir", "cat", "echo", "ip", "env", "setsid", "sleep", "head", "tail", "tr",
@@ -101,6 +104,10 @@ impl Machine {
             initrd.copy_program(&plugins::program(example));
         }
         initrd.program(Path::new(SERVICE_PATH), SERVICE.as_bytes());
+        // Whoever downloads wants to know whom to trust, also where nothing is encrypted.
+        if let Ok(authorities) = std::fs::read(AUTHORITIES) {
+            initrd.program(Path::new(AUTHORITIES), &authorities);
+        }
         let init = INIT
             .replace("@TESTS@", &format!("{} {}", this.display(), tests.join(" ")))
             .replace("@AGENT@", env!("CARGO_BIN_EXE_guest-agent"))
@@ -127,7 +134,7 @@ impl Machine {
             .arg(&self.kernel)
             .arg("-initrd")
             .arg(self.initrd.path())
-            .args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/init"])
+            .args(["-append", "console=ttyS0 loglevel=1 panic=-1 rdinit=/init"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
