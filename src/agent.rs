@@ -40,6 +40,7 @@ use crate::cgroup::Cgroups;
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
 use crate::config::{Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::confine::Host;
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
@@ -243,7 +244,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
                 Told::Stop => break None,
                 Told::Reload => {
                     notifier.reloading().await;
-                    reload(&args, &effective, &system).await;
+                    reload(&args, &effective, &system, &launcher).await;
                     notifier.reloaded().await;
                 }
             },
@@ -429,6 +430,8 @@ fn launcher(
         log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
         cgroups: cgroups.clone(),
+        host: Host::look(),
+        policies: config.policies.clone(),
     };
     ProcessLauncher::new(launcher, rpc.clone())
 }
@@ -509,7 +512,12 @@ fn inform(notifier: &Notifier, system: &System, link: &Link) -> JoinHandle<()> {
 
 /// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else of
 /// the machine's own files the agent reads at its start is looked at again from here.
-async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: &System) {
+async fn reload(
+    args: &RunArgs,
+    effective: &watch::Sender<Arc<Config>>,
+    system: &System,
+    launcher: &ProcessLauncher,
+) {
     system.manager.do_send(RescanLocal);
     let sources = args.sources.clone();
     let reading =
@@ -533,8 +541,13 @@ async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: 
         error!(%error, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has");
         return;
     }
-    let Change { effective: config, applied, needs_restart } =
+    let Change { effective: config, applied, at_next_launch, needs_restart } =
         Change::between(&effective.borrow(), &wanted);
+    launcher.use_policies(config.policies.clone());
+    if !at_next_launch.is_empty() {
+        let changed = at_next_launch.join(", ");
+        info!(changed, "policies changed; each plugin has its new one from its next start on");
+    }
     cli::logging::set_level(&config.log.level);
     let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
     system.reconfigure(policy, health);

@@ -21,6 +21,7 @@ mod disk;
 mod leftovers;
 mod lock;
 mod permissions;
+mod policies;
 mod store;
 
 /// Something worth knowing, and what to do about it.
@@ -88,11 +89,12 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 7] = [
+pub const CHECKS: [Check; 8] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
     Check { about: "permissions", run: permissions::check },
+    Check { about: "policies", run: policies::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "leftovers", run: leftovers::check },

@@ -50,6 +50,7 @@ mod tests;
 use attempt::{Attempt, Budget, Failure};
 use error::{DeleteError, Exhausted, FolderError, PipelineError};
 use fetch::Fetcher;
+pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 use tree::Resolver;
