@@ -36,7 +36,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         }
     }
     findings.extend(landlock(&walled, machine.landlock));
-    if !filtered.is_empty() && !(machine.seccomp && confine::seccomp_is_supported()) {
+    let filters = machine.seccomp && confine::seccomp_is_supported();
+    if !filters && !filtered.is_empty() {
         findings.push(Finding::new(
             Severity::Warning,
             format!(

@@ -59,10 +59,7 @@ fn chain(error: &LaunchError) -> String {
 
 /// The fields of a `/proc/<pid>/status` that a script printed.
 fn status(told: &str) -> BTreeMap<&str, &str> {
-    told.lines()
-        .filter_map(|line| Some(line.split_once(':')?))
-        .map(|(k, v)| (k, v.trim()))
-        .collect()
+    told.lines().filter_map(|line| line.split_once(':')).map(|(k, v)| (k, v.trim())).collect()
 }
 
 fn set(bits: u64) -> String {
