@@ -336,7 +336,8 @@ async fn a_process_of_another_user_is_found_again_with_its_own_socket() {
         process = spawned => process.unwrap(),
     };
     let next = bed.another_life();
-    assert_eq!(next.find(&spec.name, None).await, Some(process.clone()), "it was never recorded");
+    let found = next.find(&spec.name, None).await.unwrap();
+    assert_eq!(found, Some(process.clone()), "it was never recorded");
     let socket = bed.dir.path().join("run/confined/p/r1.sock");
     let watched = next.adopt(&spec.name, &process).await.unwrap();
     assert_eq!(watched.endpoint, Some(Endpoint::unix(socket.to_str().unwrap())));
