@@ -15,7 +15,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use guest_agent_actors::ports::Cause;
+use guest_agent_actors::ports::{Cause, Shortfall};
 
 use crate::config::Policy;
 
@@ -74,8 +74,8 @@ pub(crate) struct Planned {
     pub(crate) owner: Owner,
     /// Where its user lives; `None` for the agent's own user.
     pub(crate) home: Option<PathBuf>,
-    /// What this machine cannot enforce, for people.
-    pub(crate) missing: Vec<String>,
+    /// What this machine cannot enforce.
+    pub(crate) missing: Vec<Shortfall>,
 }
 
 /// Whether a plugin of this policy has a folder of its own for its socket: one that runs as another user can
@@ -93,7 +93,8 @@ pub(crate) fn plan(policy: &Policy, host: &Host) -> Result<Planned, ConfineError
     let identity = account::resolve(policy.user.as_ref(), policy.group.as_ref(), host)?;
     let mut planned = plan::plan(policy, host, identity);
     if policy.required == Some(true) && !planned.missing.is_empty() {
-        return Err(ConfineError::Required { missing: planned.missing });
+        let missing = planned.missing.iter().map(Shortfall::to_string).collect();
+        return Err(ConfineError::Required { missing });
     }
     if plan::wants_seccomp(policy) && host.seccomp && seccomp::is_supported() {
         planned.orders.filters =
@@ -111,7 +112,7 @@ pub(crate) fn walls(
     policy: &Policy,
     host: &Host,
     places: &Places<'_>,
-) -> Result<(Option<OwnedFd>, Vec<String>), ConfineError> {
+) -> Result<(Option<OwnedFd>, Vec<Shortfall>), ConfineError> {
     if !plan::wants_landlock(policy) || host.landlock == 0 {
         return Ok((None, Vec::new()));
     }

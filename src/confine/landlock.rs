@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
-use guest_agent_actors::ports::Cause;
+use guest_agent_actors::ports::{Cause, Shortfall};
 use landlock::{
     ABI, Access as _, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
 };
@@ -16,7 +16,7 @@ use super::paths::{Access, Asked, Grant};
 const INTERFACE: ABI = ABI::V5;
 
 /// Makes the rule set, and names what the policy asked for and is not there.
-pub(super) fn rule_set(grants: &[Grant]) -> Result<(Option<OwnedFd>, Vec<String>), Cause> {
+pub(super) fn rule_set(grants: &[Grant]) -> Result<(Option<OwnedFd>, Vec<Shortfall>), Cause> {
     let mut rules = Ruleset::default().handle_access(AccessFs::from_all(INTERFACE))?.create()?;
     let mut absent = Vec::new();
     for Grant { path, access, asked } in grants {
@@ -26,9 +26,10 @@ pub(super) fn rule_set(grants: &[Grant]) -> Result<(Option<OwnedFd>, Vec<String>
                 if let Asked::ByPolicy(key) = asked {
                     let (path, cause) = (path.display(), std::error::Error::source(&error));
                     let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
-                    absent.push(format!(
-                        "{key}: {path} cannot be used by the plugin ({cause}); make it, then restart \
-                         the plugin"
+                    absent.push(Shortfall::new(
+                        &format!("access to {path} by {key}"),
+                        &cause,
+                        "make it, then restart the plugin",
                     ));
                 }
                 continue;

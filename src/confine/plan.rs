@@ -1,5 +1,6 @@
 //! What a policy means on a machine. Pure.
 
+use guest_agent_actors::ports::Shortfall;
 use rustix::process::{Resource, Rlimit};
 
 use super::child::{Kept, Orders};
@@ -38,11 +39,11 @@ pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> 
         look_at_landlock(host, &mut missing);
     }
     if filtered && !(host.seccomp && seccomp::is_supported()) {
-        missing.push(
-            "seccomp is not enforced: this kernel does not filter system calls; use one built with \
-             CONFIG_SECCOMP_FILTER"
-                .to_owned(),
-        );
+        missing.push(Shortfall::new(
+            "seccomp",
+            "this kernel does not filter system calls, or this processor has no profile",
+            "use a kernel built with CONFIG_SECCOMP_FILTER",
+        ));
     }
     // Without it, both could be used against programs that gain privileges, so the kernel wants it first.
     let no_new_privileges =
@@ -62,34 +63,34 @@ pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> 
 }
 
 /// The identity, unless the agent cannot give it.
-fn change_of_user(wanted: Identity, host: &Host, missing: &mut Vec<String>) -> Option<Identity> {
+fn change_of_user(wanted: Identity, host: &Host, missing: &mut Vec<Shortfall>) -> Option<Identity> {
     if host.may_change_user() {
         return Some(wanted);
     }
     if (wanted.user, wanted.group) != (host.user, host.group) {
         let lacks = [SETUID, SETGID].into_iter().filter(|one| !host.has(*one));
         let lacks = capability_names(lacks.fold(0, |bits, one| bits | 1 << one)).join(" and ");
-        missing.push(format!(
-            "user {} and group {} are not enforced: it runs as user {} like the agent, which lacks \
-             {lacks}; run the agent as root",
-            wanted.user, wanted.group, host.user
+        missing.push(Shortfall::new(
+            &format!("user {} and group {}", wanted.user, wanted.group),
+            &format!("the agent runs as user {} and lacks {lacks}", host.user),
+            "run the agent as root",
         ));
     }
     None
 }
 
-fn look_at_landlock(host: &Host, missing: &mut Vec<String>) {
+fn look_at_landlock(host: &Host, missing: &mut Vec<Shortfall>) {
     if host.landlock == 0 {
-        missing.push(
-            "read_only_paths, read_write_paths and private_tmp are not enforced: this kernel has no \
-             Landlock; use one from 5.13 on with landlock among its lsm= modules"
-                .to_owned(),
-        );
+        missing.push(Shortfall::new(
+            "the restriction to read_only_paths, read_write_paths and private_tmp",
+            "this kernel has no Landlock",
+            "use one from 5.13 on, with landlock in its lsm= parameter",
+        ));
     } else if host.landlock < LANDLOCK_WHOLE {
-        missing.push(format!(
-            "read_only_paths does not keep files from being truncated: Landlock of this kernel has \
-             version {}, and {LANDLOCK_WHOLE} is needed; use a kernel from 6.2 on",
-            host.landlock
+        missing.push(Shortfall::new(
+            "that files outside of read_write_paths are not truncated",
+            &format!("Landlock of this kernel has version {}, not {LANDLOCK_WHOLE}", host.landlock),
+            "use a kernel from 6.2 on",
         ));
     }
 }
@@ -99,24 +100,24 @@ fn kept(
     host: &Host,
     owner: &Owner,
     no_new_privileges: bool,
-    missing: &mut Vec<String>,
+    missing: &mut Vec<Shortfall>,
 ) -> Option<Kept> {
     let Some(Capabilities::Only(wanted)) = policy.capabilities else { return None };
     let beyond = wanted & !host.capabilities;
     if beyond != 0 {
-        missing.push(format!(
-            "{} cannot be given: the agent itself has not got it; run the agent as root, and see to \
-             CapabilityBoundingSet= of its service",
-            capability_names(beyond).join(" ")
+        missing.push(Shortfall::new(
+            &format!("keeping {}", capability_names(beyond).join(" ")),
+            "the agent itself has not got it",
+            "run the agent as root, and see to CapabilityBoundingSet= of its service",
         ));
     }
     let may_bound = host.has(SETPCAP);
     if !may_bound && !no_new_privileges {
-        missing.push(
-            "capabilities can be gained again by programs that have them: the agent lacks \
-             CAP_SETPCAP; set no_new_privileges = true, or run the agent as root"
-                .to_owned(),
-        );
+        missing.push(Shortfall::new(
+            "giving capabilities up for good",
+            "the agent lacks CAP_SETPCAP, so programs that have some give them back",
+            "set no_new_privileges = true, or run the agent as root",
+        ));
     }
     Some(Kept {
         bits: wanted & host.capabilities,
@@ -126,20 +127,20 @@ fn kept(
     })
 }
 
-fn oom_score(policy: &Policy, host: &Host, missing: &mut Vec<String>) -> Option<Vec<u8>> {
+fn oom_score(policy: &Policy, host: &Host, missing: &mut Vec<Shortfall>) -> Option<Vec<u8>> {
     let wanted = policy.oom_score_adj?;
     if wanted < host.oom_score_adj && !host.has(SYS_RESOURCE) {
-        missing.push(format!(
-            "oom_score_adj {wanted} is not enforced: the agent has {} and may not lower it; run the \
-             agent as root",
-            host.oom_score_adj
+        missing.push(Shortfall::new(
+            &format!("oom_score_adj {wanted}"),
+            &format!("the agent has {} and may not lower it", host.oom_score_adj),
+            "run the agent as root",
         ));
         return None;
     }
     Some(wanted.to_string().into_bytes())
 }
 
-fn limits(policy: &Policy, host: &Host, missing: &mut Vec<String>) -> Vec<(Resource, Rlimit)> {
+fn limits(policy: &Policy, host: &Host, missing: &mut Vec<Shortfall>) -> Vec<(Resource, Rlimit)> {
     let mut limits = Vec::new();
     for (name, limit) in &policy.rlimits {
         let most = host.limits.get(name).copied().filter(|_| !host.has(SYS_RESOURCE));
@@ -160,15 +161,15 @@ fn limits(policy: &Policy, host: &Host, missing: &mut Vec<String>) -> Vec<(Resou
     limits
 }
 
-fn beyond(name: LimitName, limit: Limit, most: u64) -> String {
+fn beyond(name: LimitName, limit: Limit, most: u64) -> Shortfall {
     let wanted = match limit {
         Limit::At(number) => number.to_string(),
         Limit::Unlimited => "unlimited".to_owned(),
     };
-    let name = name.name();
-    format!(
-        "rlimits.{name} {wanted} is not given, but {most}: the agent itself has no more and lacks \
-         CAP_SYS_RESOURCE; run the agent as root, or raise its own limit"
+    Shortfall::new(
+        &format!("rlimits.{} {wanted}", name.name()),
+        &format!("it is {most}, because the agent has no more and lacks CAP_SYS_RESOURCE"),
+        "run the agent as root, or raise its own limit",
     )
 }
 
@@ -195,6 +196,10 @@ mod tests {
         Host { user: 1000, group: 1000, capabilities: 0, ..strong() }
     }
 
+    fn text(planned: &Planned) -> String {
+        planned.missing.iter().map(|one| format!("{one}\n")).collect()
+    }
+
     fn identity() -> Option<Identity> {
         Some(Identity { user: 1, group: 2, home: Some("/home".into()) })
     }
@@ -217,7 +222,7 @@ mod tests {
     #[test]
     fn nothing_is_done_to_a_plugin_without_a_policy() {
         let planned = plan(&Policy::default(), &strong(), None);
-        assert_eq!(planned.missing, Vec::<String>::new());
+        assert_eq!(planned.missing, []);
         let orders = planned.orders;
         assert_eq!(orders.umask, 0o022);
         assert!(orders.identity.is_none() && orders.kept.is_none() && orders.limits.is_empty());
@@ -228,7 +233,7 @@ mod tests {
     #[test]
     fn a_machine_that_can_do_everything_does_everything() {
         let planned = plan(&everything(), &strong(), identity());
-        assert_eq!(planned.missing, Vec::<String>::new());
+        assert_eq!(planned.missing, []);
         let orders = planned.orders;
         assert_eq!(orders.identity, Some((1, 2)));
         assert_eq!(orders.kept, Some(Kept { bits: 1, bound: Some(40), ambient: true }));
@@ -241,9 +246,8 @@ mod tests {
     #[test]
     fn an_agent_that_is_not_root_names_each_thing_that_it_cannot_do() {
         let planned = plan(&everything(), &ordinary(), identity());
-        let all = planned.missing.join("\n");
-        for part in ["user 1 and group 2", "CAP_CHOWN cannot be given", "oom_score_adj", "but 100"]
-        {
+        let all = text(&planned);
+        for part in ["user 1 and group 2", "keeping CAP_CHOWN", "oom_score_adj -1", "it is 100"] {
             assert!(all.contains(part), "no {part:?} in {all}");
         }
         assert_eq!(planned.missing.len(), 4, "walls and filters need no root: {all}");
@@ -256,25 +260,25 @@ mod tests {
     fn capabilities_that_can_come_back_are_named_unless_nothing_can_bring_them() {
         let dropped = Policy { capabilities: Some(Capabilities::Only(0)), ..Policy::default() };
         let planned = plan(&dropped, &ordinary(), None);
-        assert!(planned.missing[0].contains("no_new_privileges = true"), "{:?}", planned.missing);
+        assert!(text(&planned).contains("no_new_privileges = true"), "{:?}", planned.missing);
         let sealed = Policy { no_new_privileges: Some(true), ..dropped };
-        assert_eq!(plan(&sealed, &ordinary(), None).missing, Vec::<String>::new());
+        assert_eq!(plan(&sealed, &ordinary(), None).missing, []);
     }
 
     #[test]
     fn what_a_kernel_lacks_is_named() {
         let bare = Host { landlock: 0, seccomp: false, ..strong() };
-        let all = plan(&everything(), &bare, identity()).missing.join("\n");
+        let all = text(&plan(&everything(), &bare, identity()));
         assert!(all.contains("no Landlock") && all.contains("CONFIG_SECCOMP_FILTER"), "{all}");
         let old = Host { landlock: LANDLOCK_WHOLE - 1, ..strong() };
-        let all = plan(&everything(), &old, identity()).missing.join("\n");
-        assert!(all.contains("truncated") && all.contains("version 2"), "{all}");
+        let all = text(&plan(&everything(), &old, identity()));
+        assert!(all.contains("truncated") && all.contains("version 2, not 3"), "{all}");
     }
 
     #[test]
     fn the_agents_own_user_is_no_change() {
         let own = Some(Identity { user: 1000, group: 1000, home: None });
-        assert_eq!(plan(&Policy::default(), &ordinary(), own).missing, Vec::<String>::new());
+        assert_eq!(plan(&Policy::default(), &ordinary(), own).missing, []);
     }
 
     #[test]
