@@ -196,7 +196,9 @@ impl PluginLogs {
             return Ok(self.shared.bound.max - length);
         }
         let _alone = self.shared.gate.write().unwrap_or_else(PoisonError::into_inner);
-        let (file, mark_path) = (file::open_to_cut(&path)?, self.mark_path(name));
+        // A log that was given another name is still the one that was opened for the launch.
+        let file = file::open_to_cut(&path).or_else(|error| self.nameless(name, error))?;
+        let mark_path = self.mark_path(name);
         // A cut may wait for the disk, and the plugin went on meanwhile.
         for _ in 0..CUTS_AT_ONCE {
             let removed = cut::down_to(&file, self.shared.bound)?;

@@ -186,7 +186,7 @@ fn safe(bytes: &[u8]) -> String {
             '\r' => {}
             control if control.is_control() => {
                 // A string takes whatever is written into it.
-                drop(write!(shown, "\\x{:02x}", u32::from(control)));
+                let _fits = write!(shown, "\\x{:02x}", u32::from(control));
             }
             // These turn text around, so that it reads as what it is not.
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {

@@ -30,7 +30,7 @@ pub(super) fn open_to_append(path: &Path) -> io::Result<File> {
     // The plugin inherits the flags, and is to find an ordinary file.
     rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
     let metadata = file.metadata()?;
-    if metadata.permissions().mode() & 0o7777 != MODE && metadata.uid() == own_uid() {
+    if metadata.permissions().mode() & 0o7777 != MODE && [0, metadata.uid()].contains(&own_uid()) {
         file.set_permissions(Permissions::from_mode(MODE))?;
     }
     Ok(file)
