@@ -1,9 +1,11 @@
 //! Whole installations, against real files and real sockets on loopback.
 //!
 //! `rig` has the pipeline in a temporary folder, `tarball` writes archives no honest tool would,
-//! `server` answers HTTP badly on purpose.
+//! `corpus` is full of those, `witness` notices what they change, `server` answers HTTP badly on
+//! purpose.
 
 mod archives;
+mod corpus;
 mod crashes;
 mod downloads;
 mod folders;
@@ -11,3 +13,4 @@ mod packing;
 mod rig;
 mod server;
 mod tarball;
+mod witness;
