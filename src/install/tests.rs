@@ -12,5 +12,6 @@ mod folders;
 mod packing;
 mod rig;
 mod server;
+mod signatures;
 mod tarball;
 mod witness;
