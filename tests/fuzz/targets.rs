@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use guest_agent::install::trust::Trust;
 use guest_agent::install::{Pipeline, PipelineConfig};
 use guest_agent_actors::id::{Generation, Sha256Digest};
 use guest_agent_actors::plugin::machine::{Order, begin};
@@ -181,13 +182,16 @@ async fn install(archive: &[u8]) {
         entries: 100,
         ..guest_agent::install::Limits::default()
     };
-    let pipeline = Pipeline::new(PipelineConfig {
-        plugins_dir: at("plugins"),
-        state_root: at("state"),
-        log_dir: at("log"),
-        limits,
-        max_parallel: 1,
-    })
+    let pipeline = Pipeline::new(
+        PipelineConfig {
+            plugins_dir: at("plugins"),
+            state_root: at("state"),
+            log_dir: at("log"),
+            limits,
+            max_parallel: 1,
+        },
+        Trust::Anybody,
+    )
     .expect("a folder for plugins");
     let spec = spec(&format!("file:{}", at("archive").display()), Sha256Digest::of(archive));
     let (progress, _seen) = tokio::sync::watch::channel(Default::default());

@@ -24,6 +24,7 @@ use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
 use tokio::sync::watch;
 
 use super::super::tree::Resolver;
+use super::super::trust::Trust;
 use super::super::{Limits, Pipeline, PipelineConfig};
 use super::rig::{PATIENCE, listing, spec};
 use super::tarball::{SCRIPT, Tarball, gzip, xz, zstd};
@@ -143,13 +144,16 @@ impl Yard {
     }
 
     fn pipeline(&self, limits: Limits) -> Pipeline {
-        let mut pipeline = Pipeline::new(PipelineConfig {
-            plugins_dir: self.dir.path().join("plugins"),
-            state_root: self.dir.path().join("state"),
-            log_dir: self.dir.path().join("log"),
-            limits,
-            max_parallel: 1,
-        })
+        let mut pipeline = Pipeline::new(
+            PipelineConfig {
+                plugins_dir: self.dir.path().join("plugins"),
+                state_root: self.dir.path().join("state"),
+                log_dir: self.dir.path().join("log"),
+                limits,
+                max_parallel: 1,
+            },
+            Trust::Anybody,
+        )
         .expect("a temporary folder can be used");
         pipeline.resolver = self.resolver;
         pipeline
