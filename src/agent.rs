@@ -39,7 +39,7 @@ use tracing::{error, info, warn};
 use crate::cgroup::Cgroups;
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
-use crate::config::{Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transport};
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
@@ -384,7 +384,10 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Ca
 /// Plugins run without walls on a machine that has none to offer; it is said once, here.
 fn find_cgroups(config: &Config) -> Cgroups {
     let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
-    let cgroups = Cgroups::detect(&config.agent.state_dir, tasks_max);
+    let cgroups = match config.plugins.cgroups {
+        CgroupUse::Auto => Cgroups::detect(&config.agent.state_dir, tasks_max),
+        CgroupUse::Off => Cgroups::off(tasks_max),
+    };
     for trouble in cgroups.trouble() {
         warn!("control groups: {trouble}");
     }

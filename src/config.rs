@@ -160,8 +160,20 @@ pub struct PluginsConfig {
     pub restart_max_backoff: Duration,
     /// Bytes of output after which a plugin's log is cut.
     pub log_max_bytes: u64,
+    /// Whether plugins are walled in control groups.
+    pub cgroups: CgroupUse,
     /// Tasks that a plugin may have at once; 0 is no limit.
     pub max_tasks: u64,
+}
+
+/// Whether plugins are walled in control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CgroupUse {
+    /// Where this machine has groups that the agent may use.
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// What plugins listen on.
@@ -318,6 +330,7 @@ impl Default for PluginsConfig {
             restart_initial_backoff: Duration::from_millis(100),
             restart_max_backoff: Duration::from_secs(300),
             log_max_bytes: 10 << 20,
+            cgroups: CgroupUse::Auto,
             max_tasks: 4096,
         }
     }

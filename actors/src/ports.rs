@@ -17,12 +17,14 @@ use crate::spec::{Config, PluginSpec};
 
 mod local;
 mod sweeper;
+mod unenforced;
 
 pub use local::{LocalPlugins, LocalScan, ScanError};
 pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
     SweepReport, Sweeper,
 };
+pub use unenforced::{Shortfall, UNENFORCED_MAX, Unenforced};
 
 /// What adapters report as the cause of a failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -196,6 +198,8 @@ pub struct Launched {
     pub process: Process,
     /// Where it answers.
     pub endpoint: Endpoint,
+    /// What was to hold of it and does not, because this machine cannot enforce it.
+    pub unenforced: Unenforced,
 }
 
 /// How a plugin is to be stopped.
