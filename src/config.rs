@@ -199,6 +199,8 @@ pub struct InstallConfig {
     pub max_path_bytes: u32,
     /// How many installations run at once; others wait.
     pub max_parallel: u32,
+    /// Most bytes of archives that are kept to install them again; 0 keeps none.
+    pub cache_max_bytes: u64,
 }
 
 /// `[trust]`.
@@ -346,6 +348,7 @@ impl Default for InstallConfig {
             max_expansion_ratio: 1000,
             max_path_bytes: 4096,
             max_parallel: 2,
+            cache_max_bytes: 256 << 20,
         }
     }
 }
