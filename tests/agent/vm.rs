@@ -44,7 +44,8 @@ fn limits_hold_under_version_2_of_control_groups() {
     let (mut passed, failed) = (of("ok"), of("FAILED"));
     println!("{how}; inside passed: {}", passed.join(" "));
     let mut wanted = INSIDE.to_vec();
-    (passed.sort_unstable(), wanted.sort_unstable());
+    passed.sort_unstable();
+    wanted.sort_unstable();
     let is_whole = console.contains(machine::ALL_PASSED);
     let skipped: Vec<&str> = console.lines().filter(|line| line.contains("skipped: ")).collect();
     assert!(
