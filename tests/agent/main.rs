@@ -26,6 +26,7 @@ mod metadata;
 mod notify;
 mod one_shot;
 mod orders;
+mod registry;
 mod reload;
 mod restart;
 mod rules;
