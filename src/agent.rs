@@ -160,7 +160,6 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let facts = Arc::new(LocalFacts::read());
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
     let (link, link_task) = (opened.link, opened.task);
-    let installer = Arc::new(Pipeline::new(pipeline(config, &places))?);
     let prober = Arc::new(SocketProber::default());
     let trust = read_keys(config).await;
     let installer = Arc::new(Pipeline::new(pipeline(config, &places), trust)?);
