@@ -40,13 +40,13 @@ use tracing::{error, info, warn};
 use crate::cgroup::Cgroups;
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
-use crate::config::{Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transport};
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::host_api::{self, HostApi, SocketProber};
 use crate::install::trust::Trust;
-use crate::install::{Limits, Pipeline, PipelineConfig};
+use crate::install::{self, Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
@@ -115,6 +115,7 @@ struct Places {
     store: PathBuf,
     plugins: PathBuf,
     state: PathBuf,
+    cache: PathBuf,
     logs: PathBuf,
 }
 
@@ -151,6 +152,10 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let listening = socket::bind_private(&local_socket).await?;
     crash_point::reach("after", "bind", "agent.sock");
 
+    let pipeline = pipeline(config, &places);
+    let settled = pipeline.clone();
+    // The store needs a little room to be opened.
+    drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
     let cgroups = find_cgroups(config);
@@ -162,7 +167,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let (link, link_task) = (opened.link, opened.task);
     let prober = Arc::new(SocketProber::default());
     let trust = read_keys(config).await;
-    let installer = Arc::new(Pipeline::new(pipeline(config, &places), trust)?);
+    let installer = Arc::new(Pipeline::new(pipeline, trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let ports = Ports {
         installer: installer.clone(),
@@ -403,7 +408,10 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Ca
 /// Plugins run without walls on a machine that has none to offer; it is said once, here.
 fn find_cgroups(config: &Config) -> Cgroups {
     let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
-    let cgroups = Cgroups::detect(&config.agent.state_dir, tasks_max);
+    let cgroups = match config.plugins.cgroups {
+        CgroupUse::Auto => Cgroups::detect(&config.agent.state_dir, tasks_max),
+        CgroupUse::Off => Cgroups::off(tasks_max),
+    };
     for trouble in cgroups.trouble() {
         warn!("control groups: {trouble}");
     }
@@ -441,6 +449,8 @@ fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
         plugins_dir: places.plugins.clone(),
         state_root: places.state.clone(),
         log_dir: places.logs.clone(),
+        cache_dir: places.cache.clone(),
+        cache_max_bytes: config.install.cache_max_bytes,
         limits: Limits {
             entries: config.install.max_entries,
             expanded_bytes: config.install.max_expanded_bytes,
@@ -562,6 +572,7 @@ async fn reload(
     cli::logging::set_level(&config.log.level);
     let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
     system.reconfigure(policy, health);
+    installer.set_cache_max(config.install.cache_max_bytes);
     effective.send_replace(Arc::new(config));
     let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
     if needs_restart.is_empty() {
@@ -712,6 +723,7 @@ impl Places {
             store: home.join("store"),
             plugins: home.join("plugins"),
             state: home.join("state"),
+            cache: home.join("cache"),
             logs: config.agent.log_dir.join("plugins"),
         }
     }

@@ -160,8 +160,20 @@ pub struct PluginsConfig {
     pub restart_max_backoff: Duration,
     /// Bytes of output after which a plugin's log is cut.
     pub log_max_bytes: u64,
+    /// Whether plugins are walled in control groups.
+    pub cgroups: CgroupUse,
     /// Tasks that a plugin may have at once; 0 is no limit.
     pub max_tasks: u64,
+}
+
+/// Whether plugins are walled in control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CgroupUse {
+    /// Where this machine has groups that the agent may use.
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// What plugins listen on.
@@ -187,6 +199,8 @@ pub struct InstallConfig {
     pub max_path_bytes: u32,
     /// How many installations run at once; others wait.
     pub max_parallel: u32,
+    /// Most bytes of archives that are kept to install them again; 0 keeps none.
+    pub cache_max_bytes: u64,
 }
 
 /// `[trust]`.
@@ -324,6 +338,7 @@ impl Default for PluginsConfig {
             restart_initial_backoff: Duration::from_millis(100),
             restart_max_backoff: Duration::from_secs(300),
             log_max_bytes: 10 << 20,
+            cgroups: CgroupUse::Auto,
             max_tasks: 4096,
         }
     }
@@ -339,6 +354,7 @@ impl Default for InstallConfig {
             max_expansion_ratio: 1000,
             max_path_bytes: 4096,
             max_parallel: 2,
+            cache_max_bytes: 256 << 20,
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::time::SystemTime;
 
-use guest_agent_proto::local::{ExamineResponse, SweepResponse};
+use guest_agent_proto::local::{ExamineResponse, PluginStatus, SweepResponse};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -19,6 +19,7 @@ mod agent;
 mod clock;
 mod disk;
 mod leftovers;
+mod limits;
 mod lock;
 mod permissions;
 mod store;
@@ -68,6 +69,8 @@ pub enum Agent {
         itself: Box<ExamineResponse>,
         /// What it would sweep away, or why it cannot tell.
         leftovers: Result<SweepResponse, String>,
+        /// All plugins.
+        plugins: Vec<PluginStatus>,
     },
     /// It does not.
     Silent {
@@ -88,7 +91,7 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 7] = [
+pub const CHECKS: [Check; 8] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
@@ -96,6 +99,7 @@ pub const CHECKS: [Check; 7] = [
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "leftovers", run: leftovers::check },
+    Check { about: "limits", run: limits::check },
 ];
 
 /// Runs all checks; the worst findings come first.

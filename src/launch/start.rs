@@ -13,7 +13,7 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{
-    Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder,
+    Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
 };
 use guest_agent_actors::spec::{Limits, PluginSpec, Source};
 use tokio::sync::oneshot;
@@ -100,6 +100,7 @@ struct Prepared {
     /// What a one-shot plugin is told of its configuration.
     handed_over: Vec<(OsString, OsString)>,
     entrance: Entrance,
+    unenforced: Unenforced,
 }
 
 impl ProcessLauncher {
@@ -109,7 +110,7 @@ impl ProcessLauncher {
         spec: &PluginSpec,
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
-        let watched = self.make_process(spec).await?;
+        let (watched, unenforced) = self.make_process(spec).await?;
         crash_point::reach("after", "spawn", spec.name.as_str());
         // The one who asked may have stopped listening; the process is in the table.
         drop(spawned.send(watched.process.clone()));
@@ -117,11 +118,11 @@ impl ProcessLauncher {
         let endpoint = endpoint.expect("a launched process was told where to listen");
         if spec.execution.one_shot().is_some() {
             // Nobody waits for it to listen, and nobody calls it: its end is what counts.
-            return Ok(Launched { process: watched.process.clone(), endpoint });
+            return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
         }
         let started = self.bring_up(spec, &watched, &endpoint).await;
         match started {
-            Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint }),
+            Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint, unenforced }),
             Err(error) => {
                 self.give_up(&spec.name, &watched, endpoint).await;
                 Err(error)
@@ -132,7 +133,10 @@ impl ProcessLauncher {
     /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From a
     /// successful fork to the entry in the table nothing is awaited, so dropping the launch cannot
     /// lose it. That is why the fork happens here, at the price of a millisecond of the runtime.
-    async fn make_process(&self, spec: &PluginSpec) -> Result<Arc<Watched>, LaunchError> {
+    async fn make_process(
+        &self,
+        spec: &PluginSpec,
+    ) -> Result<(Arc<Watched>, Unenforced), LaunchError> {
         let name = &spec.name;
         let directory = match &spec.source {
             Source::Archive(_) => {
@@ -194,11 +198,15 @@ impl ProcessLauncher {
         let watched = Watched::child(subject, child, oom);
         self.table().slots.entry(name.clone()).or_default().newest = Some(Arc::clone(&watched));
         drop(gate);
+        let mut unenforced = prepared.unenforced;
         if !plan.entrance.is_empty() {
             tell_of_oom_kills(name.clone(), &group, Arc::clone(&watched));
-            say_whether_inside(name.clone(), pid, group);
+            unenforced.extend(if_outside(&watched, group, spec.limits).await);
         }
-        Ok(watched)
+        for shortfall in &unenforced {
+            tracing::warn!(plugin = %name, "{shortfall}");
+        }
+        Ok((watched, unenforced))
     }
 
     /// Makes directories and files, and looks at the program, on a blocking thread.
@@ -214,7 +222,7 @@ impl ProcessLauncher {
         let group = self.shared.config.cgroups.group(&name);
         let work = move || -> Result<Prepared, Cause> {
             exec_error::check(&program)?;
-            let entrance = build_walls(&name, &group, &limits);
+            let (entrance, unenforced) = build_walls(&name, &group, &limits);
             for (path, mode) in [(&state_dir, 0o700), (&sockets, 0o700)] {
                 make_dir(path, mode)
                     .map_err(|error| PrepareError::Make { path: path.clone(), error })?;
@@ -235,7 +243,7 @@ impl ProcessLauncher {
                 Some(config) => once::hand_over(&state_dir, config.as_ref())
                     .map_err(|error| PrepareError::HandOver { path: state_dir, error })?,
             };
-            Ok(Prepared { address, output, log_start, handed_over, entrance })
+            Ok(Prepared { address, output, log_start, handed_over, entrance, unenforced })
         };
         match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(done)) => done,
@@ -382,18 +390,14 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
     }
 }
 
-/// Makes the plugin's control group and opens it. What the machine cannot do is said in the log and
-/// does not keep the plugin from running.
-fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> Entrance {
-    let entrance = group.prepare(limits).and_then(|enforced| {
-        for missing in enforced.missing {
-            tracing::warn!(plugin = %name, "{missing}");
-        }
-        group.entrance()
-    });
-    entrance.unwrap_or_else(|error| {
-        tracing::warn!(plugin = %name, error = %Chain(&error), "runs outside of a control group");
-        Entrance::default()
+/// Makes the plugin's control group and opens it. What the machine cannot do is told and does not keep
+/// the plugin from running.
+fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, Unenforced) {
+    let walls = group.prepare(limits).and_then(|unenforced| Ok((group.entrance()?, unenforced)));
+    walls.unwrap_or_else(|error| {
+        let why = Chain(&error).to_string();
+        tracing::warn!(plugin = %name, error = why, "runs outside of a control group");
+        (Entrance::default(), group.unenforced_outside(limits, &why))
     })
 }
 
@@ -420,13 +424,16 @@ fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
     });
 }
 
-/// The child cannot tell that it could not go inside.
-fn say_whether_inside(name: PluginName, pid: u32, group: Group) {
-    tokio::task::spawn_blocking(move || {
-        if procfs::stat(pid).is_some() && !group.members().contains(&pid) {
-            tracing::warn!(plugin = %name, pid, "could not enter its control group");
-        }
-    });
+/// What does not hold of a process that could not go inside; the child itself cannot tell.
+async fn if_outside(watched: &Watched, group: Group, limits: Limits) -> Unenforced {
+    let pid = watched.process.pid;
+    let look = move || {
+        let why = "its process could not enter the control group";
+        (!group.holds(pid)).then(|| group.unenforced_outside(&limits, why))
+    };
+    // A look that panicked has seen nothing, and the dead are in no group.
+    let outside = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+    outside.filter(|_| watched.is_alive()).unwrap_or_default()
 }
 
 /// Removes what a former process left where the new one will listen. Done here and not on another

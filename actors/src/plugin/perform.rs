@@ -11,13 +11,13 @@ use tracing::warn;
 
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
-use super::state::{Due, Target};
+use super::state::{Due, Phase, Target};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::{Attempt, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
-use crate::ports::{Cleanup, Ports, Progress, RpcError, StopManner, StopOrder};
+use crate::ports::{Cleanup, Ports, Progress, RpcError, StopManner, StopOrder, Unenforced};
 use crate::spec::PluginSpec;
 
 /// Work that never answers is given up after this long, so that what waits for its turn goes on.
@@ -147,8 +147,9 @@ impl PluginActor {
                     launcher.find(&name, recorded.as_ref()).await
                 };
                 match tokio::time::timeout(PROCESSES_WAIT, looked).await {
-                    Ok(found) if found.is_none() || found == recorded => {}
-                    Ok(_) => return Err("a process lives that may run from it".to_owned()),
+                    Ok(Ok(found)) if found.is_none() || found == recorded => {}
+                    Ok(Ok(_)) => return Err("a process lives that may run from it".to_owned()),
+                    Ok(Err(error)) => return Err(error.to_string()),
                     Err(_) => return Err("its processes could not be looked for".to_owned()),
                 }
             }
@@ -217,10 +218,21 @@ impl PluginActor {
         let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {
             this.reach("end", "launch");
             this.launches.remove(&attempt);
-            let result = result.map(|l| (l.process, l.endpoint));
+            let result = result.map(|launched| {
+                this.note_unenforced(attempt, launched.unenforced);
+                (launched.process, launched.endpoint)
+            });
             this.step(Event::Launched { attempt, result }, ctx);
         }));
         self.launches.insert(attempt, [heard, launched]);
+    }
+
+    /// Remembers what does not hold of a new process. An answer that nobody waits for any more is not
+    /// about the process that there is.
+    fn note_unenforced(&mut self, of: Attempt, unenforced: Unenforced) {
+        if matches!(self.state.phase, Phase::Starting { attempt, .. } if attempt == of) {
+            self.shown.story.unenforced = unenforced;
+        }
     }
 
     fn stop(
