@@ -55,6 +55,7 @@ mod tests;
 use cache::Cache;
 use error::{DeleteError, FolderError, PipelineError};
 use fetch::Fetcher;
+pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 use tree::Resolver;
