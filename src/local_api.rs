@@ -30,12 +30,14 @@ use prost::Message;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::command_socket::plugin_status;
 use crate::control_link::LinkState;
+use crate::install::spool::Spool;
 use crate::storage::SledStorage;
 
+mod archives;
 mod events;
 mod explain;
 mod health;
@@ -70,6 +72,8 @@ pub struct LocalApi {
     pub store: Arc<SledStorage>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
+    /// Takes archives.
+    pub spool: Spool,
     /// Asks plugins.
     pub rpc: Arc<dyn PluginRpc>,
     /// State of the control-plane link.
@@ -165,6 +169,7 @@ impl LocalApi {
 #[tonic::async_trait]
 impl LocalAgent for LocalApi {
     type WatchStatusStream = ReceiverStream<Result<local::GetStatusResponse, Status>>;
+    type PlaceArchiveStream = ReceiverStream<Result<local::PlaceArchiveResponse, Status>>;
     type StreamEventsStream = ReceiverStream<Result<local::Event, Status>>;
     type StreamLogsStream = ReceiverStream<Result<local::LogChunk, Status>>;
 
@@ -339,6 +344,23 @@ impl LocalAgent for LocalApi {
         let health = self.store.watch_health().borrow().clone();
         let losses = self.storage.losses().await;
         Ok(Response::new(health::examined(self.agent(), &health, losses)))
+    }
+
+    async fn place_archive(
+        &self,
+        request: Request<Streaming<local::PlaceArchiveRequest>>,
+    ) -> Result<Response<Self::PlaceArchiveStream>, Status> {
+        let (sender, receiver) = mpsc::channel(1);
+        let spool = self.spool.clone();
+        tokio::spawn(async move {
+            let placed = archives::place(spool, request.into_inner()).await;
+            let answer = placed.map(|path| local::PlaceArchiveResponse {
+                path: path.to_string_lossy().into_owned(),
+            });
+            // Who has gone does not want to know.
+            drop(sender.send(answer).await);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
     async fn sweep(

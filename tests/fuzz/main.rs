@@ -143,6 +143,16 @@ fn metadata_never_panics() {
 }
 
 #[test]
+fn signatures_never_panic() {
+    check("signatures", seeds::signatures(), targets::signatures);
+}
+
+#[test]
+fn bundles_never_panic_and_are_no_larger_than_they_are() {
+    check("bundles", seeds::bundles(), targets::bundles);
+}
+
+#[test]
 fn a_target_that_fails_is_noticed() {
     let fails: fn(&[u8]) = |bytes| assert!(bytes.len() < 4, "told to fail");
     let seeds = vec![b"abc".to_vec()];
