@@ -22,8 +22,11 @@ fn made(signature: Option<&str>, archive: &[u8]) -> Vec<u8> {
     fs::read(&out).expect("readable")
 }
 
+/// Manifest, signature and archive.
+type Parts = (String, Option<Vec<u8>>, Vec<u8>);
+
 /// All of a bundle.
-fn read(bytes: &[u8]) -> Result<(String, Option<Vec<u8>>, Vec<u8>), BundleError> {
+fn read(bytes: &[u8]) -> Result<Parts, BundleError> {
     let mut bundle = Bundle::read(bytes)?;
     let mut archive = Vec::new();
     bundle.archive.read_to_end(&mut archive).map_err(BundleError::Read)?;
