@@ -188,10 +188,13 @@ pub struct InstallConfig {
 }
 
 /// `[admission]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionConfig {
     /// Program and arguments of the admission plugin; empty means that nothing is asked.
     pub command: Vec<String>,
+    /// How long a deployment waits for its answer before it is denied.
+    #[serde(with = "duration::text")]
+    pub timeout: Duration,
 }
 
 /// `[api]`.
@@ -307,6 +310,14 @@ impl Default for InstallConfig {
             max_path_bytes: 4096,
             max_parallel: 2,
         }
+    }
+}
+
+// === impl AdmissionConfig ===
+
+impl Default for AdmissionConfig {
+    fn default() -> Self {
+        Self { command: Vec::new(), timeout: Duration::from_secs(60) }
     }
 }
 

@@ -7,7 +7,9 @@
 use crate::config::{self, Config};
 
 /// Settings that are taken up without a restart. Every other one waits for it.
-pub const AT_ONCE: [&str; 8] = [
+pub const AT_ONCE: [&str; 10] = [
+    "admission.command",
+    "admission.timeout",
     "api.command_timeout",
     "log.level",
     "plugins.health_failures",
@@ -38,6 +40,7 @@ impl Change {
         let mut effective = current.clone();
         effective.api.command_timeout = wanted.api.command_timeout;
         effective.log.level.clone_from(&wanted.log.level);
+        effective.admission = wanted.admission.clone();
         let (plugins, new) = (&mut effective.plugins, &wanted.plugins);
         plugins.health_failures = new.health_failures;
         plugins.health_interval = new.health_interval;
@@ -75,8 +78,8 @@ mod tests {
         wanted.plugins.probation = Duration::from_secs(1);
         wanted.admission.command = vec!["/bin/admit".to_owned(), "--secret".to_owned()];
         let change = Change::between(&current, &wanted);
-        assert_eq!(change.applied, ["log.level", "plugins.probation"]);
-        assert_eq!(change.needs_restart, ["admission.command", "log.format"]);
+        assert_eq!(change.applied, ["admission.command", "log.level", "plugins.probation"]);
+        assert_eq!(change.needs_restart, ["log.format"]);
         assert_eq!(change.effective.log.format, LogFormat::Text);
         assert_eq!(change.effective.log.level, "debug");
         let other_secret = {
@@ -85,11 +88,7 @@ mod tests {
             other
         };
         let change = Change::between(&wanted, &other_secret);
-        assert_eq!(
-            change.needs_restart,
-            ["admission.command"],
-            "what is not shown is compared too"
-        );
+        assert_eq!(change.applied, ["admission.command"], "what is not shown is compared too");
     }
 
     #[test]
@@ -97,6 +96,8 @@ mod tests {
         let current = Config::default();
         let mut wanted = Config::default();
         let second = Duration::from_millis(1234);
+        wanted.admission.command = vec!["/bin/admit".to_owned()];
+        wanted.admission.timeout = second;
         wanted.api.command_timeout = second;
         wanted.log.level = "trace".to_owned();
         wanted.plugins.health_failures = 9;

@@ -15,9 +15,14 @@ use crate::facts::FactSet;
 use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
 use crate::spec::{Config, PluginSpec};
 
+mod admission;
 mod local;
 mod sweeper;
 
+pub use admission::{
+    AdmissionCommand, AdmissionHost, Describe, DeskRecipients, HungUp, ListCalled, ListRefused,
+    ResolveCalled,
+};
 pub use local::{LocalPlugins, LocalScan, ScanError};
 pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
@@ -42,6 +47,8 @@ pub struct Ports {
     pub storage: Arc<dyn Storage>,
     /// Clears away what nothing refers to.
     pub sweeper: Arc<dyn Sweeper>,
+    /// Runs admission plugins.
+    pub admission: Arc<dyn AdmissionHost>,
     /// Plugins that came with the machine.
     pub local: Arc<dyn LocalPlugins>,
     /// The connection to the control plane.
@@ -98,6 +105,8 @@ pub type ProgressSender = tokio::sync::watch::Sender<Progress>;
 /// A part of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallStep {
+    /// Asking whether it may be deployed at all.
+    Admit,
     /// Checking that it can work at all, and making the staging folder.
     Prepare,
     /// Fetching the archive.
@@ -126,6 +135,7 @@ pub struct InstallError {
 impl std::fmt::Display for InstallStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::Admit => "get the deployment admitted",
             Self::Prepare => "prepare the installation",
             Self::Download => "download the archive",
             Self::Verify => "verify the archive",

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use codegen::{compile, generate_into};
 
-const PROTOS: [&str; 5] = [
+const PROTOS: [&str; 6] = [
     "plugin_comm.proto",
     "agent_controlplane.proto",
     "agent_communication.proto",
     "local.proto",
     "record.proto",
+    "cipd_plugin.proto",
 ];
 
 /// Code generation with `protox` in place of `protoc`.

@@ -83,7 +83,7 @@ impl Plan {
 }
 
 /// Runs in the child, after its standard descriptors and working directory are set.
-fn prepare_child() -> io::Result<()> {
+pub(crate) fn prepare_child() -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     reset_signals();

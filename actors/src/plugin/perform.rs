@@ -12,12 +12,15 @@ use tracing::warn;
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
 use super::state::{Due, Target};
+use crate::admission::{self, Question};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::{Attempt, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
-use crate::ports::{Cleanup, Ports, Progress, RpcError, StopManner, StopOrder};
+use crate::ports::{
+    Cleanup, InstallError, InstallStep, Ports, Progress, RpcError, StopManner, StopOrder,
+};
 use crate::spec::PluginSpec;
 
 /// Work that never answers is given up after this long, so that what waits for its turn goes on.
@@ -180,9 +183,14 @@ impl PluginActor {
         });
         self.shown.progress = Some((shown, beat));
         let installer = self.ports.installer.clone();
+        let admission = self.neighbours.admission.clone();
         let turn = self.files.take();
         let install = async move {
             let _turn = turn.await;
+            // An installation that is given up takes its question back with it.
+            admission::ask(&admission, Question::of(&spec)).await.map_err(|denied| {
+                InstallError { step: InstallStep::Admit, cause: denied.into() }
+            })?;
             installer.install(spec, progress).await
         };
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
