@@ -45,6 +45,7 @@ use crate::config::{Config, NO_METADATA, ProcessEnvironment, Transport};
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
+use crate::install::trust::Trust;
 use crate::install::{Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
@@ -57,7 +58,7 @@ use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
 use crate::socket::{self, Access};
 use crate::storage::told::Teller;
-use crate::storage::{self, LockError, SledStorage, StateLock, StoreFate};
+use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
 mod attributes;
@@ -67,10 +68,6 @@ mod report;
 use attributes::Attributes;
 use link::{Leads, Listener};
 use report::{Module, Modules};
-
-/// How long, and how often, a held state directory is asked for.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
-const LOCK_BEAT: Duration = Duration::from_millis(20);
 
 /// How often logs of plugins are looked at for their size.
 const LOG_BEAT: Duration = Duration::from_secs(30);
@@ -135,7 +132,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let config = &args.config;
     check_supported(config);
     make_directory(&config.agent.state_dir, 0o755)?;
-    let lock = take_lock(&config.agent.state_dir).await?;
+    let lock = StateLock::acquire(&config.agent.state_dir)?;
     let metadata = metadata_client(config)?;
     let mut memory = Memory::load(&config.agent.state_dir);
     let identity = identify(config, &mut memory, metadata.as_ref()).await;
@@ -159,7 +156,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let (service_url, known_as) = watch::channel(link::service_url(config));
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener, service_url)?;
     let (link, link_task) = (opened.link, opened.task);
-    let installer = Arc::new(Pipeline::new(pipeline(config, &places))?);
+    let trust = read_keys(config).await;
+    let installer = Arc::new(Pipeline::new(pipeline(config, &places), trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let owner = {
         let launcher = launcher.clone();
@@ -167,7 +165,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     };
     let admission = PluginHost::new(known_as.clone(), owner);
     let ports = Ports {
-        installer,
+        installer: installer.clone(),
         launcher: launcher.clone(),
         rpc: rpc.clone(),
         meter: Arc::new(SystemMeter::new(cgroups.clone())),
@@ -247,7 +245,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
                 Told::Stop => break None,
                 Told::Reload => {
                     notifier.reloading().await;
-                    reload(&args, &effective, &system).await;
+                    reload(&args, &effective, &system, &installer).await;
                     notifier.reloaded().await;
                 }
             },
@@ -324,6 +322,7 @@ async fn end_of(task: Option<&mut JoinHandle<()>>) {
 /// The first thing that it would not start with.
 pub fn check(config: &Config) -> Result<(), Cause> {
     metadata_client(config)?;
+    Trust::load(&config.trust)?;
     link::check(&config.control_plane)
 }
 
@@ -372,21 +371,6 @@ fn check_supported(config: &Config) {
 fn gate(config: &Config) -> Gate {
     let command = AdmissionCommand::new(&config.admission.command);
     Gate { command, timeout: config.admission.timeout }
-}
-
-/// The lock of the state directory. When an agent is killed while it starts a plugin, the half-made
-/// process keeps what the agent had open until it is that plugin, so a lock that is held is asked for
-/// again for a moment.
-async fn take_lock(dir: &Path) -> Result<StateLock, LockError> {
-    let deadline = tokio::time::Instant::now() + LOCK_WAIT;
-    loop {
-        match StateLock::acquire(dir) {
-            Err(LockError::Held { .. }) if tokio::time::Instant::now() < deadline => {
-                tokio::time::sleep(LOCK_BEAT).await;
-            }
-            done => return done,
-        }
-    }
 }
 
 async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Cause> {
@@ -529,7 +513,12 @@ fn inform(notifier: &Notifier, system: &System, link: &Link) -> JoinHandle<()> {
 
 /// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else of
 /// the machine's own files the agent reads at its start is looked at again from here.
-async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: &System) {
+async fn reload(
+    args: &RunArgs,
+    effective: &watch::Sender<Arc<Config>>,
+    system: &System,
+    installer: &Pipeline,
+) {
     system.manager.do_send(RescanLocal);
     let sources = args.sources.clone();
     let reading =
@@ -550,6 +539,22 @@ async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: 
         }
     };
     check_supported(&wanted);
+    let trusted = wanted.trust.clone();
+    let keys = match tokio::task::spawn_blocking(move || Trust::load(&trusted)).await {
+        Ok(Ok(keys)) => keys,
+        Ok(Err(error)) => {
+            error!(
+                error = %Chain(&error),
+                "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+            );
+            return;
+        }
+        Err(error) => {
+            error!(%error, "the keys could not be read; the agent goes on with those it has");
+            return;
+        }
+    };
+    installer.set_trust(keys);
     let Change { effective: config, applied, needs_restart } =
         Change::between(&effective.borrow(), &wanted);
     cli::logging::set_level(&config.log.level);
@@ -562,6 +567,18 @@ async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: 
     } else {
         warn!(changed, restart, "the configuration was read again; some settings need a restart");
     }
+}
+
+/// The keys of this machine. What runs is not touched by trouble with them: the agent starts, and installs
+/// nothing.
+async fn read_keys(config: &Config) -> Trust {
+    let trust = config.trust.clone();
+    let read = tokio::task::spawn_blocking(move || Trust::load_or_nobody(&trust)).await;
+    let trust = read.unwrap_or_else(|error| Trust::Unreadable(error.to_string()));
+    if let Trust::Unreadable(why) = &trust {
+        error!(why, "THE KEYS OF [trust] CANNOT BE READ; nothing is installed until they can be");
+    }
+    trust
 }
 
 /// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever
@@ -714,24 +731,5 @@ impl Signals {
             _ = self.interrupt.recv() => Told::Stop,
             _ = self.hangup.recv() => Told::Reload,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lock_that_is_let_go_in_a_moment_keeps_no_agent_from_starting() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let held = StateLock::acquire(dir.path()).expect("free");
-        let let_go = async {
-            tokio::time::sleep(LOCK_WAIT / 2).await;
-            drop(held);
-        };
-        let (taken, ()) = tokio::join!(take_lock(dir.path()), let_go);
-        let _taken = taken.expect("free by now");
-        let second = take_lock(dir.path()).await;
-        assert!(matches!(second, Err(LockError::Held { .. })), "{second:?}");
     }
 }

@@ -180,7 +180,7 @@ impl Group {
         }
         let mut enforced = Enforced::default();
         let mut limit = |what: &str, controller, wanted: Option<String>, set: SetLimit<'_>| {
-            let room = self.rooms.iter().find(|room| room.controllers.contains(&controller));
+            let room = self.room_with(controller);
             let trouble = match (room, &wanted) {
                 (Some(room), _) => set(room).err().map(|error| error.to_string()),
                 (None, Some(_)) => Some(format!("no {controller} controller on this machine")),
@@ -287,6 +287,10 @@ impl Group {
         }
     }
 
+    fn room_with(&self, controller: Controller) -> Option<&Room> {
+        self.rooms.iter().find(|room| room.controllers.contains(&controller))
+    }
+
     /// Deletes the group and those that its processes made below it. Succeeds when there is none.
     ///
     /// # Errors
@@ -313,8 +317,7 @@ impl Group {
             Version::V1 => None,
             Version::V2 => v2::cpu_time(&room.dir),
         })?;
-        let memory =
-            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        let memory = self.room_with(Controller::Memory)?;
         let memory_bytes = match memory.version {
             Version::V1 => v1::memory(&memory.dir),
             Version::V2 => v2::memory(&memory.dir),
@@ -325,8 +328,7 @@ impl Group {
     /// How many processes of the group the kernel has killed because the group's memory ran out.
     #[must_use]
     pub fn oom_kills(&self) -> Option<u64> {
-        let memory =
-            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        let memory = self.room_with(Controller::Memory)?;
         match memory.version {
             Version::V1 => v1::oom_kills(&memory.dir),
             Version::V2 => v2::oom_kills(&memory.dir),
@@ -335,8 +337,7 @@ impl Group {
 
     /// Hears of every OOM kill in the group from now on. `None` where the machine cannot tell.
     pub(crate) fn watch_oom(&self) -> Option<OomWatch> {
-        let memory =
-            self.rooms.iter().find(|room| room.controllers.contains(&Controller::Memory))?;
+        let memory = self.room_with(Controller::Memory)?;
         let watch = match memory.version {
             Version::V1 => OomWatch::v1(&memory.dir),
             Version::V2 => OomWatch::v2(&memory.dir),

@@ -67,7 +67,7 @@ fn is_alive(pid: u32) -> bool {
 
 async fn denied(bed: &Bed, plugin: &str, revision: &str) -> String {
     let event = bed.event(8, plugin, revision).await;
-    event.event_details
+    event.details().into_owned()
 }
 
 #[tokio::test]
