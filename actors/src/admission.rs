@@ -114,7 +114,7 @@ impl Verdict {
     pub fn of_status(status: Option<(i32, &str, &str)>) -> Self {
         match status {
             Some((0, _, _)) => Self::Admitted,
-            Some((_, code, message)) if message.is_empty() => {
+            Some((_, code, "")) => {
                 Self::Denied(format!("denied by the admission plugin ({code})").into())
             }
             Some((_, code, message)) => {

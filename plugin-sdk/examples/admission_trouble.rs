@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     });
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be made");
     match runtime.block_on(serve(&orders, &handshake)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(status) => {
             eprintln!("the agent says {:?}: {}", status.code(), status.message());
             if orders.stay || orders.never_connect {
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn serve(orders: &Orders, handshake: &Handshake) -> Result<(), Status> {
+async fn serve(orders: &Orders, handshake: &Handshake) -> Result<ExitCode, Status> {
     if orders.never_connect {
         std::future::pending::<()>().await;
     }
@@ -92,7 +92,7 @@ async fn serve(orders: &Orders, handshake: &Handshake) -> Result<(), Status> {
         record(orders, &format!("check {}", check.package));
         if orders.crash_at == Some(seen) {
             eprintln!("told to crash");
-            std::process::exit(7);
+            return Ok(ExitCode::from(7));
         }
         if orders.manners && seen == 1 {
             let second = admissions.list_admissions(list()).await.map(|_| ());
@@ -113,7 +113,7 @@ async fn serve(orders: &Orders, handshake: &Handshake) -> Result<(), Status> {
             });
         }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Everything that should not be done, one after the other.

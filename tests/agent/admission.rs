@@ -125,7 +125,7 @@ async fn what_was_admitted_is_not_asked_about_again() {
     assert_ne!(before, again);
     assert_eq!((noted(&bed, "check").len(), lives(&bed).len()), (1, 1));
     // A process that starts again, or an agent that does, deploys nothing.
-    signal(u32::try_from(again).unwrap(), Signal::SIGKILL);
+    signal(again.unwrap(), Signal::SIGKILL);
     bed.event(7, "a", "1").await;
     bed.running("a", "1").await;
     let plugin = lives(&bed)[0];
