@@ -39,6 +39,8 @@ pub enum Verdict {
     Admitted,
     /// It may not, for this reason.
     Denied(Arc<str>),
+    /// Nobody decided, because the agent goes down. Whoever begins anew in its next life asks anew.
+    Closing,
 }
 
 /// Why a deployment is not made.
@@ -61,7 +63,7 @@ pub struct Ask {
 #[rtype(result = "()")]
 pub struct UseGate(pub Gate);
 
-/// From the agent: it goes down. What waits is denied, and the plugin is asked to go.
+/// From the agent: it goes down. Nothing is decided any more, and the plugin is asked to go.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct CloseGate;
@@ -88,21 +90,15 @@ struct Waiting {
 }
 
 /// Asks, and waits as long as it takes; the desk keeps the deadline. Dropping the future takes the question
-/// back.
-///
-/// # Errors
-/// It is denied, or nobody is there to ask.
-pub async fn ask(desk: &Recipient<Ask>, question: Question) -> Result<(), Denied> {
+/// back. Where nobody is there to ask, it is denied.
+pub async fn ask(desk: &Recipient<Ask>, question: Question) -> Verdict {
     let (answer, answered) = oneshot::channel();
     let (interest, lost) = oneshot::channel();
     desk.do_send(Ask { question, answer, lost });
     let verdict = answered.await;
     drop(interest);
-    match verdict {
-        Ok(Verdict::Admitted) => Ok(()),
-        Ok(Verdict::Denied(reason)) => Err(Denied(reason)),
-        Err(_) => Err(Denied("nobody is left to ask whether it is admitted".into())),
-    }
+    verdict
+        .unwrap_or_else(|_| Verdict::Denied("nobody is left to ask whether it is admitted".into()))
 }
 
 // === impl Verdict ===

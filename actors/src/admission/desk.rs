@@ -294,7 +294,7 @@ impl Desk {
             Event::Reconfigured(gate) => self.reconfigured(gate, does),
             Event::Closed => {
                 self.closed = true;
-                self.deny_all("the agent is stopping; ask again when it is back", does);
+                self.close_checks(|_| true, &Verdict::Closing, does);
                 if let Some(life) = self.life() {
                     self.let_go(life, "", does);
                 }
@@ -358,7 +358,7 @@ impl Desk {
     ) {
         let mut tell = |verdict| does.push(Effect::Tell { asker, verdict });
         if self.closed {
-            return tell(denied("the agent is stopping; ask again when it is back"));
+            return tell(Verdict::Closing);
         }
         if self.gate.command.is_none() {
             return tell(Verdict::Admitted);
