@@ -41,12 +41,13 @@ use crate::admission::PluginHost;
 use crate::cgroup::Cgroups;
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
-use crate::config::{Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::confine::Host;
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::install::trust::Trust;
-use crate::install::{Limits, Pipeline, PipelineConfig};
+use crate::install::{self, Limits, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
@@ -110,6 +111,7 @@ struct Places {
     store: PathBuf,
     plugins: PathBuf,
     state: PathBuf,
+    cache: PathBuf,
     logs: PathBuf,
 }
 
@@ -146,6 +148,10 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let listening = socket::bind_private(&local_socket).await?;
     crash_point::reach("after", "bind", "agent.sock");
 
+    let pipeline = pipeline(config, &places);
+    let settled = pipeline.clone();
+    // The store needs a little room to be opened.
+    drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
     let cgroups = find_cgroups(config);
@@ -157,7 +163,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener, service_url)?;
     let (link, link_task) = (opened.link, opened.task);
     let trust = read_keys(config).await;
-    let installer = Arc::new(Pipeline::new(pipeline(config, &places), trust)?);
+    let installer = Arc::new(Pipeline::new(pipeline, trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let owner = {
         let launcher = launcher.clone();
@@ -245,7 +251,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
                 Told::Stop => break None,
                 Told::Reload => {
                     notifier.reloading().await;
-                    reload(&args, &effective, &system, &installer).await;
+                    reload(&args, &effective, &system, &launcher, &installer).await;
                     notifier.reloaded().await;
                 }
             },
@@ -391,7 +397,10 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Ca
 /// Plugins run without walls on a machine that has none to offer; it is said once, here.
 fn find_cgroups(config: &Config) -> Cgroups {
     let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
-    let cgroups = Cgroups::detect(&config.agent.state_dir, tasks_max);
+    let cgroups = match config.plugins.cgroups {
+        CgroupUse::Auto => Cgroups::detect(&config.agent.state_dir, tasks_max),
+        CgroupUse::Off => Cgroups::off(tasks_max),
+    };
     for trouble in cgroups.trouble() {
         warn!("control groups: {trouble}");
     }
@@ -420,6 +429,8 @@ fn launcher(
         log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
         cgroups: cgroups.clone(),
+        host: Host::look(),
+        policies: config.policies.clone(),
     };
     ProcessLauncher::new(launcher, rpc.clone())
 }
@@ -429,6 +440,8 @@ fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
         plugins_dir: places.plugins.clone(),
         state_root: places.state.clone(),
         log_dir: places.logs.clone(),
+        cache_dir: places.cache.clone(),
+        cache_max_bytes: config.install.cache_max_bytes,
         limits: Limits {
             entries: config.install.max_entries,
             expanded_bytes: config.install.max_expanded_bytes,
@@ -517,6 +530,7 @@ async fn reload(
     args: &RunArgs,
     effective: &watch::Sender<Arc<Config>>,
     system: &System,
+    launcher: &ProcessLauncher,
     installer: &Pipeline,
 ) {
     system.manager.do_send(RescanLocal);
@@ -555,11 +569,17 @@ async fn reload(
         }
     };
     installer.set_trust(keys);
-    let Change { effective: config, applied, needs_restart } =
+    let Change { effective: config, applied, at_next_launch, needs_restart } =
         Change::between(&effective.borrow(), &wanted);
+    launcher.use_policies(config.policies.clone());
+    if !at_next_launch.is_empty() {
+        let changed = at_next_launch.join(", ");
+        info!(changed, "policies changed; each plugin has its new one from its next start on");
+    }
     cli::logging::set_level(&config.log.level);
     let (policy, health) = policies(&config);
     system.reconfigure(policy, health, gate(&config));
+    installer.set_cache_max(config.install.cache_max_bytes);
     effective.send_replace(Arc::new(config));
     let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
     if needs_restart.is_empty() {
@@ -694,6 +714,7 @@ impl Places {
             store: home.join("store"),
             plugins: home.join("plugins"),
             state: home.join("state"),
+            cache: home.join("cache"),
             logs: config.agent.log_dir.join("plugins"),
         }
     }

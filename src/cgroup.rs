@@ -14,7 +14,7 @@
 //! path in every place.
 //!
 //! What a machine cannot do is not an error: a limit without a controller is not enforced, and whoever
-//! asks is told ([`Enforced`]). Nothing here decides how much a plugin may use.
+//! asks is told ([`Unenforced`]). Nothing here decides how much a plugin may use.
 
 mod hierarchy;
 mod oom;
@@ -29,14 +29,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use guest_agent_actors::id::{PluginName, Sha256Digest};
-use guest_agent_actors::ports::Usage;
+use guest_agent_actors::ports::{Shortfall, Unenforced, Usage};
 use guest_agent_actors::spec::Limits;
 use nix::libc;
 
 pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
-use hierarchy::Place;
+use hierarchy::{Found, Place};
 
 /// How long a group that is being killed may take to become empty.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -44,12 +44,34 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// Pause between two looks at a group that is being killed or removed.
 const KILL_BEAT: Duration = Duration::from_millis(5);
 
+/// What to do where the agent may use no control groups at all.
+const NO_GROUPS_FIX: &str = "run the agent as root, or as a service with Delegate=yes; in a container, \
+                             mount /sys/fs/cgroup writable";
+
+/// What to do where the kernel or the service manager keeps a controller back.
+const NO_CONTROLLER_FIX: &str = "enable the controller in the kernel (cgroup_enable=), and let the \
+                                 service manager hand it down (Delegate=yes)";
+
+/// What to do about a plugin that runs outside of its group.
+const OUTSIDE_FIX: &str = "see the agent's log, then restart the plugin";
+
 /// All of this agent's groups.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     places: Vec<Place>,
     trouble: Vec<String>,
     tasks_max: Option<u64>,
+    when_absent: Absence,
+}
+
+/// Why there may be no groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Absence {
+    /// The machine has none for this agent.
+    #[default]
+    NotThere,
+    /// They are not to be used.
+    SwitchedOff,
 }
 
 /// The group of one plugin.
@@ -58,6 +80,7 @@ pub struct Group {
     /// The same group in each hierarchy.
     rooms: Vec<Room>,
     tasks_max: Option<u64>,
+    when_absent: Absence,
 }
 
 /// One group in one hierarchy.
@@ -68,11 +91,20 @@ struct Room {
     dir: PathBuf,
 }
 
-/// What became of the limits that were asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Enforced {
-    /// Limits that nothing on this machine enforces, each with the reason, for people.
-    pub missing: Vec<String>,
+/// One limit as it is to be.
+struct Wanted {
+    /// In words; `None` where there is to be none.
+    what: Option<String>,
+    controller: Controller,
+    limit: Limit,
+}
+
+/// A kind of limit and its value; `None` is unlimited.
+#[derive(Clone, Copy)]
+enum Limit {
+    Memory(Option<u64>),
+    Cpu(Option<u32>),
+    Tasks(Option<u64>),
 }
 
 /// Opened doors of a group: a process that writes `0` into each is inside.
@@ -100,13 +132,21 @@ impl Cgroups {
     pub fn detect(state_dir: &Path, tasks_max: Option<u64>) -> Self {
         let own = format!("guest-agent-{}", fingerprint(state_dir));
         let found = hierarchy::find(&own);
-        Self { places: found.places, trouble: found.trouble, tasks_max }
+        let Found { places, trouble } = found;
+        Self { places, trouble, tasks_max, when_absent: Absence::NotThere }
     }
 
-    /// No groups at all.
+    /// None at all, on a machine that has none.
     #[must_use]
     pub fn none() -> Self {
-        Self { places: Vec::new(), trouble: Vec::new(), tasks_max: None }
+        let when_absent = Absence::NotThere;
+        Self { places: Vec::new(), trouble: Vec::new(), tasks_max: None, when_absent }
+    }
+
+    /// None at all, because it is configured so.
+    #[must_use]
+    pub fn off(tasks_max: Option<u64>) -> Self {
+        Self { tasks_max, when_absent: Absence::SwitchedOff, ..Self::none() }
     }
 
     /// Whether this machine can hold plugins in groups.
@@ -135,7 +175,8 @@ impl Cgroups {
             controllers: place.controllers.clone(),
             dir: place.base.join(name.as_str()),
         };
-        Group { rooms: self.places.iter().map(room).collect(), tasks_max: self.tasks_max }
+        let Self { tasks_max, when_absent, .. } = *self;
+        Group { rooms: self.places.iter().map(room).collect(), tasks_max, when_absent }
     }
 
     /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
@@ -168,7 +209,7 @@ impl Group {
     ///
     /// # Errors
     /// A group cannot be made.
-    pub fn prepare(&self, limits: &Limits) -> Result<Enforced, CgroupError> {
+    pub fn prepare(&self, limits: &Limits) -> Result<Unenforced, CgroupError> {
         for room in &self.rooms {
             match std::fs::create_dir(&room.dir) {
                 Ok(()) => {}
@@ -178,43 +219,62 @@ impl Group {
                 }
             }
         }
-        let mut enforced = Enforced::default();
-        let mut limit = |what: &str, controller, wanted: Option<String>, set: SetLimit<'_>| {
-            let room = self.room_with(controller);
-            let trouble = match (room, &wanted) {
-                (Some(room), _) => set(room).err().map(|error| error.to_string()),
-                (None, Some(_)) => Some(format!("no {controller} controller on this machine")),
-                (None, None) => None,
+        let mut unenforced = Unenforced::default();
+        for limit in self.wanted(limits) {
+            let room = self.room_with(limit.controller);
+            let trouble = match room {
+                Some(room) => {
+                    limit.set(room).err().map(|error| (error.to_string(), fix_of(&error)))
+                }
+                None => Some(self.no_room_for(limit.controller)),
             };
-            if let (Some(trouble), Some(wanted)) = (trouble, wanted) {
-                enforced.missing.push(format!("{what} {wanted} is not enforced: {trouble}"));
+            if let (Some((why, fix)), Some(what)) = (trouble, &limit.what) {
+                unenforced.push(Shortfall::new(what, &why, fix));
+            }
+        }
+        Ok(unenforced)
+    }
+
+    /// What does not hold of a process that is outside of the group, for this reason.
+    pub(crate) fn unenforced_outside(&self, limits: &Limits, why: &str) -> Unenforced {
+        let asked = self.wanted(limits).into_iter().filter_map(|limit| limit.what);
+        asked.map(|what| Shortfall::new(&what, why, OUTSIDE_FIX)).collect()
+    }
+
+    fn wanted(&self, limits: &Limits) -> [Wanted; 3] {
+        let Limits { memory_bytes, cpu_percent } = *limits;
+        [
+            Wanted {
+                what: memory_bytes.map(|bytes| format!("memory limit of {bytes} bytes")),
+                controller: Controller::Memory,
+                limit: Limit::Memory(memory_bytes),
+            },
+            Wanted {
+                what: cpu_percent.map(|percent| format!("cpu limit of {percent} %")),
+                controller: Controller::Cpu,
+                limit: Limit::Cpu(cpu_percent),
+            },
+            Wanted {
+                what: self.tasks_max.map(|tasks| format!("limit of {tasks} tasks")),
+                controller: Controller::Pids,
+                limit: Limit::Tasks(self.tasks_max),
+            },
+        ]
+    }
+
+    fn no_room_for(&self, controller: Controller) -> (String, &'static str) {
+        let (why, fix) = match self.when_absent {
+            _ if !self.rooms.is_empty() => {
+                return (format!("no {controller} controller on this machine"), NO_CONTROLLER_FIX);
+            }
+            Absence::NotThere => {
+                ("there are no control groups that the agent may use", NO_GROUPS_FIX)
+            }
+            Absence::SwitchedOff => {
+                ("plugins.cgroups is \"off\"", "set it to \"auto\" and restart the agent")
             }
         };
-        limit(
-            "memory limit",
-            Controller::Memory,
-            limits.memory_bytes.map(|bytes| format!("{bytes} bytes")),
-            &|room| match room.version {
-                Version::V1 => v1::limit_memory(&room.dir, limits.memory_bytes),
-                Version::V2 => v2::limit_memory(&room.dir, limits.memory_bytes),
-            },
-        );
-        limit(
-            "cpu limit",
-            Controller::Cpu,
-            limits.cpu_percent.map(|percent| format!("{percent} %")),
-            &|room| match room.version {
-                Version::V1 => v1::limit_cpu(&room.dir, limits.cpu_percent),
-                Version::V2 => v2::limit_cpu(&room.dir, limits.cpu_percent),
-            },
-        );
-        limit(
-            "limit of tasks",
-            Controller::Pids,
-            self.tasks_max.map(|tasks| tasks.to_string()),
-            &|room| write(&room.dir, "pids.max", &maximum(self.tasks_max)),
-        );
-        Ok(enforced)
+        (why.to_owned(), fix)
     }
 
     /// Opens the doors for a child. The group has to be there.
@@ -234,6 +294,11 @@ impl Group {
     #[must_use]
     pub(crate) fn is_real(&self) -> bool {
         !self.rooms.is_empty()
+    }
+
+    /// Whether a process is in the group in every hierarchy. Blocks.
+    pub(crate) fn holds(&self, pid: u32) -> bool {
+        self.rooms.iter().all(|room| members_below(&room.dir).contains(&pid))
     }
 
     /// The processes in the group and in groups that they made below it. Blocks.
@@ -353,7 +418,31 @@ impl Group {
     }
 }
 
-type SetLimit<'a> = &'a dyn Fn(&Room) -> io::Result<()>;
+// === impl Wanted ===
+
+impl Wanted {
+    fn set(&self, room: &Room) -> io::Result<()> {
+        let dir = &room.dir;
+        match (self.limit, room.version) {
+            (Limit::Memory(bytes), Version::V1) => v1::limit_memory(dir, bytes),
+            (Limit::Memory(bytes), Version::V2) => v2::limit_memory(dir, bytes),
+            (Limit::Cpu(percent), Version::V1) => v1::limit_cpu(dir, percent),
+            (Limit::Cpu(percent), Version::V2) => v2::limit_cpu(dir, percent),
+            (Limit::Tasks(tasks), Version::V1 | Version::V2) => {
+                write(dir, "pids.max", &maximum(tasks))
+            }
+        }
+    }
+}
+
+/// What to do about a limit that the kernel did not take.
+fn fix_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => "raise the limit, or restart the plugin",
+        io::ErrorKind::InvalidInput => "give a limit that the kernel takes",
+        _ => OUTSIDE_FIX,
+    }
+}
 
 // === impl Entrance ===
 
@@ -365,10 +454,14 @@ impl Entrance {
 
     /// Goes inside. Only makes system calls that are allowed between fork and exec.
     pub(crate) fn enter(&self) -> io::Result<()> {
+        // A door that does not open keeps nobody from the others.
+        let mut entered = Ok(());
         for door in &self.doors {
-            rustix::io::write(door, b"0")?;
+            if let Err(error) = rustix::io::write(door, b"0") {
+                entered = Err(error.into());
+            }
         }
-        Ok(())
+        entered
     }
 }
 

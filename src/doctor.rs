@@ -10,7 +10,7 @@
 
 use std::time::SystemTime;
 
-use guest_agent_proto::local::{ExamineResponse, SweepResponse};
+use guest_agent_proto::local::{ExamineResponse, PluginStatus, SweepResponse};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -20,8 +20,10 @@ mod agent;
 mod clock;
 mod disk;
 mod leftovers;
+mod limits;
 mod lock;
 mod permissions;
+mod policies;
 mod store;
 
 /// Something worth knowing, and what to do about it.
@@ -69,6 +71,8 @@ pub enum Agent {
         itself: Box<ExamineResponse>,
         /// What it would sweep away, or why it cannot tell.
         leftovers: Result<SweepResponse, String>,
+        /// All plugins.
+        plugins: Vec<PluginStatus>,
     },
     /// It does not.
     Silent {
@@ -89,15 +93,17 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 8] = [
+pub const CHECKS: [Check; 10] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
     Check { about: "permissions", run: permissions::check },
+    Check { about: "policies", run: policies::check },
     Check { about: "admission", run: admission::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "leftovers", run: leftovers::check },
+    Check { about: "limits", run: limits::check },
 ];
 
 /// Runs all checks; the worst findings come first.

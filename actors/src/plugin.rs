@@ -251,6 +251,9 @@ impl PluginActor {
                         details.push_str("its last output:\n");
                         details.push_str(&self.output);
                     }
+                    if told.kind == Notice::Installed {
+                        self.tell_unenforced(&mut details);
+                    }
                     if is_trouble(told.kind) {
                         self.shown.story.failed(now, wire::event_name(told.kind), &details);
                     }
@@ -291,6 +294,16 @@ impl PluginActor {
             }
             this.after_save(work, taken, ctx);
         }));
+    }
+
+    /// Whoever ordered limits hears with the answer which of them do not hold.
+    fn tell_unenforced(&self, details: &mut String) {
+        for shortfall in &self.shown.story.unenforced {
+            if !details.is_empty() {
+                details.push_str("; ");
+            }
+            details.push_str(&shortfall.to_string());
+        }
     }
 
     fn after_save(
@@ -418,6 +431,7 @@ impl PluginActor {
             spec: self.state.spec.clone(),
             runs: self.state.runs.clone(),
             last_output: self.shown.story.last_output.clone(),
+            unenforced: self.shown.story.unenforced.clone(),
             needed: needed(&self.state),
         }
     }
@@ -462,8 +476,8 @@ impl Actor for PluginActor {
                 let find = async move {
                     let find =
                         tokio::time::timeout(FIND_WAIT, launcher.find(&name, recorded.as_ref()));
-                    // What was not found is swept away.
-                    find.await.unwrap_or_default()
+                    // What was not found, or could not be looked for, is ended by the next launch.
+                    find.await.ok().and_then(Result::ok).flatten()
                 };
                 ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
                     this.reach("end", "find");

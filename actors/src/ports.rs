@@ -18,6 +18,7 @@ use crate::spec::{Config, PluginSpec};
 mod admission;
 mod local;
 mod sweeper;
+mod unenforced;
 
 pub use admission::{
     AdmissionCommand, AdmissionHost, Describe, DeskRecipients, HungUp, ListCalled, ListRefused,
@@ -28,6 +29,7 @@ pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
     SweepReport, Sweeper,
 };
+pub use unenforced::{Shortfall, UNENFORCED_MAX, Unenforced};
 
 /// What adapters report as the cause of a failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -186,7 +188,14 @@ pub trait Launcher: Send + Sync {
 
     /// Looks for a living process of the plugin: first the recorded one, else one that was spawned
     /// but never recorded. Never mistakes another program for it.
-    async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process>;
+    ///
+    /// # Errors
+    /// When it could not look, so that there may be one.
+    async fn find(
+        &self,
+        name: &PluginName,
+        recorded: Option<&Process>,
+    ) -> Result<Option<Process>, FindError>;
 
     /// The last lines a plugin wrote, for crash events. Bounded; empty when there are none.
     async fn last_output(&self, name: &PluginName) -> String;
@@ -199,6 +208,8 @@ pub struct Launched {
     pub process: Process,
     /// Where it answers.
     pub endpoint: Endpoint,
+    /// What was to hold of it and does not, because this machine cannot enforce it.
+    pub unenforced: Unenforced,
 }
 
 /// How a plugin is to be stopped.
@@ -309,6 +320,13 @@ pub struct StopError {
     /// How long it was waited for.
     pub waited: Duration,
 }
+
+/// Why nobody can say whether a plugin has a living process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "its processes could not be looked for; what hangs in the kernel, or a busy machine, does that"
+)]
+pub struct FindError;
 
 // === PluginRpc ===
 

@@ -11,7 +11,7 @@ use crate::exit::ExitCause;
 use crate::id::{Endpoint, Generation, PluginName, RevisionId, Sha256Digest};
 use crate::plugin::runs::{Outcome, Runs};
 use crate::plugin::state::{FailedAt, Next, Phase, Resume, State};
-use crate::ports::{Health, Progress};
+use crate::ports::{Health, Progress, Unenforced};
 use crate::spec::{MetricsPolicy, PluginSpec};
 
 /// The states that exist on the wire.
@@ -80,6 +80,8 @@ pub struct PluginView {
     pub runs: Runs,
     /// What its last run wrote last.
     pub last_output: Arc<str>,
+    /// What was ordered of its process and is not enforced on this machine.
+    pub unenforced: Unenforced,
     /// Revisions whose files it needs; others of it may be deleted.
     pub needed: BTreeSet<RevisionId>,
 }

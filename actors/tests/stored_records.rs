@@ -34,6 +34,7 @@ use guest_agent_actors::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
 };
 use guest_agent_actors::plugin::story::Story;
+use guest_agent_actors::ports::{Shortfall, Unenforced};
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::spec::{
     Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
@@ -134,6 +135,7 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "execution", &Execution::default());
     text = without(&text, "runs", &Runs::default());
     text = without(&text, "story", &Story::default());
+    text = without(&text, "unenforced", &Unenforced::default());
     text = without(&text, "local", &None::<PluginSpec>);
     let state = &read.state;
     let next = match &state.next {
@@ -217,6 +219,10 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     story.failed(at(1_700_000_002, 3), "PLUGIN_CRASHED", "killed by SIGSEGV");
     let storied = Snapshot { story, ..plain(state(Phase::Idle)) };
     add("plugin-with-story".to_owned(), storied.encode());
+    let mut story = Story::default();
+    story.unenforced.push(Shortfall::new("memory limit", "no controller", "enable it"));
+    let short = Snapshot { story, ..plain(state(running(Change::None))) };
+    add("plugin-with-unenforced".to_owned(), short.encode());
     for (name, content, origin) in [
         ("control-plane", InboxContent::Configure(vec![10, 0, 255]), Origin::ControlPlane),
         ("local", InboxContent::Configure(vec![10, 0]), Origin::Local),

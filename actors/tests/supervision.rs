@@ -10,6 +10,7 @@ mod supervision {
     mod conversation;
     mod health;
     mod installs;
+    mod limits;
     mod local;
     mod one_shot;
     mod overflow;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::ports::AdmissionCommand;
-use rustix::fs::Access;
+use rustix::fs::{Access, Mode};
 use rustix::process::{Pid, Signal};
 use serde::Serialize;
 use tokio::net::unix::pipe;
@@ -157,7 +157,8 @@ fn fork(
     unsafe {
         process.pre_exec(move || {
             die_with(agent)?;
-            prepare_child()
+            rustix::process::umask(Mode::from_raw_mode(0o022));
+            prepare_child().map_err(|failed| failed.errno.into())
         })
     };
     process.spawn()

@@ -7,7 +7,7 @@ use guest_agent_proto::local::{
 };
 use serde_json::json;
 
-use super::client::Client;
+use super::client::{self, Client};
 use super::console::{Console, Tone};
 use super::format::{one_line, rfc3339};
 use super::{Context, Exit, Failure};
@@ -69,7 +69,8 @@ async fn ask(client: &mut Client) -> Result<Agent, Failure> {
     let leftovers = client.sweep(SweepRequest { delete: false }).await;
     let leftovers =
         leftovers.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned());
-    Ok(Agent::Answers { itself, leftovers })
+    let plugins = client::status(client).await?.plugins;
+    Ok(Agent::Answers { itself, leftovers, plugins })
 }
 
 fn rehearsed(report: &SweepResponse, context: Context<'_, '_>) -> Result<(), Failure> {

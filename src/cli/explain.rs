@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::console::{Console, Tone};
-use super::format::{age, one_line, rfc3339, timestamp};
+use super::format::{age, not_enforced, one_line, rfc3339, timestamp};
 use super::{Context, Failure, client};
 
 #[derive(Debug, clap::Args)]
@@ -51,6 +51,10 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
         let at = rfc3339(exit.at.as_ref());
         json!({ "kind": exit.kind, "code": exit.code, "signal": exit.signal, "at": at })
     });
+    let not_enforced = status
+        .not_enforced
+        .iter()
+        .map(|it| json!({ "what": it.what, "why": it.why, "fix": it.fix }));
     let rules = answer.rules.as_ref().map(|rules| {
         let each = rules.rules.iter().map(|rule| {
             json!({
@@ -88,6 +92,7 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
         "rules": rules,
         "moves": moves.collect::<Vec<_>>(),
         "last_output": answer.last_output,
+        "not_enforced": not_enforced.collect::<Vec<_>>(),
     })
 }
 
@@ -120,6 +125,10 @@ fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Res
         let when = ago(trouble.at.as_ref());
         let (kind, why) = (one_line(&trouble.r#type), one_line(&trouble.why));
         console.line(&format!("  last trouble{when}: {kind}: {why}"))?;
+    }
+    for shortfall in &status.not_enforced {
+        let shortfall = one_line(&not_enforced(shortfall));
+        console.line(&format!("  {}: {shortfall}", console.paint(Tone::Bad, "not enforced")))?;
     }
     print_rules(answer, console)?;
     if !answer.triggers.is_empty() {

@@ -1,5 +1,6 @@
 //! How times, sizes and foreign text are written.
 
+use guest_agent_proto::local::NotEnforced;
 use jiff::Timestamp;
 
 /// A wire time as RFC 3339 in UTC; `None` when it is absent or no time at all.
@@ -56,6 +57,12 @@ pub(super) fn one_line(text: &str) -> String {
         }
     }
     line
+}
+
+/// What is not enforced, why, and what to do about it.
+pub(super) fn not_enforced(shortfall: &NotEnforced) -> String {
+    let NotEnforced { what, why, fix } = shortfall;
+    format!("{what}: {why}; {fix}")
 }
 
 /// The beginning of a text, marked when it is cut off.

@@ -13,17 +13,18 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{
-    Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder,
+    Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
 };
 use guest_agent_actors::spec::{Limits, PluginSpec, Source};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::cgroup::{Entrance, Group};
+use crate::confine::{self, Orders, Owner, Places, Planned};
 use crate::launch::address::Address;
 use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
-use crate::launch::spawn::Plan;
+use crate::launch::spawn::{Plan, SpawnError};
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
@@ -37,6 +38,13 @@ pub(super) const REVISION_VARIABLE: &str = "GUEST_AGENT_REVISION";
 pub(super) const TICKET_VARIABLE: &str = "GUEST_AGENT_TICKET";
 
 const HOST_SOCKET_VARIABLE: &str = "GUEST_AGENT_HOST_SOCKET";
+
+/// Where a plugin's user lives, and where programs make temporary files.
+const HOME_VARIABLE: &str = "HOME";
+const TMP_VARIABLE: &str = "TMPDIR";
+
+/// The folder for temporary files in the state directory of a plugin whose policy gives it one.
+const OWN_TMP: &str = "tmp";
 
 /// What a plugin inherits of the agent's environment.
 const INHERITED: [&str; 4] = ["PATH", "LANG", "TZ", "HOME"];
@@ -97,9 +105,12 @@ struct Prepared {
     address: Address,
     output: File,
     log_start: u64,
-    /// What a one-shot plugin is told of its configuration.
-    handed_over: Vec<(OsString, OsString)>,
+    /// What it finds in its environment beside what every plugin does, or instead.
+    variables: Vec<(OsString, OsString)>,
     entrance: Entrance,
+    orders: Orders,
+    owner: Owner,
+    unenforced: Unenforced,
 }
 
 impl ProcessLauncher {
@@ -109,7 +120,7 @@ impl ProcessLauncher {
         spec: &PluginSpec,
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
-        let watched = self.make_process(spec).await?;
+        let (watched, unenforced) = self.make_process(spec).await?;
         crash_point::reach("after", "spawn", spec.name.as_str());
         // The one who asked may have stopped listening; the process is in the table.
         drop(spawned.send(watched.process.clone()));
@@ -117,11 +128,11 @@ impl ProcessLauncher {
         let endpoint = endpoint.expect("a launched process was told where to listen");
         if spec.execution.one_shot().is_some() {
             // Nobody waits for it to listen, and nobody calls it: its end is what counts.
-            return Ok(Launched { process: watched.process.clone(), endpoint });
+            return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
         }
         let started = self.bring_up(spec, &watched, &endpoint).await;
         match started {
-            Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint }),
+            Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint, unenforced }),
             Err(error) => {
                 self.give_up(&spec.name, &watched, endpoint).await;
                 Err(error)
@@ -132,7 +143,10 @@ impl ProcessLauncher {
     /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From a
     /// successful fork to the entry in the table nothing is awaited, so dropping the launch cannot
     /// lose it. That is why the fork happens here, at the price of a millisecond of the runtime.
-    async fn make_process(&self, spec: &PluginSpec) -> Result<Arc<Watched>, LaunchError> {
+    async fn make_process(
+        &self,
+        spec: &PluginSpec,
+    ) -> Result<(Arc<Watched>, Unenforced), LaunchError> {
         let name = &spec.name;
         let directory = match &spec.source {
             Source::Archive(_) => {
@@ -147,7 +161,7 @@ impl ProcessLauncher {
 
         let gate = self.gate(name).await;
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
-        let prepared = self.prepare(spec, &program).await.map_err(failed)?;
+        let prepared = self.prepare(spec, &program, &directory).await.map_err(failed)?;
         crash_point::reach("before", "spawn", name.as_str());
         self.shared.rpc.forget(&prepared.address.endpoint());
         self.clear_abandoned_sockets(name);
@@ -158,16 +172,17 @@ impl ProcessLauncher {
         let plan = Plan {
             program: program.clone(),
             arguments: self.arguments(spec, &prepared.address),
-            environment: self.environment(spec, ticket, prepared.handed_over),
+            environment: self.environment(spec, ticket, prepared.variables),
             directory,
             output: prepared.output,
             entrance: Arc::new(prepared.entrance),
+            orders: Arc::new(prepared.orders),
         };
         let group = self.shared.config.cgroups.group(name);
         let oom = OomRecord::begin(group.clone());
         let mut child = spawn_when_closed(&plan)
             .await
-            .map_err(|error| failed(exec_error::explain(&program, error).into()))?;
+            .map_err(|error| failed(exec_error::explain(&program, prepared.owner, error).into()))?;
         let pid = child.id();
         // It is our child and not reaped, so the pid is its own until we say otherwise.
         let held = Pidfd::open(pid).and_then(|pidfd| {
@@ -194,48 +209,104 @@ impl ProcessLauncher {
         let watched = Watched::child(subject, child, oom);
         self.table().slots.entry(name.clone()).or_default().newest = Some(Arc::clone(&watched));
         drop(gate);
+        let mut unenforced = prepared.unenforced;
         if !plan.entrance.is_empty() {
             tell_of_oom_kills(name.clone(), &group, Arc::clone(&watched));
-            say_whether_inside(name.clone(), pid, group);
+            unenforced.extend(if_outside(&watched, group, spec.limits).await);
         }
-        Ok(watched)
+        for shortfall in &unenforced {
+            tracing::warn!(plugin = %name, "{shortfall}");
+        }
+        Ok((watched, unenforced))
     }
 
     /// Makes directories and files, and looks at the program, on a blocking thread.
-    async fn prepare(&self, spec: &PluginSpec, program: &Path) -> Result<Prepared, Cause> {
+    async fn prepare(
+        &self,
+        spec: &PluginSpec,
+        program: &Path,
+        install: &Path,
+    ) -> Result<Prepared, Cause> {
         let state_dir = self.state_dir(&spec.name);
         let log = self.log_path(&spec.name);
-        let sockets = self.sockets_dir();
         let transport = self.shared.config.transport;
-        let socket = self.free_socket(spec);
-        let program = program.to_owned();
+        let (policy, host) = (self.policy(&spec.name), self.shared.config.host.clone());
+        let confined = self.confined_dir();
+        let own_folder = confine::needs_own_folder(&policy, &host);
+        let (sockets, socket) = if own_folder {
+            let socket = address::own_socket(&confined, &spec.name, &spec.revision);
+            (socket.parent().unwrap_or(&confined).to_owned(), socket)
+        } else {
+            (self.sockets_dir(), self.free_socket(spec))
+        };
+        let (program, install) = (program.to_owned(), install.to_owned());
         let config = spec.execution.one_shot().map(|_| spec.config.clone());
         let (name, limits) = (spec.name.clone(), spec.limits);
         let group = self.shared.config.cgroups.group(&name);
         let work = move || -> Result<Prepared, Cause> {
             exec_error::check(&program)?;
-            let entrance = build_walls(&name, &group, &limits);
-            for (path, mode) in [(&state_dir, 0o700), (&sockets, 0o700)] {
+            let Planned { mut orders, owner, home, missing } = confine::plan(&policy, &host)?;
+            let (entrance, of_group) = build_walls(&name, &group, &limits);
+            let mut unenforced: Unenforced = missing.into_iter().chain(of_group).collect();
+            let common = own_folder.then_some((&confined, 0o711));
+            let folders = [(&state_dir, 0o700), (&sockets, 0o700)];
+            for (path, mode) in common.into_iter().chain(folders) {
                 make_dir(path, mode)
                     .map_err(|error| PrepareError::Make { path: path.clone(), error })?;
             }
+            if host.may_change_user() {
+                give(&name, &state_dir, owner)?;
+                if own_folder {
+                    give(&name, &sockets, owner)?;
+                }
+            }
+            let mut variables: Vec<(OsString, OsString)> = Vec::new();
+            variables.extend(home.map(|home| (HOME_VARIABLE.into(), home.into())));
+            if policy.private_tmp == Some(true) {
+                confine::make_in_given(&state_dir, OWN_TMP, owner)?;
+                variables.push((TMP_VARIABLE.into(), state_dir.join(OWN_TMP).into()));
+            }
             let opened = make_dir(log.parent().unwrap_or(&log), 0o750).and_then(|()| {
                 let file = output::open(&log)?;
+                if host.may_change_user() {
+                    // It may open what it writes to once more, by its name in /dev.
+                    confine::give_file(&file, owner)?;
+                }
                 let length = file.metadata()?.len();
                 Ok((file, length))
             });
             let (output, log_start) =
-                opened.map_err(|error| PrepareError::Make { path: log, error })?;
+                opened.map_err(|error| PrepareError::Make { path: log.clone(), error })?;
             let address = match transport {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
                 Transport::Unix => unix_or_loopback(&name, &sockets, socket)?,
             };
-            let handed_over = match &config {
-                None => Vec::new(),
-                Some(config) => once::hand_over(&state_dir, config.as_ref())
-                    .map_err(|error| PrepareError::HandOver { path: state_dir, error })?,
-            };
-            Ok(Prepared { address, output, log_start, handed_over, entrance })
+            if let Some(config) = &config {
+                let told = once::hand_over(&state_dir, config.as_ref(), owner);
+                let path = state_dir.clone();
+                variables.extend(told.map_err(|error| PrepareError::HandOver { path, error })?);
+            }
+            for path in [&program, &state_dir.join("x"), &sockets.join("x")] {
+                if let Err(closed) = confine::may_enter(path, owner) {
+                    tracing::warn!(plugin = %name, "{closed}");
+                }
+            }
+            let (install, program) = (&*install, &*program);
+            let (state, sockets, log) = (&*state_dir, &*sockets, &*log);
+            let places = Places { install, program, state, sockets, log };
+            let (rules, absent) = confine::walls(&policy, &host, &places)?;
+            orders.landlock = rules;
+            unenforced.extend(absent);
+            Ok(Prepared {
+                address,
+                output,
+                log_start,
+                variables,
+                entrance,
+                orders,
+                owner,
+                unenforced,
+            })
         };
         match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(done)) => done,
@@ -274,7 +345,7 @@ impl ProcessLauncher {
         &self,
         spec: &PluginSpec,
         ticket: String,
-        handed_over: Vec<(OsString, OsString)>,
+        others: Vec<(OsString, OsString)>,
     ) -> Vec<(OsString, OsString)> {
         let mut environment = inherited_environment();
         let own: [(&str, OsString); 5] = [
@@ -285,7 +356,8 @@ impl ProcessLauncher {
             (TICKET_VARIABLE, ticket.into()),
         ];
         environment.extend(own.map(|(key, value)| (OsString::from(key), value)));
-        environment.extend(handed_over);
+        environment.retain(|(key, _)| !others.iter().any(|(other, _)| other == key));
+        environment.extend(others);
         environment
     }
 
@@ -376,18 +448,29 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
     }
 }
 
-/// Makes the plugin's control group and opens it. What the machine cannot do is said in the log and
-/// does not keep the plugin from running.
-fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> Entrance {
-    let entrance = group.prepare(limits).and_then(|enforced| {
-        for missing in enforced.missing {
-            tracing::warn!(plugin = %name, "{missing}");
+/// Makes a folder of a plugin its user's.
+fn give(name: &PluginName, folder: &Path, owner: Owner) -> Result<(), Cause> {
+    match confine::give_folder(folder, owner)? {
+        0 => {}
+        linked => {
+            let (folder, user) = (folder.display(), owner.user);
+            tracing::warn!(
+                plugin = %name, %folder, %user, linked,
+                "files with several names were not given to the plugin's user"
+            );
         }
-        group.entrance()
-    });
-    entrance.unwrap_or_else(|error| {
-        tracing::warn!(plugin = %name, error = %Chain(&error), "runs outside of a control group");
-        Entrance::default()
+    }
+    Ok(())
+}
+
+/// Makes the plugin's control group and opens it. What the machine cannot do is told and does not keep
+/// the plugin from running.
+fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, Unenforced) {
+    let walls = group.prepare(limits).and_then(|unenforced| Ok((group.entrance()?, unenforced)));
+    walls.unwrap_or_else(|error| {
+        let why = Chain(&error).to_string();
+        tracing::warn!(plugin = %name, error = why, "runs outside of a control group");
+        (Entrance::default(), group.unenforced_outside(limits, &why))
     })
 }
 
@@ -414,13 +497,16 @@ fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
     });
 }
 
-/// The child cannot tell that it could not go inside.
-fn say_whether_inside(name: PluginName, pid: u32, group: Group) {
-    tokio::task::spawn_blocking(move || {
-        if procfs::stat(pid).is_some() && !group.members().contains(&pid) {
-            tracing::warn!(plugin = %name, pid, "could not enter its control group");
-        }
-    });
+/// What does not hold of a process that could not go inside; the child itself cannot tell.
+async fn if_outside(watched: &Watched, group: Group, limits: Limits) -> Unenforced {
+    let pid = watched.process.pid;
+    let look = move || {
+        let why = "its process could not enter the control group";
+        (!group.holds(pid)).then(|| group.unenforced_outside(&limits, why))
+    };
+    // A look that panicked has seen nothing, and the dead are in no group.
+    let outside = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+    outside.filter(|_| watched.is_alive()).unwrap_or_default()
 }
 
 /// Removes what a former process left where the new one will listen. Done here and not on another
@@ -450,10 +536,10 @@ pub(crate) fn inherited_environment() -> Vec<(OsString, OsString)> {
 /// Spawns; a program that is still open for writing is tried again for a moment. Whenever another
 /// thread of the agent forks while an installation writes, the forked child holds that file open
 /// until its own exec.
-async fn spawn_when_closed(plan: &Plan) -> io::Result<Child> {
+async fn spawn_when_closed(plan: &Plan) -> Result<Child, SpawnError> {
     for _ in 0..BUSY_TRIES {
         match plan.spawn() {
-            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+            Err(failed) if failed.error.kind() == io::ErrorKind::ExecutableFileBusy => {
                 tokio::time::sleep(BUSY_PAUSE).await;
             }
             done => return done,

@@ -63,6 +63,15 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
         }),
         generation: view.generation.0,
         busy: view.activity == Activity::Busy,
+        not_enforced: view
+            .unenforced
+            .iter()
+            .map(|shortfall| local::NotEnforced {
+                what: shortfall.what.to_string(),
+                why: shortfall.why.to_string(),
+                fix: shortfall.fix.to_string(),
+            })
+            .collect(),
     }
 }
 

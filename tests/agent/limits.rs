@@ -51,6 +51,41 @@ async fn a_memory_hog_is_killed_reported_as_such_and_started_again() {
 }
 
 #[tokio::test]
+async fn limits_that_do_not_hold_are_told_wherever_somebody_looks() {
+    let mut bed = Bed::builder().set("plugins.cgroups=off").start().await;
+    let echo = bed.echo().await;
+    let limited = orders::install("limited", "1", &echo)
+        .manifest(|manifest| manifest.max_memory_usage_bytes = 64 << 20);
+    bed.configure(vec![limited.order()]).await;
+    bed.running("limited", "1").await;
+    let installed = bed.event(3, "limited", "1").await;
+    let what = "memory limit of 67108864 bytes";
+    let why = "plugins.cgroups is \"off\"";
+    assert!(installed.details().contains(what) && installed.details().contains(why));
+
+    // Also when the agent that found it out is gone.
+    for _ in 0..2 {
+        let status = bed.cli(&["status", "--json"]).await.ok();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let shortfall = &status[0]["not_enforced"][0];
+        assert_eq!((&shortfall["what"], &shortfall["why"]), (&what.into(), &why.into()));
+        for verb in ["status", "explain"] {
+            let said = bed.cli(&[verb, "limited"]).await.ok();
+            assert!(said.contains("not enforced") && said.contains(what), "{verb}: {said}");
+        }
+        let config = bed.dir().join("agent.toml").display().to_string();
+        let said = bed.cli(&["doctor", "--config", &config]).await;
+        assert_eq!(said.code, 1, "{said:?}");
+        let finding = format!("warning: {what} is not enforced for limited\n  why: {why}\n  fix: ");
+        assert!(said.stdout.contains(&finding), "{said:?}");
+        bed.kill_agent().await;
+        bed.start_agent().await;
+        bed.running("limited", "1").await;
+    }
+    bed.finish().await;
+}
+
+#[tokio::test]
 async fn a_helper_that_left_everything_behind_ends_with_its_plugin() {
     if !can_limit("pids") {
         return;

@@ -7,6 +7,7 @@
 
 mod admission;
 mod again;
+mod cache;
 mod chaos;
 mod cli;
 mod command_socket;

@@ -12,7 +12,10 @@ use crate::exit::ExitCause;
 use crate::fakes::fate::{Asked, Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
 use crate::id::{BootId, Endpoint, PluginName, Process};
-use crate::ports::{LaunchError, Launched, Launcher, StopError, StopManner, StopOrder, Stopped};
+use crate::ports::{
+    FindError, LaunchError, Launched, Launcher, StopError, StopManner, StopOrder, Stopped,
+    Unenforced,
+};
 use crate::spec::PluginSpec;
 
 /// A launcher whose processes are entries of a table.
@@ -33,6 +36,7 @@ struct Processes {
     launches: Vec<(Instant, String, String)>,
     stops: Vec<StopOrder>,
     output: BTreeMap<String, String>,
+    unenforced: BTreeMap<String, Unenforced>,
     mistakes: Vec<String>,
 }
 
@@ -56,6 +60,7 @@ pub fn launcher() -> (FakeLauncher, LauncherHandle) {
         launches: Vec::new(),
         stops: Vec::new(),
         output: BTreeMap::new(),
+        unenforced: BTreeMap::new(),
         mistakes: Vec::new(),
     };
     let handle =
@@ -172,6 +177,11 @@ impl LauncherHandle {
     /// The last lines a plugin wrote, from now on.
     pub fn writes(&self, name: &str, output: &str) {
         self.world.with(|world| world.output.insert(name.to_owned(), output.to_owned()));
+    }
+
+    /// What this machine does not enforce of a plugin, from now on.
+    pub fn does_not_enforce(&self, name: &str, unenforced: Unenforced) {
+        self.world.with(|world| world.unenforced.insert(name.to_owned(), unenforced));
     }
 
     /// The machine restarts: no process survives, and new ones belong to another boot.
@@ -317,7 +327,9 @@ impl Launcher for FakeLauncher {
             }),
             (_, Ok(())) => {
                 let endpoint = Endpoint::unix(&format!("/fake/{name}/{}", process.pid));
-                Ok(Launched { process, endpoint })
+                let unenforced = world.with(|world| world.unenforced.get(name).cloned());
+                let unenforced = unenforced.unwrap_or_default();
+                Ok(Launched { process, endpoint, unenforced })
             }
         }
     }
@@ -358,15 +370,18 @@ impl Launcher for FakeLauncher {
             .await
     }
 
-    async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process> {
-        // A search that fails has found nothing.
-        self.0.script.answer("find", name.as_str()).await.ok()?;
-        self.0.world.with(|world| {
+    async fn find(
+        &self,
+        name: &PluginName,
+        recorded: Option<&Process>,
+    ) -> Result<Option<Process>, FindError> {
+        self.0.script.answer("find", name.as_str()).await.map_err(|_| FindError)?;
+        Ok(self.0.world.with(|world| {
             let recorded =
                 world.alive(name.as_str()).find(|entry| Some(&entry.process) == recorded);
             let found = recorded.or_else(|| world.alive(name.as_str()).next());
             found.map(|entry| entry.process.clone())
-        })
+        }))
     }
 
     async fn last_output(&self, name: &PluginName) -> String {

@@ -11,8 +11,8 @@ use tracing::warn;
 
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
-use super::state::{Due, Target};
-use crate::admission::{self, Question};
+use super::state::{Due, Phase, Target};
+use crate::admission::{self, Denied, Question, Verdict};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
@@ -20,6 +20,7 @@ use crate::id::{Attempt, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{
     Cleanup, InstallError, InstallStep, Ports, Progress, RpcError, StopManner, StopOrder,
+    Unenforced,
 };
 use crate::spec::PluginSpec;
 
@@ -150,8 +151,9 @@ impl PluginActor {
                     launcher.find(&name, recorded.as_ref()).await
                 };
                 match tokio::time::timeout(PROCESSES_WAIT, looked).await {
-                    Ok(found) if found.is_none() || found == recorded => {}
-                    Ok(_) => return Err("a process lives that may run from it".to_owned()),
+                    Ok(Ok(found)) if found.is_none() || found == recorded => {}
+                    Ok(Ok(_)) => return Err("a process lives that may run from it".to_owned()),
+                    Ok(Err(error)) => return Err(error.to_string()),
                     Err(_) => return Err("its processes could not be looked for".to_owned()),
                 }
             }
@@ -188,9 +190,15 @@ impl PluginActor {
         let install = async move {
             let _turn = turn.await;
             // An installation that is given up takes its question back with it.
-            admission::ask(&admission, Question::of(&spec)).await.map_err(|denied| {
-                InstallError { step: InstallStep::Admit, cause: denied.into() }
-            })?;
+            match admission::ask(&admission, Question::of(&spec)).await {
+                Verdict::Admitted => {}
+                Verdict::Denied(reason) => {
+                    let cause = Denied(reason).into();
+                    return Err(InstallError { step: InstallStep::Admit, cause });
+                }
+                // The next life of the agent finds it unfinished, and begins it anew.
+                Verdict::Closing => std::future::pending().await,
+            }
             installer.install(spec, progress).await
         };
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
@@ -225,10 +233,21 @@ impl PluginActor {
         let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {
             this.reach("end", "launch");
             this.launches.remove(&attempt);
-            let result = result.map(|l| (l.process, l.endpoint));
+            let result = result.map(|launched| {
+                this.note_unenforced(attempt, launched.unenforced);
+                (launched.process, launched.endpoint)
+            });
             this.step(Event::Launched { attempt, result }, ctx);
         }));
         self.launches.insert(attempt, [heard, launched]);
+    }
+
+    /// Remembers what does not hold of a new process. An answer that nobody waits for any more is not
+    /// about the process that there is.
+    fn note_unenforced(&mut self, of: Attempt, unenforced: Unenforced) {
+        if matches!(self.state.phase, Phase::Starting { attempt, .. } if attempt == of) {
+            self.shown.story.unenforced = unenforced;
+        }
     }
 
     fn stop(

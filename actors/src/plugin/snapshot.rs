@@ -23,7 +23,9 @@ use crate::spec::{EntryPointError, PluginSpec};
 mod runs;
 mod spec;
 
-use runs::{moves_record, runs_of, runs_record, story_of, trouble_record};
+use runs::{
+    moves_record, runs_of, runs_record, story_of, trouble_record, unenforced_of, unenforced_record,
+};
 use spec::{config_of, config_record, spec_of, spec_record};
 
 /// The version this agent writes.
@@ -106,6 +108,7 @@ impl Snapshot {
             moves: moves_record(&self.story),
             trouble: trouble_record(&self.story),
             local: state.local.as_deref().map(spec_record),
+            unenforced: unenforced_record(&self.story),
         }
         .encode_to_vec()
     }
@@ -146,7 +149,10 @@ impl Snapshot {
             state,
             last_exit_at: record.last_exit_at.and_then(|at| at.try_into().ok()),
             started_at: record.started_at.and_then(|at| at.try_into().ok()),
-            story: story_of(record.moves, &record.last_output, record.trouble),
+            story: Story {
+                unenforced: unenforced_of(record.unenforced),
+                ..story_of(record.moves, &record.last_output, record.trouble)
+            },
         })
     }
 }

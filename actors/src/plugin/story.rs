@@ -1,4 +1,5 @@
-//! What is remembered of a plugin for people: what happened to it lately, and what its last run wrote.
+//! What is remembered of a plugin for people: what happened to it lately, what its last run wrote, and
+//! what this machine does not enforce of what was ordered.
 //!
 //! Durable beside the state, and never part of any decision.
 
@@ -6,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::ports::Unenforced;
 use crate::text::shortened;
 
 /// Most changes that are remembered.
@@ -26,6 +28,8 @@ pub struct Story {
     pub last_output: Arc<str>,
     /// What went wrong last.
     pub trouble: Option<Trouble>,
+    /// What was to hold of the process that was started last, and does not.
+    pub unenforced: Unenforced,
 }
 
 /// Something that went wrong.

@@ -9,7 +9,7 @@ use crate::event::{DETAILS_MAX, Draft};
 use crate::id::{Generation, RevisionId};
 use crate::messages::Point;
 use crate::plugin::runs::Runs;
-use crate::ports::{Health, Receipt};
+use crate::ports::{Health, Receipt, Unenforced};
 use crate::spec::tests::spec;
 use crate::spec::{Enablement, Execution, OneShot};
 use crate::view::{Activity, Pending, PluginView};
@@ -428,6 +428,7 @@ fn view() -> PluginView {
         metrics: spec.metrics,
         runs: Runs::default(),
         last_output: "".into(),
+        unenforced: Unenforced::default(),
         spec,
         needed: std::collections::BTreeSet::new(),
     }

@@ -83,6 +83,19 @@ pub struct PluginStatus {
     /// True while work for the latest order is still under way.
     #[prost(bool, tag = "20")]
     pub busy: bool,
+    /// What was ordered of its process and does not hold, because this machine cannot enforce it.
+    #[prost(message, repeated, tag = "21")]
+    pub not_enforced: ::prost::alloc::vec::Vec<NotEnforced>,
+}
+/// Something that is not enforced: what, the reason, and what to do about it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NotEnforced {
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub fix: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LastExit {

@@ -50,6 +50,19 @@ pub struct PluginRecord {
     /// The version of it that came with the machine; absent when there is none.
     #[prost(message, optional, tag = "21")]
     pub local: ::core::option::Option<Spec>,
+    /// What was to hold of its last process, and this machine does not enforce.
+    #[prost(message, repeated, tag = "22")]
+    pub unenforced: ::prost::alloc::vec::Vec<Shortfall>,
+}
+/// Something that is not enforced, for people.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Shortfall {
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub fix: ::prost::alloc::string::String,
 }
 /// The runs of a one-shot plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

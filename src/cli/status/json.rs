@@ -30,6 +30,7 @@ pub(super) struct Plugin<'a> {
     memory_bytes: Option<u64>,
     address: Option<&'a str>,
     install_path: Option<&'a str>,
+    not_enforced: Vec<NotEnforced<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -52,6 +53,13 @@ struct Pending<'a> {
     revision: &'a str,
     state: &'a str,
     error: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct NotEnforced<'a> {
+    what: &'a str,
+    why: &'a str,
+    fix: &'a str,
 }
 
 // === impl Plugin ===
@@ -88,6 +96,11 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
             memory_bytes: plugin.memory_bytes,
             address: present(&plugin.address),
             install_path: present(&plugin.install_path),
+            not_enforced: plugin
+                .not_enforced
+                .iter()
+                .map(|it| NotEnforced { what: &it.what, why: &it.why, fix: &it.fix })
+                .collect(),
         }
     }
 }

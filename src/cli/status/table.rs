@@ -4,7 +4,7 @@ use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
 use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
-use super::super::format::{age, bytes, one_line, shortened, timestamp};
+use super::super::format::{age, bytes, not_enforced, one_line, shortened, timestamp};
 
 const HEADINGS: [&str; 8] =
     ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
@@ -99,6 +99,11 @@ pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
             let label = format!("  {label:<13} ");
             text.push_str(&[&label, fact.as_str(), "\n"].concat());
         }
+    }
+    for shortfall in &plugin.not_enforced {
+        let fact = console.paint(Tone::Bad, &one_line(&not_enforced(shortfall)));
+        let label = format!("  {:<13} ", "not enforced");
+        text.push_str(&[&label, fact.as_str(), "\n"].concat());
     }
     text
 }

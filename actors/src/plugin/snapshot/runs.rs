@@ -9,6 +9,7 @@ use crate::id::BootId;
 use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
 use crate::plugin::state::Due;
 use crate::plugin::story::{MOVES_MAX, Move, Story};
+use crate::ports::{Shortfall, Unenforced};
 
 pub(super) fn runs_record(runs: &Runs) -> Option<rec::Runs> {
     // A daemon has none, and most plugins are daemons.
@@ -78,6 +79,20 @@ pub(super) fn trouble_record(story: &Story) -> Option<rec::Move> {
         state: trouble.kind.to_string(),
         why: trouble.why.to_string(),
     })
+}
+
+pub(super) fn unenforced_record(story: &Story) -> Vec<rec::Shortfall> {
+    let record = |shortfall: &Shortfall| rec::Shortfall {
+        what: shortfall.what.to_string(),
+        why: shortfall.why.to_string(),
+        fix: shortfall.fix.to_string(),
+    };
+    story.unenforced.iter().map(record).collect()
+}
+
+pub(super) fn unenforced_of(records: Vec<rec::Shortfall>) -> Unenforced {
+    let shortfall = |it: rec::Shortfall| Shortfall::new(&it.what, &it.why, &it.fix);
+    records.into_iter().map(shortfall).collect()
 }
 
 pub(super) fn story_of(

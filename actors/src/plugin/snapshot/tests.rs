@@ -7,6 +7,7 @@ use super::*;
 use crate::facts::{Number, Scope, Value};
 use crate::plugin::machine::Boot;
 use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
+use crate::ports::Shortfall;
 use crate::spec::tests::{local_spec, spec};
 use crate::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
@@ -234,8 +235,12 @@ fn any_runs() -> BoxedStrategy<Runs> {
 
 fn any_story() -> impl Strategy<Value = Story> {
     let moves = proptest::collection::vec((any_time(), ".{0,9}", ".{0,9}"), 0..9);
-    (moves, ".{0,30}").prop_map(|(moves, output)| {
+    let shortfall = ("[a-z]{1,9}", ".{0,400}", ".{0,9}");
+    let shortfalls = proptest::collection::vec(shortfall, 0..20);
+    (moves, ".{0,30}", shortfalls).prop_map(|(moves, output, shortfalls)| {
         let mut story = Story::default();
+        let unenforced = shortfalls.iter().map(|(what, why, fix)| Shortfall::new(what, why, fix));
+        story.unenforced = unenforced.collect();
         for (at, state, why) in moves {
             story.moved(at.unwrap_or(SystemTime::UNIX_EPOCH), &state, &why);
         }

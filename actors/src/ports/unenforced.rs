@@ -1,0 +1,125 @@
+//! What was to hold of a plugin's process and does not, because this machine cannot enforce it.
+//!
+//! A limit or a restriction that a machine cannot enforce does not keep a plugin from running; it is told
+//! wherever somebody looks at the plugin. Whatever has a part in a launch adds to the list.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::text::shortened;
+
+/// Most entries that are kept of one launch.
+pub const UNENFORCED_MAX: usize = 16;
+
+/// Longest part of an entry, in bytes.
+const PART_MAX: usize = 300;
+
+/// One thing that is not enforced.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shortfall {
+    /// What does not hold: `memory limit of 64 MiB`.
+    pub what: Arc<str>,
+    /// Why not.
+    pub why: Arc<str>,
+    /// What to do about it.
+    pub fix: Arc<str>,
+}
+
+/// Everything of one launch that is not enforced: at most [`UNENFORCED_MAX`] entries, none twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unenforced(Vec<Shortfall>);
+
+// === impl Shortfall ===
+
+impl Shortfall {
+    /// Names what is not enforced, the reason and the fix, each as a part of a sentence.
+    #[must_use]
+    pub fn new(what: &str, why: &str, fix: &str) -> Self {
+        let part = |text: &str| shortened(text, PART_MAX).into();
+        Self { what: part(what), why: part(why), fix: part(fix) }
+    }
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not enforced: {}; {}", self.what, self.why, self.fix)
+    }
+}
+
+// === impl Unenforced ===
+
+impl Unenforced {
+    /// Adds an entry. One that is there already, or one too many, is left out.
+    pub fn push(&mut self, shortfall: Shortfall) {
+        if self.0.len() < UNENFORCED_MAX && !self.0.contains(&shortfall) {
+            self.0.push(shortfall);
+        }
+    }
+
+    /// The entries, in the order in which they were added.
+    pub fn iter(&self) -> std::slice::Iter<'_, Shortfall> {
+        self.0.iter()
+    }
+
+    /// Whether everything is enforced.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Extend<Shortfall> for Unenforced {
+    fn extend<T: IntoIterator<Item = Shortfall>>(&mut self, entries: T) {
+        entries.into_iter().for_each(|entry| self.push(entry));
+    }
+}
+
+impl FromIterator<Shortfall> for Unenforced {
+    fn from_iter<T: IntoIterator<Item = Shortfall>>(entries: T) -> Self {
+        let mut all = Self::default();
+        all.extend(entries);
+        all
+    }
+}
+
+impl IntoIterator for Unenforced {
+    type Item = Shortfall;
+    type IntoIter = std::vec::IntoIter<Shortfall>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Unenforced {
+    type Item = &'a Shortfall;
+    type IntoIter = std::slice::Iter<'a, Shortfall>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_bounded_and_has_nothing_twice() {
+        let entry = |number: usize| Shortfall::new(&format!("limit {number}"), "why", "fix");
+        let all: Unenforced = (0..100).flat_map(|number| [entry(number), entry(number)]).collect();
+        assert_eq!(all.iter().count(), UNENFORCED_MAX);
+        assert_eq!(all.iter().nth(1), Some(&entry(1)));
+    }
+
+    #[test]
+    fn an_entry_reads_as_a_sentence_and_is_short() {
+        let entry = Shortfall::new("memory limit of 64 MiB", "there is no controller", "boot anew");
+        assert_eq!(
+            entry.to_string(),
+            "memory limit of 64 MiB is not enforced: there is no controller; boot anew"
+        );
+        let long = "é".repeat(1000);
+        assert!(Shortfall::new(&long, &long, &long).to_string().len() < 4 * PART_MAX);
+    }
+}
