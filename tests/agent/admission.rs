@@ -21,10 +21,6 @@ fn command(program: &str, arguments: &[String]) -> Vec<String> {
     [program].into_iter().chain(arguments.iter().cloned()).collect()
 }
 
-fn setting(command: &[String]) -> String {
-    format!("admission.command={}", serde_json::to_string(command).unwrap())
-}
-
 /// The file in which a misbehaving plugin notes its lives and its checks.
 fn record(bed: &Bed) -> PathBuf {
     bed.dir().join("admission-record")
