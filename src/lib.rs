@@ -13,6 +13,7 @@ pub mod dev;
 pub mod doctor;
 pub mod facts;
 pub mod going_down;
+pub mod host_api;
 pub mod install;
 pub mod launch;
 pub mod local_api;

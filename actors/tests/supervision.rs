@@ -15,6 +15,7 @@ mod supervision {
     mod one_shot;
     mod overflow;
     mod recovery;
+    mod registry;
     mod rules;
     mod store;
     mod sweep;

@@ -9,6 +9,7 @@ const PROTOS: [&str; 6] = [
     "agent_controlplane.proto",
     "agent_communication.proto",
     "local.proto",
+    "host.proto",
     "record.proto",
     "cipd_plugin.proto",
 ];

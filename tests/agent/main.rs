@@ -28,6 +28,7 @@ mod metadata;
 mod notify;
 mod one_shot;
 mod orders;
+mod registry;
 mod reload;
 mod restart;
 mod rules;

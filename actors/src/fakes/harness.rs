@@ -10,9 +10,9 @@ use tokio::task::LocalSet;
 use crate::admission::Gate;
 use crate::fakes::{
     AdmissionHandle, ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle,
-    LinkHandle, LocalHandle, MachineHandle, MeterHandle, RpcHandle, StorageHandle, SweeperHandle,
-    admission, clock, facts, installer, launcher, link, local, machine, meter, rpc, storage,
-    sweeper,
+    LinkHandle, LocalHandle, MachineHandle, MeterHandle, ProberHandle, RpcHandle, StorageHandle,
+    SweeperHandle, admission, clock, facts, installer, launcher, link, local, machine, meter,
+    prober, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -46,6 +46,8 @@ pub struct World {
     pub admission: AdmissionHandle,
     /// Plugins that came with the machine.
     pub local: LocalHandle,
+    /// Sockets of what plugins offer.
+    pub prober: ProberHandle,
     /// The control plane.
     pub link: LinkHandle,
     /// The machine.
@@ -83,6 +85,7 @@ impl World {
         let (fake_sweeper, sweeper) = sweeper();
         let (fake_admission, admission) = admission();
         let (fake_local, local) = local();
+        let (fake_prober, prober) = prober();
         let (fake_link, link) = link();
         let (fake_machine, machine) = machine(launcher.clone());
         let (fake_clock, clock) = clock();
@@ -96,6 +99,7 @@ impl World {
             sweeper: Arc::new(fake_sweeper),
             admission: Arc::new(fake_admission),
             local: Arc::new(fake_local),
+            prober: Arc::new(fake_prober),
             link: Arc::new(fake_link),
             machine: Arc::new(fake_machine),
             facts: Arc::new(fake_facts),
@@ -111,6 +115,7 @@ impl World {
             sweeper,
             admission,
             local,
+            prober,
             link,
             machine,
             facts,
