@@ -50,7 +50,7 @@ use crate::going_down;
 use crate::host_api::{self, HostApi, SocketProber};
 use crate::install::trust::Trust;
 use crate::install::{self, Limits, Pipeline, PipelineConfig};
-use crate::launch::{self, LauncherConfig, ProcessLauncher};
+use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
 use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
@@ -170,7 +170,10 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let owner = {
         let launcher = launcher.clone();
-        Arc::new(move |ticket: &str| launcher.ticket_owner(ticket))
+        Arc::new(move |ticket: &str| match launcher.holder(ticket) {
+            Holder::Plugin { name, .. } => Some(name),
+            Holder::ComingBack(_) | Holder::Nobody => None,
+        })
     };
     let admission = PluginHost::new(known_as.clone(), owner);
     let ports = Ports {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use codegen::{compile, generate_into};
 
-const PROTOS: [&str; 6] = [
+const PROTOS: [&str; 7] = [
     "plugin_comm.proto",
     "agent_controlplane.proto",
     "agent_communication.proto",
