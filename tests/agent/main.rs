@@ -7,6 +7,7 @@
 
 mod admission;
 mod again;
+mod bundle;
 mod cache;
 mod chaos;
 mod cli;
