@@ -6,8 +6,15 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 /// All of them.
-pub(crate) const PROGRAMS: [&str; 5] =
-    ["echo_plugin", "trouble_plugin", "one_shot", "registry_provider", "registry_consumer"];
+pub(crate) const PROGRAMS: [&str; 7] = [
+    "admission_policy",
+    "admission_trouble",
+    "echo_plugin",
+    "one_shot",
+    "registry_consumer",
+    "registry_provider",
+    "trouble_plugin",
+];
 
 /// The path of an example's program. The examples are built first when they are missing or older
 /// than their sources, because testing this package alone does not build them.
