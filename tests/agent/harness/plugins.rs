@@ -24,8 +24,15 @@ pub(crate) fn program(name: &str) -> PathBuf {
 fn is_fresh(examples: &Path) -> bool {
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin-sdk");
     let newest_source = ["src", "examples"].iter().filter_map(|it| newest(&sdk.join(it))).max();
-    let programs =
-        ["echo_plugin", "trouble_plugin", "one_shot", "registry_provider", "registry_consumer"];
+    let programs = [
+        "admission_policy",
+        "admission_trouble",
+        "echo_plugin",
+        "one_shot",
+        "registry_consumer",
+        "registry_provider",
+        "trouble_plugin",
+    ];
     let oldest_program = programs.map(|name| modified(&examples.join(name))).into_iter();
     match oldest_program.min().flatten() {
         Some(built) => newest_source.is_none_or(|changed| changed <= built),
