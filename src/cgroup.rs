@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use guest_agent_actors::id::{PluginName, Sha256Digest};
-use guest_agent_actors::ports::{Shortfall, Unenforced, Usage};
+use guest_agent_actors::ports::{LimitError, Shortfall, Unenforced, Usage};
 use guest_agent_actors::spec::Limits;
 use nix::libc;
 
@@ -51,6 +51,10 @@ const NO_GROUPS_FIX: &str = "run the agent as root, or as a service with Delegat
 /// What to do where the kernel or the service manager keeps a controller back.
 const NO_CONTROLLER_FIX: &str = "enable the controller in the kernel (cgroup_enable=), and let the \
                                  service manager hand it down (Delegate=yes)";
+
+/// What to do about a limit below what is in use.
+const IN_USE_FIX: &str = "raise the limit, or free what the plugin keeps in memory (files in /dev/shm \
+                          count), then restart it";
 
 /// What to do about a plugin that runs outside of its group.
 const OUTSIDE_FIX: &str = "see the agent's log, then restart the plugin";
@@ -89,6 +93,15 @@ struct Room {
     version: Version,
     controllers: BTreeSet<Controller>,
     dir: PathBuf,
+}
+
+/// What became of limits.
+#[derive(Default)]
+struct Outcome {
+    /// What this machine cannot enforce.
+    missing: Unenforced,
+    /// A limit below what is in use.
+    in_use: Option<Shortfall>,
 }
 
 /// One limit as it is to be.
@@ -219,20 +232,51 @@ impl Group {
                 }
             }
         }
-        let mut unenforced = Unenforced::default();
+        Ok(self.set(limits).unenforced())
+    }
+
+    /// Sets the limits of a group that is there, also while processes are in it.
+    fn set(&self, limits: &Limits) -> Outcome {
+        let mut outcome = Outcome::default();
         for limit in self.wanted(limits) {
             let room = self.rooms.iter().find(|room| room.controllers.contains(&limit.controller));
-            let trouble = match room {
-                Some(room) => {
-                    limit.set(room).err().map(|error| (error.to_string(), fix_of(&error)))
+            let trouble = match room.map(|room| limit.set(room)) {
+                Some(Ok(())) => None,
+                Some(Err(error)) => {
+                    let is_in_use = error.kind() == io::ErrorKind::ResourceBusy;
+                    let fix = if is_in_use { IN_USE_FIX } else { fix_of(&error) };
+                    Some((error.to_string(), fix, is_in_use))
                 }
-                None => Some(self.no_room_for(limit.controller)),
+                None => {
+                    let (why, fix) = self.no_room_for(limit.controller);
+                    Some((why, fix, false))
+                }
             };
-            if let (Some((why, fix)), Some(what)) = (trouble, &limit.what) {
-                unenforced.push(Shortfall::new(what, &why, fix));
+            let (Some((why, fix, is_in_use)), Some(what)) = (trouble, &limit.what) else { continue };
+            let shortfall = Shortfall::new(what, &why, fix);
+            if is_in_use {
+                outcome.in_use = Some(shortfall);
+            } else {
+                outcome.missing.push(shortfall);
             }
         }
-        Ok(unenforced)
+        outcome
+    }
+
+    /// Sets the limits of the running plugin that has this process. Blocks.
+    ///
+    /// # Errors
+    /// A start would do what cannot be done now: the process is outside of the group, or more memory is in
+    /// use than it may have.
+    pub(crate) fn limit(&self, pid: u32, limits: &Limits) -> Result<Unenforced, LimitError> {
+        if self.is_real() && !self.holds(pid) {
+            return Err(LimitError::Outside);
+        }
+        let outcome = self.set(limits);
+        match (&outcome.in_use, limits.memory_bytes) {
+            (Some(_), Some(limit)) => Err(LimitError::InUse { limit }),
+            (Some(_), None) | (None, _) => Ok(outcome.unenforced()),
+        }
     }
 
     /// What does not hold of a process that is outside of the group, for this reason.
@@ -417,6 +461,15 @@ impl Group {
     }
 }
 
+// === impl Outcome ===
+
+impl Outcome {
+    fn unenforced(mut self) -> Unenforced {
+        self.missing.extend(self.in_use);
+        self.missing
+    }
+}
+
 // === impl Wanted ===
 
 impl Wanted {
@@ -437,7 +490,6 @@ impl Wanted {
 /// What to do about a limit that the kernel did not take.
 fn fix_of(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::ResourceBusy => "raise the limit, or restart the plugin",
         io::ErrorKind::InvalidInput => "give a limit that the kernel takes",
         _ => OUTSIDE_FIX,
     }

@@ -49,7 +49,13 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
     });
     let last_exit = status.last_exit.as_ref().map(|exit| {
         let at = rfc3339(exit.at.as_ref());
-        json!({ "kind": exit.kind, "code": exit.code, "signal": exit.signal, "at": at })
+        json!({
+            "kind": exit.kind,
+            "code": exit.code,
+            "signal": exit.signal,
+            "at": at,
+            "detail": exit.detail,
+        })
     });
     let not_enforced = status
         .not_enforced
@@ -116,6 +122,9 @@ fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Res
         let how = match (exit.code, exit.signal) {
             (Some(code), _) => format!("exited with code {code}"),
             (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) if exit.kind == "oom" && !exit.detail.is_empty() => {
+                format!("was {}", one_line(&exit.detail))
+            }
             (None, None) if exit.kind == "oom" => "was ended because memory ran out".to_owned(),
             (None, None) => "ended, how is unknown".to_owned(),
         };

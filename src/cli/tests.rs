@@ -163,6 +163,7 @@ fn running(name: &str) -> PluginStatus {
         address: "unix:/run/x.sock".to_owned(),
         install_path: "/var/lib/x".to_owned(),
         last_exit: Some(LastExit {
+            detail: "killed by SIGKILL".to_owned(),
             kind: "signaled".to_owned(),
             code: None,
             signal: Some(9),

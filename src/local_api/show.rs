@@ -89,8 +89,8 @@ fn last_exit(cause: ExitCause) -> local::LastExit {
     let (kind, code, signal) = match cause {
         ExitCause::Exited(code) => ("exited", Some(code), None),
         ExitCause::Signaled(signal) => ("signaled", None, Some(signal)),
-        ExitCause::OutOfMemory => ("oom", None, None),
+        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => ("oom", None, None),
         ExitCause::Unknown => ("unknown", None, None),
     };
-    local::LastExit { kind: kind.to_owned(), code, signal, at: None }
+    local::LastExit { kind: kind.to_owned(), code, signal, at: None, detail: cause.to_string() }
 }

@@ -300,7 +300,10 @@ impl Draft<'_> {
             Notice::Installed,
             match difference {
                 Difference::Unnoticed => "already installed",
-                Difference::Config | Difference::Launch | Difference::Archive => {
+                Difference::Config
+                | Difference::Limits
+                | Difference::Launch
+                | Difference::Archive => {
                     "already installed; the next run takes what changed"
                 }
             },

@@ -155,7 +155,8 @@ fn exit_words(exit: &LastExit) -> String {
     match (exit.kind.as_str(), exit.code, exit.signal) {
         ("exited", Some(code), _) => format!("exited with code {code}"),
         ("signaled", _, Some(signal)) => format!("killed by signal {signal}"),
-        ("oom", _, _) => "killed for want of memory".to_owned(),
+        ("oom", _, _) if exit.detail.is_empty() => "killed for want of memory".to_owned(),
+        ("oom", _, _) => exit.detail.clone(),
         _ => "ended for an unknown reason".to_owned(),
     }
 }
