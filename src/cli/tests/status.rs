@@ -70,6 +70,7 @@ fn the_field_names_of_the_status_never_change() {
         "memory_bytes",
         "address",
         "install_path",
+        "not_enforced",
     ];
     expected.sort_unstable();
     for plugin in status.as_array().expect("an array") {
