@@ -27,6 +27,114 @@ fn processes_with(arguments: &[&str]) -> Vec<String> {
         .collect()
 }
 
+/// What a file of the group of a process says, under version 1 of control groups.
+fn group_file(pid: u32, controller: &str, file: &str) -> Option<String> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let group = groups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        (fields.next()? == controller).then_some(fields.next()?)
+    })?;
+    let path = format!("/sys/fs/cgroup/{controller}{group}/{file}");
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+#[tokio::test]
+async fn other_limits_hold_at_once_and_the_process_stays() {
+    if !can_limit("memory") || !can_limit("cpu") {
+        return;
+    }
+    let mut bed = Bed::new().await;
+    let trouble = bed.trouble().await;
+    let order = |memory: i64, cpu: i32| {
+        let order = orders::install("free", "1", &trouble).arg("--allocate-mb=40");
+        order.manifest(|manifest| {
+            manifest.max_memory_usage_bytes = memory;
+            manifest.max_cpu_usage_percentage = cpu;
+        })
+    };
+    bed.configure(vec![order(200 << 20, 0).order()]).await;
+    let before = bed.running("free", "1").await;
+    let pid = before.pid.unwrap();
+    let Some(limit) = group_file(pid, "memory", "memory.limit_in_bytes") else {
+        eprintln!("skipped: version 1 of control groups is not mounted where this test looks");
+        bed.finish().await;
+        return;
+    };
+    assert_eq!(limit, (200 << 20).to_string());
+
+    bed.configure(vec![order(100 << 20, 30).order()]).await;
+    bed.expect_events("free", &[1, 4, 3, 1, 3]).await;
+    let after = bed.running("free", "1").await;
+    assert_eq!((after.pid, after.restarts), (before.pid, 0));
+    let limit = group_file(pid, "memory", "memory.limit_in_bytes");
+    assert_eq!(limit, Some((100 << 20).to_string()));
+    assert_eq!(group_file(pid, "cpu", "cpu.cfs_quota_us").as_deref(), Some("30000"));
+
+    // Whoever finds the plugin running holds it to what was ordered.
+    bed.kill_agent_only().await;
+    bed.start_agent().await;
+    bed.configure(vec![order(0, 0).order()]).await;
+    bed.expect_events("free", &[1, 4, 3, 1, 3, 1, 3]).await;
+    assert_eq!(bed.running("free", "1").await.pid, before.pid);
+    assert_eq!(group_file(pid, "cpu", "cpu.cfs_quota_us").as_deref(), Some("-1"));
+
+    // What is in use already cannot be taken away from a process that goes on.
+    bed.configure(vec![order(20 << 20, 0).order()]).await;
+    let expected = [1, 4, 3, 1, 3, 1, 3, 1, 6];
+    bed.until("it is stopped", async || {
+        let events = bed.events_of("free").await;
+        let numbers: Vec<i32> = events.iter().map(|event| event.event.event_type).collect();
+        numbers.starts_with(&expected).then_some(())
+    })
+    .await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn without_control_groups_a_memory_hog_is_found_out_and_started_again() {
+    let bed = Bed::builder().set("plugins.cgroups=off").start().await;
+    let trouble = bed.trouble().await;
+    let hog = orders::install("hog", "1", &trouble).arg("--allocate-mb=200").manifest(|manifest| {
+        manifest.max_memory_usage_bytes = 64 << 20;
+        manifest.metrics_interval = orders::seconds(1.0);
+    });
+    bed.configure(vec![hog.order()]).await;
+    let crash = bed.event(7, "hog", "1").await;
+    assert!(crash.details().contains("may use 67108864"), "{}", crash.details());
+    let status = bed
+        .status_where("hog", "it went for memory and is started again", |status| {
+            let is_oom = status.last_exit.as_ref().is_some_and(|exit| exit.kind == "oom");
+            is_oom && status.restarts >= 1 && status.state == "RUNNING"
+        })
+        .await;
+    assert!(status.last_exit.unwrap().detail.contains("ended by the agent"));
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_fork_bomb_stays_within_its_limit_and_ends_with_its_plugin() {
+    if !can_limit("pids") {
+        return;
+    }
+    let bed = Bed::builder().set("plugins.max_tasks=64").start().await;
+    // A number that no other test sleeps for.
+    let seconds = format!("{}", 1_000_000 + u64::from(std::process::id()) % 800_000);
+    let echo = crate::harness::plugins::program("echo_plugin");
+    // Once the plugin is up; a shell that may not fork any more gives up.
+    let bomb = format!("(sleep 1; while :; do sleep {seconds} & done) </dev/null >/dev/null 2>&1 &");
+    let script = format!("{bomb}\nexec {} \"$@\"", echo.display());
+    let archive = bed.archive("bomb.tar", ArchiveSpec::script(&script)).await;
+    bed.configure(vec![orders::install("bomb", "1", &archive).order()]).await;
+    bed.expect_events("bomb", &[1, 4, 3]).await;
+    let sleeping = || processes_with(&["sleep", &seconds]).len();
+    bed.until("it has gone off", async || (sleeping() >= 20).then_some(())).await;
+    assert!(sleeping() <= 64, "{} of them", sleeping());
+    bed.configure(vec![orders::remove("bomb")]).await;
+    bed.event(5, "bomb", "1").await;
+    assert_eq!(sleeping(), 0, "they outlived their plugin");
+    bed.finish().await;
+}
+
 #[tokio::test]
 async fn a_memory_hog_is_killed_reported_as_such_and_started_again() {
     if !can_limit("memory") {
@@ -52,7 +160,7 @@ async fn a_memory_hog_is_killed_reported_as_such_and_started_again() {
 
 #[tokio::test]
 async fn limits_that_do_not_hold_are_told_wherever_somebody_looks() {
-    let mut bed = Bed::builder().set("plugins.cgroups=\"off\"").start().await;
+    let mut bed = Bed::builder().set("plugins.cgroups=off").start().await;
     let echo = bed.echo().await;
     let limited = orders::install("limited", "1", &echo)
         .manifest(|manifest| manifest.max_memory_usage_bytes = 64 << 20);
