@@ -55,7 +55,7 @@ use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
 use crate::socket::{self, Access};
 use crate::storage::told::Teller;
-use crate::storage::{self, LockError, SledStorage, StateLock, StoreFate};
+use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
 mod attributes;
@@ -65,10 +65,6 @@ mod report;
 use attributes::Attributes;
 use link::{Leads, Listener};
 use report::{Module, Modules};
-
-/// How long, and how often, a held state directory is asked for.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
-const LOCK_BEAT: Duration = Duration::from_millis(20);
 
 /// How often logs of plugins are looked at for their size.
 const LOG_BEAT: Duration = Duration::from_secs(30);
@@ -138,7 +134,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let config = &args.config;
     check_supported(config)?;
     make_directory(&config.agent.state_dir, 0o755)?;
-    let lock = take_lock(&config.agent.state_dir).await?;
+    let lock = StateLock::acquire(&config.agent.state_dir)?;
     let metadata = metadata_client(config)?;
     let mut memory = Memory::load(&config.agent.state_dir);
     let identity = identify(config, &mut memory, metadata.as_ref()).await;
@@ -365,21 +361,6 @@ fn check_supported(config: &Config) -> Result<(), StartError> {
         warn!("api.http_listen is set, but this version serves nothing over HTTP");
     }
     Ok(())
-}
-
-/// The lock of the state directory. When an agent is killed while it starts a plugin, the half-made
-/// process keeps what the agent had open until it is that plugin, so a lock that is held is asked for
-/// again for a moment.
-async fn take_lock(dir: &Path) -> Result<StateLock, LockError> {
-    let deadline = tokio::time::Instant::now() + LOCK_WAIT;
-    loop {
-        match StateLock::acquire(dir) {
-            Err(LockError::Held { .. }) if tokio::time::Instant::now() < deadline => {
-                tokio::time::sleep(LOCK_BEAT).await;
-            }
-            done => return done,
-        }
-    }
 }
 
 async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Cause> {
@@ -706,20 +687,6 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lock_that_is_let_go_in_a_moment_keeps_no_agent_from_starting() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let held = StateLock::acquire(dir.path()).expect("free");
-        let let_go = async {
-            tokio::time::sleep(LOCK_WAIT / 2).await;
-            drop(held);
-        };
-        let (taken, ()) = tokio::join!(take_lock(dir.path()), let_go);
-        let _taken = taken.expect("free by now");
-        let second = take_lock(dir.path()).await;
-        assert!(matches!(second, Err(LockError::Held { .. })), "{second:?}");
-    }
 
     #[test]
     fn an_admission_plugin_that_would_not_be_asked_is_an_error() {

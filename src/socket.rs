@@ -8,6 +8,8 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Group};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{UnixListener, UnixStream};
 
 /// Who may use a socket.
@@ -92,6 +94,22 @@ pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketEr
         return Err(failed(cause));
     }
     Ok(listener)
+}
+
+/// Whether this is a socket, and nobody listens on it. Never waits.
+pub(crate) fn is_deserted(path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(path);
+    found.is_ok_and(|found| found.file_type().is_socket()) && refuses(path)
+}
+
+/// Whether connecting there is refused, as it is by a socket that nobody listens on. Never waits.
+pub(crate) fn refuses(path: &Path) -> bool {
+    let connect = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        net::connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    matches!(connect(), Err(Errno::CONNREFUSED))
 }
 
 async fn remove_stale(path: &Path) -> Result<(), SocketError> {

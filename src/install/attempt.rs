@@ -114,8 +114,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
             return Err(Failure::Fetch(FetchError::TooLarge { url: url.to_string(), limit }));
         }
         let mut transfer = Transfer::new(progress, self.budget.number, total);
-        let mut budget = *self.budget;
-        let spent = self.budget;
+        let budget = self.budget;
         let parts = Parts { folder: self.folder, limits, resolver: self.resolver, spec, artifact };
         let mut feed = Feed {
             spec,
@@ -130,9 +129,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
                 Ok(Err(failure)) => failure,
                 Err(_) => late(transfer.now.received),
             };
-            let again = feed.go_on(fetcher, failure, &mut body, &mut transfer, &mut budget).await;
-            *spent = budget;
-            match again {
+            match feed.go_on(fetcher, failure, &mut body, &mut transfer, budget).await {
                 Ok(()) => deadline = Instant::now() + timeout,
                 Err(failure) => {
                     feed.worker.cancel();

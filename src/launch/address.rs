@@ -9,6 +9,8 @@ use guest_agent_actors::id::{Endpoint, PluginName, RevisionId, Sha256Digest};
 use nix::libc;
 use rand::Rng;
 
+use crate::socket;
+
 /// Longest path of a unix socket, in bytes, without the NUL that ends it.
 pub(crate) const SOCKET_PATH_MAX: usize = 107;
 
@@ -87,24 +89,9 @@ pub(crate) fn abandoned<'a>(
             let path = entry.ok()?.path();
             let file = path.file_name()?.to_str()?.strip_suffix(".sock")?;
             let certain = is_of(file, name) && !others.clone().any(|other| is_of(file, other));
-            (certain && is_deserted(&path)).then_some(path)
+            (certain && socket::is_deserted(&path)).then_some(path)
         })
         .collect()
-}
-
-/// Whether this is a socket, and nobody listens on it. Never waits.
-fn is_deserted(path: &Path) -> bool {
-    use rustix::io::Errno;
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let connect = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
-    };
-    let is_socket = std::fs::symlink_metadata(path)
-        .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
-    is_socket && matches!(connect(), Err(Errno::CONNREFUSED))
 }
 
 /// Tries whether a unix socket can be made in a directory.

@@ -7,7 +7,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -41,9 +41,10 @@ pub enum LockError {
     },
 }
 
-/// How often, and after which pause, the lock of a dead holder is tried.
-const ORPHAN_TRIES: u32 = 50;
-const ORPHAN_PAUSE: Duration = Duration::from_millis(20);
+/// How long a lock that is held is waited for, and after which pause it is tried again. An agent that
+/// is killed while it forks leaves a child that has the lock until it executes its program.
+const WAIT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
 
 struct Holder(Option<u32>);
 
@@ -60,10 +61,7 @@ impl std::fmt::Display for Holder {
 
 impl StateLock {
     /// Takes the lock of `dir`, which is made if it is not there (0711: plugins that gave up root pass
-    /// through it to their own files). Does not wait for a living holder.
-    ///
-    /// A dead one is waited for, for a second at most: an agent that was killed while it forked leaves
-    /// a child that has the lock until it executes its program.
+    /// through it to their own files). Blocks for two seconds at most while another process holds it.
     ///
     /// # Errors
     ///
@@ -80,7 +78,7 @@ impl StateLock {
             .mode(0o600)
             .open(&path)
             .map_err(failed)?;
-        match take(&mut file) {
+        match take(&file) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 return Err(LockError::Held { dir: dir.to_owned(), pid: read_pid(&mut file) });
@@ -95,18 +93,14 @@ impl StateLock {
     }
 }
 
-fn take(file: &mut File) -> Result<(), Errno> {
-    for _ in 0..ORPHAN_TRIES {
-        match flock(&*file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if holder_is_dead(file) => std::thread::sleep(ORPHAN_PAUSE),
+fn take(file: &File) -> Result<(), Errno> {
+    let deadline = Instant::now() + WAIT;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(PAUSE),
             done => return done,
         }
     }
-    flock(&*file, FlockOperation::NonBlockingLockExclusive)
-}
-
-fn holder_is_dead(file: &mut File) -> bool {
-    read_pid(file).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
 }
 
 fn write_pid(file: &mut File) -> std::io::Result<()> {
@@ -139,19 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_of_a_dead_holder_is_waited_for() {
+    fn a_holder_that_is_about_to_let_go_is_waited_for() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut child = std::process::Command::new("true").spawn().expect("a program");
-        child.wait().expect("it ends");
         let inherited = StateLock::acquire(dir.path()).expect("free");
-        std::fs::write(dir.path().join("lock"), child.id().to_string()).expect("written");
-        match StateLock::acquire(dir.path()) {
-            Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(child.id())),
-            other => panic!("nobody let go of it, but it was {other:?}"),
-        }
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| StateLock::acquire(dir.path()));
-            std::thread::sleep(ORPHAN_PAUSE * 3);
+            std::thread::sleep(WAIT / 4);
             drop(inherited);
             waiting.join().expect("no panic").expect("free in the end");
         });

@@ -11,11 +11,11 @@ use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::{Bounds, Keep};
 use crate::install::leftovers::{self, shown};
 use crate::launch::address;
+use crate::socket;
 
 /// A socket, told apart from a later one of its name.
 #[derive(Debug, PartialEq, Eq)]
@@ -143,13 +143,7 @@ fn identity(folder: &OwnedFd, name: &str) -> Option<Identity> {
 fn is_listened_on(folder: &OwnedFd, name: &str) -> bool {
     // Through the open folder: the path may be too long for an address.
     let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
-    let connect = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let family = AddressFamily::UNIX;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_str())?)
-    };
-    !matches!(connect(), Err(Errno::CONNREFUSED))
+    !socket::refuses(Path::new(&path))
 }
 
 #[cfg(test)]

@@ -33,6 +33,9 @@ const REREAD: Duration = Duration::from_secs(5);
 /// How long the start waits for the end of processes whose plugin's record is unreadable.
 const STRAY_WAIT: Duration = Duration::from_secs(10);
 
+/// What came of ending such processes.
+type Stray = Result<Result<Stopped, StopError>, Elapsed>;
+
 // === impl ManagerActor: coming back ===
 
 impl ManagerActor {
@@ -73,10 +76,9 @@ impl ManagerActor {
         inbox: Vec<(Vec<u8>, Vec<u8>)>,
         ctx: &mut Context<Self>,
     ) {
-        let launcher = &self.ports.launcher;
         let stops = join_all(strays.into_iter().map(|name| {
-            let (launcher, order) = (launcher.clone(), everything_of(name.clone()));
-            async move { (name, tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await) }
+            let end = self.end_all(&name);
+            async move { (name, end.await) }
         }));
         ctx.wait(stops.into_actor(self).map(move |stops, this, ctx| {
             for (name, ended) in stops {
@@ -217,8 +219,7 @@ impl ManagerActor {
     /// orders go on without it.
     fn end_and_forget(&mut self, name: PluginName, ctx: &mut Context<Self>) {
         self.lost.insert(name.clone());
-        let (launcher, order) = (self.ports.launcher.clone(), everything_of(name.clone()));
-        let end = async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await };
+        let end = self.end_all(&name);
         ctx.spawn(end.into_actor(self).map(move |ended, this, ctx| {
             this.roster.remove(&name);
             this.give_again(&name, ctx);
@@ -226,15 +227,15 @@ impl ManagerActor {
         }));
     }
 
+    /// Ends whatever lives of a plugin. The future holds nothing of the manager.
+    fn end_all(&self, name: &PluginName) -> impl Future<Output = Stray> + use<> {
+        let (launcher, order) = (self.ports.launcher.clone(), everything_of(name.clone()));
+        async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await }
+    }
+
     /// Nobody else looks for processes of a lost plugin, so those that did not end are tried again, ever
     /// more slowly, until they have or the plugin is there again and looks after them itself.
-    fn end_again(
-        &self,
-        name: PluginName,
-        tries: u32,
-        ended: Result<Result<Stopped, StopError>, Elapsed>,
-        ctx: &mut Context<Self>,
-    ) {
+    fn end_again(&self, name: PluginName, tries: u32, ended: Stray, ctx: &mut Context<Self>) {
         let reason = match ended {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => Chain(&error).to_string(),
@@ -246,8 +247,7 @@ impl ManagerActor {
             if this.roster.contains_key(&name) {
                 return;
             }
-            let (launcher, order) = (this.ports.launcher.clone(), everything_of(name.clone()));
-            let end = async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await };
+            let end = this.end_all(&name);
             ctx.spawn(end.into_actor(this).map(move |ended, this, ctx| {
                 this.end_again(name, tries.saturating_add(1), ended, ctx);
             }));
