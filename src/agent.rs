@@ -158,7 +158,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
     let (link, link_task) = (opened.link, opened.task);
     let installer = Arc::new(Pipeline::new(pipeline(config, &places))?);
-    let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
+    let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
     let ports = Ports {
         installer,
         launcher: launcher.clone(),
@@ -433,7 +433,7 @@ fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
     }
 }
 
-fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
+fn sweep_config(config: &Config, machine: &LocalMachine, cgroups: &Cgroups) -> SweepConfig {
     SweepConfig {
         state_dir: config.agent.state_dir.clone(),
         instance: machine.instance_id(),
@@ -446,6 +446,7 @@ fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
         },
         runtime_dir: config.agent.runtime_dir.clone(),
         local_plugin_dir: config.agent.local_plugin_dir.clone(),
+        cgroups: cgroups.clone(),
     }
 }
 

@@ -209,6 +209,17 @@ impl Group {
         Ok(Entrance { doors: self.rooms.iter().map(open).collect::<Result<_, _>>()? })
     }
 
+    /// Moves a process inside, as tests do it.
+    #[cfg(test)]
+    pub(crate) fn take_in(&self, pid: u32) -> io::Result<()> {
+        self.rooms.iter().try_for_each(|room| write(&room.dir, "cgroup.procs", &pid.to_string()))
+    }
+
+    /// Where it is, for people: its path in the first hierarchy.
+    pub(crate) fn path(&self) -> String {
+        self.rooms.first().map(|room| room.dir.display().to_string()).unwrap_or_default()
+    }
+
     /// Whether the machine has groups at all.
     #[must_use]
     pub(crate) fn is_real(&self) -> bool {

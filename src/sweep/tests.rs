@@ -56,6 +56,7 @@ impl Rig {
             others: OtherInstances::Go,
             runtime_dir: dir.path().join("run"),
             local_plugin_dir: dir.path().join("local"),
+            cgroups: Cgroups::none(),
         };
         let sweeper = DiskSweeper::new(config, Arc::new(pipeline.unwrap()));
         let references = References { known: Known::All, ..References::default() };
@@ -462,4 +463,50 @@ async fn a_rehearsal_changes_nothing() {
     );
     assert!(rig.path("state/me/plugins/gone/1/bin/run").exists());
     assert!(rig.path("log/plugins/gone.log").exists());
+}
+
+#[tokio::test]
+async fn groups_of_plugins_that_are_gone_go_with_whoever_lives_in_them() {
+    let mut rig = Rig::new();
+    let cgroups = Cgroups::detect(rig.dir.path(), None);
+    if !cgroups.are_there() {
+        eprintln!("skipped: no control groups that this user may use");
+        return;
+    }
+    rig.sweeper.config.cgroups = cgroups.clone();
+    let group = |name: &str| cgroups.group(&name.parse().unwrap());
+    for name in ["known", "lost", "gone", "empty"] {
+        group(name).prepare(&Resources::default()).unwrap();
+    }
+    let mut sleepers: Vec<_> = ["known", "lost", "gone"]
+        .map(|name| {
+            let sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+            group(name).take_in(sleeper.id()).unwrap();
+            sleeper
+        })
+        .into();
+    rig.needs("known", &["1"]);
+    rig.change(|set| drop(set.lost.insert("lost".parse().unwrap())));
+    let rehearsed = rig.sweep(SweepManner::Pretend).await;
+    assert_eq!(rehearsed.count(WouldDelete), 2, "{rehearsed:#?}");
+    // Nobody knows whether it was the lost one's.
+    rig.change(|set| set.known = Known::Some);
+    let unsure = rig.sweep(SweepManner::Delete).await;
+    assert_eq!((unsure.count(Deleted), unsure.count(LeftAlone)), (0, 2), "{unsure:#?}");
+    rig.change(|set| set.known = Known::All);
+
+    let swept = rig.sweep(SweepManner::Delete).await;
+    assert_eq!((swept.count(Deleted), swept.count(LeftAlone)), (2, 1), "{swept:#?}");
+    assert!(swept.items.iter().any(|item| item.why.contains("1 processes of it live on")));
+    let names: Vec<String> = cgroups.existing().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["known", "lost"]);
+    assert_eq!(group("known").members().len(), 1);
+    for name in ["known", "lost"] {
+        group(name).kill().unwrap();
+        group(name).remove().unwrap();
+    }
+    cgroups.leave();
+    for sleeper in &mut sleepers {
+        assert!(!sleeper.wait().unwrap().success());
+    }
 }

@@ -102,8 +102,8 @@ pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     }
     for shortfall in &plugin.not_enforced {
         let fact = console.paint(Tone::Bad, &one_line(&not_enforced(shortfall)));
-        text.push_str(&format!("  {:<13} ", "not enforced"));
-        text.push_str(&[fact.as_str(), "\n"].concat());
+        let label = format!("  {:<13} ", "not enforced");
+        text.push_str(&[&label, fact.as_str(), "\n"].concat());
     }
     text
 }
