@@ -36,14 +36,14 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
-use crate::cgroup::Cgroups;
+use crate::cgroup::{Cgroups, Total};
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
 use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transport};
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
-use crate::install::{Limits, Pipeline, PipelineConfig};
+use crate::install::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
@@ -72,6 +72,9 @@ const LOG_BEAT: Duration = Duration::from_secs(30);
 /// How long the agent runs under an instance id that it found out itself before it deletes what belongs
 /// to others: whoever gives ids out may only be silent for the moment.
 const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
+
+/// Where the kernel says how short memory is on this machine.
+const MACHINE_PRESSURE: &str = "/proc/pressure/memory";
 
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -157,7 +160,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let facts = Arc::new(LocalFacts::read());
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
     let (link, link_task) = (opened.link, opened.task);
-    let installer = Arc::new(Pipeline::new(pipeline(config, &places))?);
+    let installer = Arc::new(Pipeline::new(pipeline(config, &places, &cgroups))?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
     let ports = Ports {
         installer,
@@ -381,9 +384,13 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Ca
 /// Plugins run without walls on a machine that has none to offer; it is said once, here.
 fn find_cgroups(config: &Config) -> Cgroups {
     let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
+    let total = Total {
+        memory_bytes: Some(config.plugins.total_memory_bytes).filter(|bytes| *bytes > 0),
+        cpu_percent: Some(config.plugins.total_cpu_percent).filter(|percent| *percent > 0),
+    };
     let cgroups = match config.plugins.cgroups {
-        CgroupUse::Auto => Cgroups::detect(&config.agent.state_dir, tasks_max),
-        CgroupUse::Off => Cgroups::off(tasks_max),
+        CgroupUse::Auto => Cgroups::detect(&config.agent.state_dir, tasks_max, total),
+        CgroupUse::Off => Cgroups::off(tasks_max, total),
     };
     for trouble in cgroups.trouble() {
         warn!("control groups: {trouble}");
@@ -417,7 +424,7 @@ fn launcher(
     ProcessLauncher::new(launcher, rpc.clone())
 }
 
-fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
+fn pipeline(config: &Config, places: &Places, cgroups: &Cgroups) -> PipelineConfig {
     PipelineConfig {
         plugins_dir: places.plugins.clone(),
         state_root: places.state.clone(),
@@ -430,6 +437,14 @@ fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
             ..Limits::default()
         },
         max_parallel: usize::try_from(config.install.max_parallel).unwrap_or(usize::MAX),
+        pressure: PressurePolicy {
+            files: match config.install.pressure_file.as_str() {
+                "" => [vec![MACHINE_PRESSURE.into()], cgroups.pressure_files()].concat(),
+                file => vec![file.into()],
+            },
+            most: config.install.max_memory_pressure,
+            patience: config.install.pressure_patience,
+        },
     }
 }
 

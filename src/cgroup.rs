@@ -37,7 +37,7 @@ use nix::libc;
 pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
-use hierarchy::{Found, Place};
+use hierarchy::{Found, OWN_LEAF, Place, Together};
 
 /// How long a group that is being killed may take to become empty.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -52,6 +52,18 @@ pub struct Cgroups {
     trouble: Vec<String>,
     tasks_max: Option<u64>,
     when_absent: Absence,
+    total: Total,
+    /// What of the total does not hold.
+    total_missing: Unenforced,
+}
+
+/// What the agent and all plugins together may use. `None` is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// Memory, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// CPU time, in percent of one core.
+    pub cpu_percent: Option<u32>,
 }
 
 /// Why there may be no groups.
@@ -71,6 +83,10 @@ pub struct Group {
     rooms: Vec<Room>,
     tasks_max: Option<u64>,
     when_absent: Absence,
+    /// No group may have more CPU time than all together.
+    cpu_max: Option<u32>,
+    /// What does not hold of all groups together.
+    total_missing: Unenforced,
 }
 
 /// One group in one hierarchy.
@@ -103,24 +119,36 @@ impl Cgroups {
     /// Finds where the groups of the agent with this state directory can be made, and makes their
     /// parents. Never fails: a machine without control groups gives a value that makes none.
     #[must_use]
-    pub fn detect(state_dir: &Path, tasks_max: Option<u64>) -> Self {
+    pub fn detect(state_dir: &Path, tasks_max: Option<u64>, total: Total) -> Self {
         let own = format!("guest-agent-{}", fingerprint(state_dir));
-        let found = hierarchy::find(&own);
-        let Found { places, trouble } = found;
-        Self { places, trouble, tasks_max, when_absent: Absence::NotThere }
+        let is_limited = total != Total::default();
+        let together = if is_limited { Together::Yes } else { Together::No };
+        let Found { places, trouble } = hierarchy::find(&own, together);
+        let mut found = Self { places, trouble, tasks_max, total, ..Self::none() };
+        found.limit_total();
+        found
     }
 
     /// None at all, on a machine that has none.
     #[must_use]
     pub fn none() -> Self {
-        let when_absent = Absence::NotThere;
-        Self { places: Vec::new(), trouble: Vec::new(), tasks_max: None, when_absent }
+        Self {
+            places: Vec::new(),
+            trouble: Vec::new(),
+            tasks_max: None,
+            when_absent: Absence::NotThere,
+            total: Total::default(),
+            total_missing: Unenforced::default(),
+        }
     }
 
     /// None at all, because it is configured so.
     #[must_use]
-    pub fn off(tasks_max: Option<u64>) -> Self {
-        Self { tasks_max, when_absent: Absence::SwitchedOff, ..Self::none() }
+    pub fn off(tasks_max: Option<u64>, total: Total) -> Self {
+        let when_absent = Absence::SwitchedOff;
+        let mut off = Self { tasks_max, when_absent, total, ..Self::none() };
+        off.limit_total();
+        off
     }
 
     /// Whether this machine can hold plugins in groups.
@@ -149,17 +177,42 @@ impl Cgroups {
             controllers: place.controllers.clone(),
             dir: place.base.join(name.as_str()),
         };
-        let Self { tasks_max, when_absent, .. } = *self;
-        Group { rooms: self.places.iter().map(room).collect(), tasks_max, when_absent }
+        let Self { tasks_max, when_absent, total, .. } = *self;
+        Group {
+            rooms: self.places.iter().map(room).collect(),
+            tasks_max,
+            when_absent,
+            cpu_max: total.cpu_percent,
+            total_missing: self.total_missing.clone(),
+        }
     }
 
     /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
     pub fn leave(&self) {
         for place in &self.places {
+            let leaf = place.base.join(OWN_LEAF);
+            if leaf.exists()
+                && let Some(inside) = place.base.parent()
+                && let Err(error) =
+                    write(inside, "cgroup.procs", "0").and_then(|()| std::fs::remove_dir(&leaf))
+            {
+                tracing::debug!(group = %leaf.display(), %error, "the agent stays in its group");
+            }
             if let Err(error) = std::fs::remove_dir(&place.base) {
                 tracing::debug!(group = %place.base.display(), %error, "groups stay");
             }
         }
+    }
+
+    /// Where the kernel says how short of memory the agent and its plugins are, where they are limited
+    /// together. Only version 2 does.
+    #[must_use]
+    pub fn pressure_files(&self) -> Vec<PathBuf> {
+        let of_all = self.places.iter().filter(|_| self.total.memory_bytes.is_some());
+        of_all
+            .filter(|place| place.version == Version::V2)
+            .map(|place| place.base.join("memory.pressure"))
+            .collect()
     }
 
     /// The plugins that have a group, by name.

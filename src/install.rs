@@ -39,6 +39,7 @@ mod limits;
 mod local;
 mod member;
 pub mod pack;
+mod pressure;
 mod remove;
 mod retry;
 mod tree;
@@ -52,6 +53,7 @@ use error::{DeleteError, Exhausted, FolderError, PipelineError};
 use fetch::Fetcher;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
+pub use pressure::PressurePolicy;
 use tree::Resolver;
 
 /// Where plugins live and what they may cost.
@@ -68,6 +70,8 @@ pub struct PipelineConfig {
     /// How many installations run at the same time; the others wait. A few are enough to keep a link
     /// and a disk busy. At least one.
     pub max_parallel: usize,
+    /// When installations are held back because memory is short.
+    pub pressure: PressurePolicy,
 }
 
 /// Installs, activates, discards and removes plugins.
@@ -203,6 +207,8 @@ impl Installer for Pipeline {
         if is_there {
             return Ok(());
         }
+        let what = format!("{} {}", spec.name, spec.revision);
+        self.config.pressure.let_begin(&what, &progress).await;
         progress.send_replace(Progress { attempt: 1, ..Progress::default() });
         self.try_until_done(&spec, artifact, &folder, &turn, &progress).await
     }

@@ -92,6 +92,8 @@ pub struct Progress {
     pub total: Option<u64>,
     /// Counts download attempts from 1.
     pub attempt: u32,
+    /// Why it has not begun yet, where something holds it up.
+    pub held_up: Option<&'static str>,
 }
 
 /// Where an installer says how far it is. Holds only the newest value, so it never fills up.

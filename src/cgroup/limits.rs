@@ -6,7 +6,8 @@ use std::io;
 use guest_agent_actors::ports::{LimitError, Shortfall, Unenforced};
 use guest_agent_actors::spec::Limits;
 
-use super::{Absence, Controller, Group, Room, Version, maximum, v1, v2, write};
+use super::{Absence, Cgroups, Controller, Group, Room, Version, maximum, v1, v2, write};
+use v2::WhoEnds;
 
 /// What to do where the agent may use no control groups at all.
 const NO_GROUPS_FIX: &str = "run the agent as root, or as a service with Delegate=yes; in a container, \
@@ -44,6 +45,8 @@ struct Wanted {
 #[derive(Clone, Copy)]
 enum Limit {
     Memory(Option<u64>),
+    /// Of many plugins, of which not all are to end when it runs out.
+    TotalMemory(Option<u64>),
     Cpu(Option<u32>),
     Tasks(Option<u64>),
 }
@@ -53,8 +56,14 @@ enum Limit {
 impl Group {
     /// Sets the limits of a group that is there, also while processes are in it.
     pub(super) fn set(&self, limits: &Limits) -> Outcome {
+        let mut outcome = self.set_all(self.wanted(limits));
+        outcome.missing.extend(self.total_missing.clone());
+        outcome
+    }
+
+    fn set_all(&self, wanted: impl IntoIterator<Item = Wanted>) -> Outcome {
         let mut outcome = Outcome::default();
-        for limit in self.wanted(limits) {
+        for limit in wanted {
             let room = self.room_with(limit.controller);
             let trouble = match room.map(|room| limit.set(room)) {
                 Some(Ok(())) => None,
@@ -112,7 +121,11 @@ impl Group {
             Wanted {
                 what: cpu_percent.map(|percent| format!("cpu limit of {percent} %")),
                 controller: Controller::Cpu,
-                limit: Limit::Cpu(cpu_percent),
+                // Version 1 gives no group a larger share than the one above it has.
+                limit: Limit::Cpu(match (cpu_percent, self.cpu_max) {
+                    (Some(percent), Some(most)) => Some(percent.min(most)),
+                    (percent, _) => percent,
+                }),
             },
             Wanted {
                 what: self.tasks_max.map(|tasks| format!("limit of {tasks} tasks")),
@@ -138,6 +151,51 @@ impl Group {
     }
 }
 
+// === impl Cgroups: limits ===
+
+impl Cgroups {
+    /// Limits all groups together, and the agent with them; or takes such a limit back.
+    pub(super) fn limit_total(&mut self) {
+        let bases = self.places.iter().map(|place| Room {
+            version: place.version,
+            controllers: place.controllers.clone(),
+            dir: place.base.clone(),
+        });
+        let (rooms, when_absent) = (bases.collect(), self.when_absent);
+        let parent = Group { rooms, when_absent, ..Group::default() };
+        let total = self.total;
+        let wanted = || {
+            [
+                Wanted {
+                    what: total.memory_bytes.map(|b| format!("total memory limit of {b} bytes")),
+                    controller: Controller::Memory,
+                    limit: Limit::TotalMemory(total.memory_bytes),
+                },
+                Wanted {
+                    what: total.cpu_percent.map(|p| format!("total cpu limit of {p} %")),
+                    controller: Controller::Cpu,
+                    limit: Limit::Cpu(total.cpu_percent),
+                },
+            ]
+        };
+        let mut outcome = parent.set_all(wanted());
+        if !outcome.missing.is_empty() {
+            // Under version 1 plugins of an earlier life may have a larger share each. They are given
+            // theirs again when they are found.
+            for name in self.existing() {
+                let group = self.group(&name);
+                drop(group.set_all([Wanted {
+                    what: None,
+                    controller: Controller::Cpu,
+                    limit: Limit::Cpu(None),
+                }]));
+            }
+            outcome = parent.set_all(wanted());
+        }
+        self.total_missing = outcome.unenforced();
+    }
+}
+
 // === impl Outcome ===
 
 impl Outcome {
@@ -153,8 +211,11 @@ impl Wanted {
     fn set(&self, room: &Room) -> io::Result<()> {
         let dir = &room.dir;
         match (self.limit, room.version) {
-            (Limit::Memory(bytes), Version::V1) => v1::limit_memory(dir, bytes),
-            (Limit::Memory(bytes), Version::V2) => v2::limit_memory(dir, bytes),
+            (Limit::Memory(bytes) | Limit::TotalMemory(bytes), Version::V1) => {
+                v1::limit_memory(dir, bytes)
+            }
+            (Limit::Memory(bytes), Version::V2) => v2::limit_memory(dir, bytes, WhoEnds::All),
+            (Limit::TotalMemory(bytes), Version::V2) => v2::limit_memory(dir, bytes, WhoEnds::One),
             (Limit::Cpu(percent), Version::V1) => v1::limit_cpu(dir, percent),
             (Limit::Cpu(percent), Version::V2) => v2::limit_cpu(dir, percent),
             (Limit::Tasks(tasks), Version::V1 | Version::V2) => {

@@ -57,6 +57,8 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
             "detail": exit.detail,
         })
     });
+    let held_up = status.progress.as_ref().map(|progress| progress.held_up.as_str());
+    let held_up = held_up.filter(|why| !why.is_empty());
     let not_enforced = status
         .not_enforced
         .iter()
@@ -98,6 +100,7 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
         "rules": rules,
         "moves": moves.collect::<Vec<_>>(),
         "last_output": answer.last_output,
+        "held_up": held_up,
         "not_enforced": not_enforced.collect::<Vec<_>>(),
     })
 }
@@ -112,6 +115,9 @@ fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Res
     console.line(&format!("{name} is {state}: {doing}{}", since.unwrap_or_default()))?;
     if !status.reason.is_empty() {
         console.line(&format!("  because {}", one_line(&status.reason)))?;
+    }
+    if let Some(progress) = status.progress.as_ref().filter(|it| !it.held_up.is_empty()) {
+        console.line(&format!("  held up: {}", one_line(&progress.held_up)))?;
     }
     for wait in &answer.waits {
         let until = timestamp(wait.until.as_ref()).map(|until| age(now, until));

@@ -60,6 +60,7 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
             received_bytes: progress.received,
             total_bytes: progress.total,
             attempt: progress.attempt,
+            held_up: progress.held_up.unwrap_or_default().to_owned(),
         }),
         generation: view.generation.0,
         busy: view.activity == Activity::Busy,

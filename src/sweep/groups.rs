@@ -15,7 +15,7 @@ pub(super) fn sweep(group: &Group, manner: SweepManner, report: &mut SweepReport
     let living = group.members().len();
     let why = match living {
         0 => "its plugin is gone".to_owned(),
-        living => format!("its plugin is gone; {living} processes of it live on and are ended"),
+        living => format!("its plugin is gone; processes that live on in it: {living}"),
     };
     if manner == SweepManner::Pretend {
         return report.push(path, SweepFate::WouldDelete, why);

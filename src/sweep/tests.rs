@@ -14,7 +14,8 @@ use guest_agent_actors::spec::{
 };
 
 use super::*;
-use crate::install::{Limits, PipelineConfig};
+use crate::cgroup::Total;
+use crate::install::{Limits, PipelineConfig, PressurePolicy};
 use crate::storage::{self, StateLock};
 
 const RANDOM: &str = "0123456789abcdef";
@@ -45,6 +46,7 @@ impl Rig {
             log_dir: dir.path().join("log/plugins"),
             limits: Limits::default(),
             max_parallel: 1,
+            pressure: PressurePolicy::default(),
         });
         for folder in ["log/plugins", "run/plugins", "local", "outside", "state/me/state"] {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
@@ -468,7 +470,7 @@ async fn a_rehearsal_changes_nothing() {
 #[tokio::test]
 async fn groups_of_plugins_that_are_gone_go_with_whoever_lives_in_them() {
     let mut rig = Rig::new();
-    let cgroups = Cgroups::detect(rig.dir.path(), None);
+    let cgroups = Cgroups::detect(rig.dir.path(), None, Total::default());
     if !cgroups.are_there() {
         eprintln!("skipped: no control groups that this user may use");
         return;
@@ -497,7 +499,7 @@ async fn groups_of_plugins_that_are_gone_go_with_whoever_lives_in_them() {
 
     let swept = rig.sweep(SweepManner::Delete).await;
     assert_eq!((swept.count(Deleted), swept.count(LeftAlone)), (2, 1), "{swept:#?}");
-    assert!(swept.items.iter().any(|item| item.why.contains("1 processes of it live on")));
+    assert!(swept.items.iter().any(|item| item.why.contains("processes that live on in it: 1")));
     let names: Vec<String> = cgroups.existing().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["known", "lost"]);
     assert_eq!(group("known").members().len(), 1);

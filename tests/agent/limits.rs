@@ -1,6 +1,6 @@
 //! Limits that hold, on machines whose control groups this user may use.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::harness::{ArchiveSpec, Bed, PATIENCE, orders};
 
@@ -27,15 +27,25 @@ fn processes_with(arguments: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// What a file of the group of a process says, under version 1 of control groups.
-fn group_file(pid: u32, controller: &str, file: &str) -> Option<String> {
+/// The group of a process, under version 1 of control groups.
+fn group_of(pid: u32, controller: &str) -> Option<PathBuf> {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let group = groups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         (fields.next()? == controller).then_some(fields.next()?)
     })?;
-    let path = format!("/sys/fs/cgroup/{controller}{group}/{file}");
-    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+    let dir = PathBuf::from(format!("/sys/fs/cgroup/{controller}{group}"));
+    if !dir.is_dir() {
+        eprintln!("skipped: version 1 of control groups is not mounted where this test looks");
+        return None;
+    }
+    Some(dir)
+}
+
+/// What a file of the group of a process says.
+fn group_file(pid: u32, controller: &str, file: &str) -> Option<String> {
+    let said = std::fs::read_to_string(group_of(pid, controller)?.join(file)).ok()?;
+    Some(said.trim().to_owned())
 }
 
 #[tokio::test]
@@ -56,7 +66,6 @@ async fn other_limits_hold_at_once_and_the_process_stays() {
     let before = bed.running("free", "1").await;
     let pid = before.pid.unwrap();
     let Some(limit) = group_file(pid, "memory", "memory.limit_in_bytes") else {
-        eprintln!("skipped: version 1 of control groups is not mounted where this test looks");
         bed.finish().await;
         return;
     };
@@ -243,5 +252,105 @@ async fn a_cpu_hog_gets_its_share() {
     let mean = used.iter().sum::<f32>() / used.len() as f32;
     // The quota, and a period of it more for each sample.
     assert!((1.0..32.0).contains(&mean), "it used {used:?} percent");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn the_agent_and_all_plugins_keep_to_their_total_together() {
+    if !can_limit("memory") || !can_limit("cpu") {
+        return;
+    }
+    let total = 200 << 20;
+    let bed = Bed::builder()
+        .set(format!("plugins.total_memory_bytes={total}"))
+        .set("plugins.total_cpu_percent=150")
+        .start()
+        .await;
+    let trouble = bed.trouble().await;
+    // More than all may have, and no limit of its own.
+    let hog = orders::install("hog", "1", &trouble).arg("--allocate-mb=300");
+    let small = orders::install("small", "1", &trouble)
+        .manifest(|manifest| manifest.max_cpu_usage_percentage = 1000);
+    bed.configure(vec![small.order()]).await;
+    let small = bed.running("small", "1").await;
+    let Some(group) = group_of(small.pid.unwrap(), "memory") else {
+        bed.finish().await;
+        return;
+    };
+    let of_all = group.parent().unwrap();
+    let said = std::fs::read_to_string(of_all.join("memory.limit_in_bytes")).unwrap();
+    assert_eq!(said.trim(), total.to_string());
+    let of_agent = group_of(bed.agent_pid(), "memory").unwrap();
+    assert_eq!(of_agent.parent(), Some(of_all), "the agent is one of them");
+    let quota = group_file(small.pid.unwrap(), "cpu", "cpu.cfs_quota_us");
+    assert_eq!(quota.as_deref(), Some("150000"), "no more than all may have");
+
+    bed.configure(vec![hog.order()]).await;
+    bed.status_where("hog", "it was killed for memory", |status| {
+        status.last_exit.as_ref().is_some_and(|exit| exit.kind == "oom")
+    })
+    .await;
+    let after = bed.running("small", "1").await;
+    assert_eq!((after.pid, after.restarts), (small.pid, 0), "only the greedy one had to go");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn groups_are_made_in_the_group_that_the_service_was_given() {
+    if !can_limit("memory") {
+        return;
+    }
+    let mut bed = Bed::builder().build().await;
+    let Some(own) = group_of(std::process::id(), "memory") else {
+        bed.finish().await;
+        return;
+    };
+    let service = own.join(format!("test-service-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&service).unwrap();
+    std::fs::write(service.join("memory.limit_in_bytes"), (512 << 20).to_string()).unwrap();
+    let script = format!(
+        "#!/bin/sh\necho $$ > {}/cgroup.procs\nexec {} \"$@\"\n",
+        service.display(),
+        env!("CARGO_BIN_EXE_guest-agent")
+    );
+    let program = bed.dir().join("service");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    bed.use_program(&program);
+    bed.start_agent().await;
+    bed.use_program(Path::new(env!("CARGO_BIN_EXE_guest-agent")));
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    let pid = bed.running("echo", "1").await.pid.unwrap();
+    let group = group_of(pid, "memory").unwrap();
+    assert_eq!(group.parent().and_then(Path::parent), Some(&*service), "{}", group.display());
+    bed.configure(vec![orders::remove("echo")]).await;
+    bed.gone("echo").await;
+    bed.stop_agent().await;
+    // With its last plugin an agent leaves nothing of its own there.
+    std::fs::remove_dir(&service).unwrap();
+    bed.start_agent().await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn installations_wait_while_memory_is_short_and_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let pressure = dir.path().join("memory");
+    std::fs::write(&pressure, "some avg10=80.00 avg60=0.00 avg300=0.00 total=1\n").unwrap();
+    let setting = format!("install.pressure_file={}", pressure.display());
+    let bed = Bed::builder().set(setting).start().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.status_where("echo", "it is held up", |status| {
+        status.progress.as_ref().is_some_and(|it| it.held_up.contains("short of memory"))
+    })
+    .await;
+    for verb in ["status", "explain"] {
+        let said = bed.cli(&[verb, "echo"]).await.ok();
+        assert!(said.contains("held up: the machine is short of memory"), "{verb}: {said}");
+    }
+    std::fs::write(&pressure, "some avg10=1.00 avg60=0.00 avg300=0.00 total=1\n").unwrap();
+    bed.running("echo", "1").await;
     bed.finish().await;
 }

@@ -136,6 +136,9 @@ fn note(plugin: &PluginStatus) -> String {
 /// How far a download is, while there is one.
 fn progress(plugin: &PluginStatus) -> Option<String> {
     let progress = plugin.progress.as_ref()?;
+    if !progress.held_up.is_empty() {
+        return Some(format!("held up: {}", progress.held_up));
+    }
     let attempt = if progress.attempt > 1 {
         format!(", attempt {}", progress.attempt)
     } else {

@@ -9,7 +9,7 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{Installer, Progress};
 use tokio::sync::watch;
 
-use super::super::{Limits, Pipeline, PipelineConfig};
+use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 use super::rig::{PATIENCE, listing, spec};
 use super::tarball::{Tarball, gzip};
 
@@ -25,6 +25,7 @@ fn pipeline(dir: &Path) -> Pipeline {
         log_dir: dir.join("log"),
         limits: Limits::default(),
         max_parallel: 1,
+        pressure: PressurePolicy::default(),
     })
     .expect("a temporary folder can be used")
 }

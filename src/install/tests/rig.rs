@@ -16,7 +16,7 @@ use guest_agent_actors::spec::{
 use tokio::sync::watch;
 
 use super::super::tree::Resolver;
-use super::super::{Limits, Pipeline, PipelineConfig};
+use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 
 /// Longer than anything here should take, even on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +44,7 @@ impl Rig {
             log_dir: dir.path().join("log"),
             limits,
             max_parallel: 2,
+            pressure: PressurePolicy::default(),
         })
         .expect("a temporary folder can be used");
         pipeline.resolver = resolver;
