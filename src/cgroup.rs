@@ -262,10 +262,20 @@ impl Group {
         Ok(Entrance { doors: self.rooms.iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Moves a process inside, as tests do it.
-    #[cfg(test)]
-    pub(crate) fn take_in(&self, pid: u32) -> io::Result<()> {
-        self.rooms.iter().try_for_each(|room| write(&room.dir, "cgroup.procs", &pid.to_string()))
+    /// Moves a living process inside, without what it has forked. A plugin enters by itself, before there is
+    /// anything to move.
+    ///
+    /// # Errors
+    /// It is gone, or may not be moved.
+    pub fn take_in(&self, pid: u32) -> Result<(), CgroupError> {
+        for room in &self.rooms {
+            write(&room.dir, "cgroup.procs", &pid.to_string()).map_err(|cause| CgroupError {
+                action: "enter",
+                path: room.dir.clone(),
+                cause,
+            })?;
+        }
+        Ok(())
     }
 
     /// Where it is, for people: its path in the first hierarchy.
@@ -371,6 +381,13 @@ impl Group {
             Version::V2 => v2::memory(&memory.dir),
         }?;
         Some(Usage { cpu_time, memory_bytes })
+    }
+
+    /// The same, if this process is in the group: a plugin that an agent without groups started is in none.
+    #[must_use]
+    pub fn usage_with(&self, pid: u32) -> Option<Usage> {
+        let memory = self.room_with(Controller::Memory)?;
+        members_below(&memory.dir).contains(&pid).then(|| self.usage())?
     }
 
     /// How many processes of the group the kernel has killed because the group's memory ran out.

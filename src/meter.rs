@@ -73,7 +73,7 @@ fn ask_groups(
     let mut others = Vec::new();
     for (name, process) in plugins {
         let group = cgroups.group(&name);
-        match group.usage().filter(|_| group.members().contains(&process.pid)) {
+        match group.usage_with(process.pid) {
             Some(usage) => drop(usages.insert(name, usage)),
             None => others.push((name, process)),
         }
