@@ -43,6 +43,7 @@ use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transpor
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
+use crate::install::trust::Trust;
 use crate::install::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
@@ -160,10 +161,11 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let facts = Arc::new(LocalFacts::read());
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
     let (link, link_task) = (opened.link, opened.task);
-    let installer = Arc::new(Pipeline::new(pipeline(config, &places, &cgroups))?);
+    let trust = read_keys(config).await;
+    let installer = Arc::new(Pipeline::new(pipeline(config, &places, &cgroups), trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
     let ports = Ports {
-        installer,
+        installer: installer.clone(),
         launcher: launcher.clone(),
         rpc: rpc.clone(),
         meter: Arc::new(SystemMeter::new(cgroups.clone())),
@@ -242,7 +244,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
                 Told::Stop => break None,
                 Told::Reload => {
                     notifier.reloading().await;
-                    reload(&args, &effective, &system).await;
+                    reload(&args, &effective, &system, &installer).await;
                     notifier.reloaded().await;
                 }
             },
@@ -318,6 +320,7 @@ async fn end_of(task: Option<&mut JoinHandle<()>>) {
 pub fn check(config: &Config) -> Result<(), Cause> {
     check_supported(config)?;
     metadata_client(config)?;
+    Trust::load(&config.trust)?;
     link::check(&config.control_plane)
 }
 
@@ -509,7 +512,12 @@ fn inform(notifier: &Notifier, system: &System, link: &Link) -> JoinHandle<()> {
 
 /// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else of
 /// the machine's own files the agent reads at its start is looked at again from here.
-async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: &System) {
+async fn reload(
+    args: &RunArgs,
+    effective: &watch::Sender<Arc<Config>>,
+    system: &System,
+    installer: &Pipeline,
+) {
     system.manager.do_send(RescanLocal);
     let sources = args.sources.clone();
     let reading =
@@ -533,6 +541,22 @@ async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: 
         error!(%error, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has");
         return;
     }
+    let trusted = wanted.trust.clone();
+    let keys = match tokio::task::spawn_blocking(move || Trust::load(&trusted)).await {
+        Ok(Ok(keys)) => keys,
+        Ok(Err(error)) => {
+            error!(
+                error = %Chain(&error),
+                "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+            );
+            return;
+        }
+        Err(error) => {
+            error!(%error, "the keys could not be read; the agent goes on with those it has");
+            return;
+        }
+    };
+    installer.set_trust(keys);
     let Change { effective: config, applied, needs_restart } =
         Change::between(&effective.borrow(), &wanted);
     cli::logging::set_level(&config.log.level);
@@ -545,6 +569,18 @@ async fn reload(args: &RunArgs, effective: &watch::Sender<Arc<Config>>, system: 
     } else {
         warn!(changed, restart, "the configuration was read again; some settings need a restart");
     }
+}
+
+/// The keys of this machine. What runs is not touched by trouble with them: the agent starts, and installs
+/// nothing.
+async fn read_keys(config: &Config) -> Trust {
+    let trust = config.trust.clone();
+    let read = tokio::task::spawn_blocking(move || Trust::load_or_nobody(&trust)).await;
+    let trust = read.unwrap_or_else(|error| Trust::Unreadable(error.to_string()));
+    if let Trust::Unreadable(why) = &trust {
+        error!(why, "THE KEYS OF [trust] CANNOT BE READ; nothing is installed until they can be");
+    }
+    trust
 }
 
 /// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever

@@ -31,6 +31,7 @@ mod fake;
 mod follow;
 mod format;
 mod install;
+mod keygen;
 pub mod logging;
 mod logs;
 mod order;
@@ -113,6 +114,8 @@ enum Verb {
     VmEvent(vm_event::Flags),
     /// Make an archive of a plugin's directory, and the order that installs it
     Pack(pack::Flags),
+    /// Make a pair of keys to sign archives with
+    Keygen(keygen::Flags),
     /// Check or show the configuration
     Config(config_verb::Flags),
 }
@@ -167,6 +170,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Run(flags) => run::run(flags, context),
         Verb::Dev(args) => dev::run(args, context),
         Verb::Pack(flags) => pack::run(flags, context),
+        Verb::Keygen(flags) => keygen::run(flags, context),
         Verb::Config(flags) => config_verb::run(flags, context),
         Verb::Status(flags) => wait_for(status::run(flags, context)),
         Verb::Install(flags) => wait_for(install::run(flags, context)),

@@ -55,6 +55,8 @@ pub struct Config {
     pub plugins: PluginsConfig,
     /// Limits of installations.
     pub install: InstallConfig,
+    /// Who may sign what is installed.
+    pub trust: TrustConfig,
     /// The admission plugin.
     pub admission: AdmissionConfig,
     /// What the agent offers on this machine.
@@ -208,6 +210,31 @@ pub struct InstallConfig {
     pub pressure_patience: Duration,
     /// Where the kernel says how short memory is; empty is where it says so of the machine.
     pub pressure_file: String,
+}
+
+/// `[trust]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrustConfig {
+    /// Public keys of minisign, the line that begins with `RW`. With any key, here or in a file, an
+    /// archive is installed only if one of them signed it.
+    pub keys: Vec<String>,
+    /// Files with such keys. Absolute.
+    pub key_files: Vec<PathBuf>,
+    /// What a signature must say of what it was made for.
+    pub binding: Binding,
+}
+
+/// What the trusted comment of a signature must say. What it says must be so with every setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Binding {
+    /// Nothing.
+    None,
+    /// Which plugin it is for, as `plugin:NAME`.
+    #[default]
+    Plugin,
+    /// The same, and which revision, as `revision:REVISION`.
+    Revision,
 }
 
 /// `[admission]`.

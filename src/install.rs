@@ -4,15 +4,16 @@
 //! Pipeline ─► folder::prepare            is it there already? clear away leftovers
 //!    │  ▲
 //!    │  └─ retry: transient failures of the download only
+//!    ├────► trust                        who signed it, where [trust] names keys
 //!    └────► attempt ─┬─ fetch            HTTP, unix socket or file, hashed as it arrives
 //!                    └─ thread: unpack   guard ► member ► tree, in a staging folder
 //!                               folder::publish   sync, record, rename
 //! ```
 //!
 //! An archive is read once, from the network to the files: it is neither held in memory nor stored.
-//! Nothing is visible before its checksum is known to be right and everything is durable. The
-//! actors call this through the port; `pack` makes the archives it takes. What is not done here:
-//! admission, signatures and the choice of what to install.
+//! Nothing is visible before its checksum, and its signature, are known to be right and everything is
+//! durable. The actors call this through the port; `pack` makes the archives it takes. What is not done
+//! here: admission and the choice of what to install.
 
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -42,19 +43,22 @@ pub mod pack;
 mod pressure;
 mod remove;
 mod retry;
+pub mod sign;
 mod tree;
+pub mod trust;
 mod unpack;
 
 #[cfg(test)]
 mod tests;
 
 use attempt::{Attempt, Budget, Failure};
-use error::{DeleteError, Exhausted, FolderError, PipelineError};
+use error::{DeleteError, Exhausted, FolderError, PipelineError, SignatureError};
 use fetch::Fetcher;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 pub use pressure::PressurePolicy;
 use tree::Resolver;
+use trust::{Signature, Trust};
 
 /// Where plugins live and what they may cost.
 #[derive(Clone, Debug)]
@@ -82,6 +86,7 @@ pub struct Pipeline {
     resolver: Resolver,
     slots: Arc<Semaphore>,
     locks: Mutex<HashMap<PluginName, Weak<PluginLocks>>>,
+    trust: Mutex<Arc<Trust>>,
 }
 
 /// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
@@ -91,11 +96,11 @@ type Turn = Arc<(OwnedMutexGuard<()>, Arc<PluginLocks>)>;
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// Makes a pipeline and, where it is missing, the folder for plugins.
+    /// Makes a pipeline that trusts as told and, where it is missing, the folder for plugins.
     ///
     /// # Errors
     /// The folder cannot be made or opened.
-    pub fn new(config: PipelineConfig) -> Result<Self, PipelineError> {
+    pub fn new(config: PipelineConfig, trust: Trust) -> Result<Self, PipelineError> {
         let path = &config.plugins_dir;
         let opened = std::fs::DirBuilder::new()
             .recursive(true)
@@ -109,7 +114,18 @@ impl Pipeline {
             fetcher: Fetcher::default(),
             resolver: Resolver::detect(&opened),
             locks: Mutex::default(),
+            trust: Mutex::new(Arc::new(trust)),
         })
+    }
+
+    /// Trusts as told from now on. An installation that has begun a transfer ends it with the keys it
+    /// began with; what is installed stays.
+    pub fn set_trust(&self, trust: Trust) {
+        *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
+    }
+
+    fn trust(&self) -> Arc<Trust> {
+        Arc::clone(&self.trust.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn folder(&self, name: &PluginName) -> (PluginFolder, Arc<PluginLocks>) {
@@ -140,21 +156,8 @@ impl Pipeline {
         let attempts = spec.download.attempts.max(1);
         let mut budget = Budget { number: 1, attempts };
         loop {
-            // Given back during the pause, so that an unreachable server holds nobody up.
-            let slot = Arc::clone(&self.slots).acquire_owned().await;
-            let slot = slot.expect("the semaphore is never closed");
-            let attempt = Attempt {
-                fetcher: &self.fetcher,
-                folder,
-                limits: &self.config.limits,
-                resolver: self.resolver,
-                spec,
-                artifact,
-                progress,
-                budget: &mut budget,
-                hold: (slot, Arc::clone(turn)),
-            };
-            let error = match attempt.run().await {
+            let tried = self.attempt(spec, artifact, folder, turn, progress, &mut budget);
+            let error = match tried.await {
                 Ok(()) => return Ok(()),
                 Err(Failure::Fetch(error)) if error.is_transient() => error,
                 Err(failure) => return Err(failure.into()),
@@ -178,6 +181,67 @@ impl Pipeline {
             tokio::time::sleep(pause).await;
             budget.number += 1;
         }
+    }
+
+    async fn attempt(
+        &self,
+        spec: &Arc<PluginSpec>,
+        artifact: &Artifact,
+        folder: &PluginFolder,
+        turn: &Turn,
+        progress: &ProgressSender,
+        budget: &mut Budget,
+    ) -> Result<(), Failure> {
+        // Given back afterwards, so that an unreachable server holds nobody up.
+        let slot = Arc::clone(&self.slots).acquire_owned().await;
+        let slot = slot.expect("the semaphore is never closed");
+        let trust = self.trust();
+        let keyring = trust.keyring().map_err(Failure::Signature)?;
+        let signature = match keyring {
+            Some(_) => Some(self.signature(spec, artifact).await?),
+            None => None,
+        };
+        // What no key can vouch for is not worth a transfer.
+        let check = match (keyring, &signature) {
+            (Some(keyring), Some(signature)) => Some(
+                keyring.judge(signature, &spec.name, &spec.revision).map_err(Failure::Signature)?,
+            ),
+            _ => None,
+        };
+        let attempt = Attempt {
+            fetcher: &self.fetcher,
+            folder,
+            limits: &self.config.limits,
+            resolver: self.resolver,
+            spec,
+            artifact,
+            progress,
+            check,
+            budget,
+            hold: (slot, Arc::clone(turn)),
+        };
+        attempt.run().await
+    }
+
+    /// The signature that stands beside an archive.
+    async fn signature(
+        &self,
+        spec: &PluginSpec,
+        artifact: &Artifact,
+    ) -> Result<Signature, Failure> {
+        let url = fetch::beside(&artifact.url, trust::SUFFIX);
+        let place = || url.to_string();
+        let fetched = self.fetcher.small(&url, trust::SIGNATURE_MAX, spec.download.timeout).await;
+        let bytes = match fetched {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_absence() => {
+                return Err(Failure::Signature(SignatureError::Missing { place: place() }));
+            }
+            Err(error) => return Err(Failure::Fetch(error)),
+        };
+        Signature::parse(&bytes).map_err(|reason| {
+            Failure::Signature(SignatureError::Malformed { place: place(), reason })
+        })
     }
 }
 

@@ -36,7 +36,8 @@ use async_trait::async_trait;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{BootId, Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{
-    LaunchError, Launched, Launcher, LimitError, StopError, StopOrder, Stopped, Unenforced,
+    FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopOrder, Stopped,
+    Unenforced,
 };
 use guest_agent_actors::spec::{Limits, PluginSpec};
 use tokio::sync::oneshot;
@@ -316,24 +317,31 @@ impl Launcher for ProcessLauncher {
         }
     }
 
-    async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process> {
+    async fn find(
+        &self,
+        name: &PluginName,
+        recorded: Option<&Process>,
+    ) -> Result<Option<Process>, FindError> {
         if let Some(process) = recorded
             && let Some(watched) = self.adopt(name, process).await
             && watched.is_alive()
         {
-            return Some(watched.process.clone());
+            return Ok(Some(watched.process.clone()));
         }
         if let Some(watched) = self.newest(name).filter(|watched| watched.is_alive()) {
-            return Some(watched.process.clone());
+            return Ok(Some(watched.process.clone()));
         }
-        let members = self.family(name, None).look().await;
+        let family = self.family(name, None);
         let argument = self.error_log_argument(name);
         let unrecorded = tree::look_aside(move || {
-            members.into_iter().find(|member| is_unrecorded_leader(member, &argument))
+            let mut members = family.members()?.into_iter();
+            Some(members.find(|member| is_unrecorded_leader(member, &argument)))
         });
-        let unrecorded = unrecorded.await.flatten()?.process;
-        let watched = self.adopt(name, &unrecorded).await.filter(|watched| watched.is_alive())?;
-        Some(watched.process.clone())
+        let unrecorded = unrecorded.await.flatten().ok_or(FindError)?;
+        let Some(unrecorded) = unrecorded else { return Ok(None) };
+        let watched = self.adopt(name, &unrecorded.process).await;
+        let watched = watched.filter(|watched| watched.is_alive());
+        Ok(watched.map(|watched| watched.process.clone()))
     }
 
     async fn last_output(&self, name: &PluginName) -> String {

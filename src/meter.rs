@@ -184,8 +184,9 @@ mod tests {
 
     impl Drop for Shell {
         fn drop(&mut self) {
+            let all = procfs::all().unwrap_or_default();
             let children: Vec<u32> =
-                procfs::all().iter().filter(|s| s.parent == self.0.id()).map(|s| s.pid).collect();
+                all.iter().filter(|s| s.parent == self.0.id()).map(|s| s.pid).collect();
             self.0.kill().expect("a signal to our child");
             self.0.wait().expect("our child");
             for pid in children {

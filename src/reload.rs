@@ -7,7 +7,7 @@
 use crate::config::{self, Config};
 
 /// Settings that are taken up without a restart. Every other one waits for it.
-pub const AT_ONCE: [&str; 8] = [
+pub const AT_ONCE: [&str; 11] = [
     "api.command_timeout",
     "log.level",
     "plugins.health_failures",
@@ -16,6 +16,9 @@ pub const AT_ONCE: [&str; 8] = [
     "plugins.probation",
     "plugins.restart_initial_backoff",
     "plugins.restart_max_backoff",
+    "trust.binding",
+    "trust.key_files",
+    "trust.keys",
 ];
 
 /// What becomes of a new configuration.
@@ -45,6 +48,7 @@ impl Change {
         plugins.probation = new.probation;
         plugins.restart_initial_backoff = new.restart_initial_backoff;
         plugins.restart_max_backoff = new.restart_max_backoff;
+        effective.trust.clone_from(&wanted.trust);
         let applied = config::differences(current, &effective);
         let needs_restart = config::differences(&effective, wanted);
         Self { effective, applied, needs_restart }
@@ -56,7 +60,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Loaded, LogFormat, entries};
+    use crate::config::{Binding, Loaded, LogFormat, entries};
 
     #[test]
     fn nothing_changes_by_reading_the_same_again() {
@@ -105,6 +109,9 @@ mod tests {
         wanted.plugins.probation = second;
         wanted.plugins.restart_initial_backoff = second;
         wanted.plugins.restart_max_backoff = second;
+        wanted.trust.keys = vec!["RW".to_owned()];
+        wanted.trust.key_files = vec!["/etc/key.pub".into()];
+        wanted.trust.binding = Binding::Revision;
         let change = Change::between(&current, &wanted);
         assert_eq!(change.applied, AT_ONCE);
         assert_eq!(change.effective, wanted);

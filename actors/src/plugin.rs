@@ -473,8 +473,8 @@ impl Actor for PluginActor {
                 let find = async move {
                     let find =
                         tokio::time::timeout(FIND_WAIT, launcher.find(&name, recorded.as_ref()));
-                    // What was not found is swept away.
-                    find.await.unwrap_or_default()
+                    // What was not found, or could not be looked for, is ended by the next launch.
+                    find.await.ok().and_then(Result::ok).flatten()
                 };
                 ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
                     this.reach("end", "find");

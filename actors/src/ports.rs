@@ -189,7 +189,14 @@ pub trait Launcher: Send + Sync {
 
     /// Looks for a living process of the plugin: first the recorded one, else one that was spawned
     /// but never recorded. Never mistakes another program for it.
-    async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process>;
+    ///
+    /// # Errors
+    /// When it could not look, so that there may be one.
+    async fn find(
+        &self,
+        name: &PluginName,
+        recorded: Option<&Process>,
+    ) -> Result<Option<Process>, FindError>;
 
     /// The last lines a plugin wrote, for crash events. Bounded; empty when there are none.
     async fn last_output(&self, name: &PluginName) -> String;
@@ -331,6 +338,13 @@ pub struct StopError {
     /// How long it was waited for.
     pub waited: Duration,
 }
+
+/// Why nobody can say whether a plugin has a living process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "its processes could not be looked for; what hangs in the kernel, or a busy machine, does that"
+)]
+pub struct FindError;
 
 // === PluginRpc ===
 

@@ -13,7 +13,10 @@ use serde_json::json;
 use super::format::bytes;
 use super::order::{file_url, install_json, order_beside};
 use super::{Context, Failure};
+use crate::install::error::SignError;
 use crate::install::pack::Compression;
+use crate::install::sign::SigningKey;
+use crate::install::trust;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -37,6 +40,9 @@ pub(super) struct Flags {
     /// An argument of the executable; may be repeated
     #[arg(long = "arg", value_name = "ARG", allow_hyphen_values = true)]
     arguments: Vec<String>,
+    /// Sign the archive with this key, as FILE.minisig; `keygen` makes one
+    #[arg(long, value_name = "KEY")]
+    sign_key: Option<PathBuf>,
 }
 
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -53,6 +59,8 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         return Err(Failure::usage("the archive would be inside the directory it is made of")
             .hint("write it elsewhere with -o"));
     }
+    // A key that cannot be used is found out before the work is done.
+    let key = flags.sign_key.as_deref().map(SigningKey::read).transpose().map_err(unsigned)?;
     let compression = if flags.zstd { Compression::Zstd } else { Compression::Gzip };
     let packed =
         context.services.pack(&flags.dir, &flags.output, compression).map_err(|error| {
@@ -60,23 +68,26 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         })?;
     let sha256 = packed.sha256.to_string();
     let revision = match &flags.revision {
-        Some(revision) => revision.as_str().to_owned(),
-        None => sha256[..12].to_owned(),
+        Some(revision) => revision.clone(),
+        None => sha256[..12]
+            .parse()
+            .map_err(|error| Failure::failed("the digest is no revision").because(&error))?,
     };
+    let signature_file = signature_beside(&flags.output);
+    if let Some(key) = &key {
+        write(&signature_file, &key.sign(&output, &name, &revision).map_err(unsigned)?)?;
+    }
     let order_file = order_beside(&flags.output);
     let url = file_url(&output)?;
     let order = install_json(
         name.as_str(),
-        &revision,
+        revision.as_str(),
         &url,
         &sha256,
         entry_point.as_str(),
         &flags.arguments,
     );
-    let text = format!("{order:#}\n");
-    std::fs::write(&order_file, text).map_err(|error| {
-        Failure::failed(format_args!("failed to write {}", order_file.display())).because(&error)
-    })?;
+    write(&order_file, &format!("{order:#}\n"))?;
 
     let console = context.console;
     if context.global.json {
@@ -84,7 +95,8 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
             "archive": output,
             "order": absolute(&order_file)?,
             "name": name.as_str(),
-            "revision": revision,
+            "revision": revision.as_str(),
+            "signature": if key.is_some() { Some(absolute(&signature_file)?) } else { None },
             "sha256": sha256,
             "bytes": packed.bytes,
             "entries": packed.entries,
@@ -97,8 +109,28 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         order_file.display(),
         entry_point.as_str()
     ))?;
+    if key.is_some() {
+        console.line(&format!("{}: its signature", signature_file.display()))?;
+    }
     console.line(&format!("install it with `guest-agent install -f {archive} --wait`"))?;
     Ok(())
+}
+
+/// Where the signature of an archive stands.
+fn signature_beside(archive: &Path) -> PathBuf {
+    let mut name = archive.as_os_str().to_owned();
+    name.push(trust::SUFFIX);
+    name.into()
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| {
+        Failure::failed(format_args!("failed to write {}", path.display())).because(&error)
+    })
+}
+
+fn unsigned(error: SignError) -> Failure {
+    Failure::failed("failed to sign the archive").because(&error)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {

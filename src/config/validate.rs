@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Auth, Config, NO_METADATA, Problem, format_duration};
 use crate::control_link::Endpoint;
+use crate::install::trust;
 use crate::metadata::MetadataAddress;
 
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
@@ -28,6 +29,7 @@ pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<
     control_plane(config, &mut rules);
     plugins(config, &mut rules);
     install(config, &mut rules);
+    trust(config, &mut rules);
     api(config, &mut rules);
     log(config, &mut rules);
     rules.problems
@@ -176,6 +178,21 @@ fn install(config: &Config, rules: &mut Rules<'_>) {
         file.is_empty() || Path::new(file).is_absolute(),
         || format!("{file:?} is not an absolute path; start it with a slash"),
     );
+}
+
+fn trust(config: &Config, rules: &mut Rules<'_>) {
+    let trust = &config.trust;
+    let wrong = trust.keys.iter().find_map(|key| trust::check_key(key).err());
+    rules.require("trust.keys", wrong.is_none(), || {
+        wrong.map(|wrong| wrong.to_string()).unwrap_or_default()
+    });
+    let all = trust.keys.len().max(trust.key_files.len());
+    rules.number("trust.keys", u64::try_from(all).unwrap_or(u64::MAX), 0, 64);
+    for file in &trust.key_files {
+        rules.require("trust.key_files", file.is_absolute(), || {
+            format!("{} is not an absolute path; start it with a slash", file.display())
+        });
+    }
 }
 
 fn api(config: &Config, rules: &mut Rules<'_>) {

@@ -1,11 +1,12 @@
 //! One unpacking of a revision: the download of it and the writing of its files, side by side.
 //!
 //! ```text
-//! this task: request ─► chunk ─► SHA-256 ─┬─ bounded channel ─► thread: decode ─► untar ─► write
-//!                                         └─ digest is right ─► "verified" ─► sync, publish
+//! this task: request ─► chunk ─► SHA-256,  ─┬─ bounded channel ─► thread: decode ─► untar ─► write
+//!                                signature  └─ both are right ─► "verified" ─► sync, publish
 //! ```
 //!
-//! The thread publishes only after it has heard that the checksum is right. If this future is
+//! The thread publishes only after it has heard that the checksum is right, and the signature where one
+//! is necessary. If this future is
 //! dropped, the thread is told to stop and deletes what it wrote; whether it may still publish is
 //! decided by one atomic step, so it is never half done.
 //!
@@ -26,13 +27,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::error::{ChecksumError, FetchError, FolderError, UnpackError};
+use super::error::{ChecksumError, FetchError, FolderError, SignatureError, UnpackError};
 use super::fetch::{Body, Fetcher};
 use super::folder::PluginFolder;
 use super::guard::Piece;
 use super::limits::Limits;
 use super::retry;
 use super::tree::Resolver;
+use super::trust::Check;
 use super::unpack::Unpacking;
 
 /// Chunks on their way to the thread. When they are used up the download waits.
@@ -51,6 +53,8 @@ pub(super) struct Attempt<'a, H> {
     pub(super) spec: &'a Arc<PluginSpec>,
     pub(super) artifact: &'a Artifact,
     pub(super) progress: &'a ProgressSender,
+    /// Who has to vouch for it, where somebody has to.
+    pub(super) check: Option<Check<'a>>,
     /// Requests that were and may be made.
     pub(super) budget: &'a mut Budget,
     /// Kept until the thread has ended, also if this future has not lived to see it.
@@ -73,6 +77,8 @@ pub(super) enum Failure {
     Fetch(FetchError),
     /// It was another archive.
     Checksum(ChecksumError),
+    /// Nobody who is trusted vouches for it.
+    Signature(SignatureError),
     /// It could not be unpacked.
     Unpack(UnpackError),
     /// Its folder could not be made or published.
@@ -121,7 +127,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
             artifact,
             limits,
             worker: parts.start(total, self.hold),
-            heard: Heard::new(),
+            heard: Heard::new(self.check),
         };
         loop {
             let failure = match timeout_at(deadline, feed.whole(&mut body, &mut transfer)).await {
@@ -192,12 +198,13 @@ struct Feed<'a> {
     artifact: &'a Artifact,
     limits: &'a Limits,
     worker: Worker,
-    heard: Heard,
+    heard: Heard<'a>,
 }
 
 /// What is known of the bytes so far.
-struct Heard {
+struct Heard<'a> {
     digest: Sha256,
+    check: Option<Check<'a>>,
     /// What the worker thinks of the archive, if it has stopped early, and what was received then.
     verdict: Option<(Failure, u64)>,
     /// Whether the worker was told that it is the right one.
@@ -253,6 +260,9 @@ impl Feed<'_> {
             // handed over always agree, also when this is dropped by a deadline.
             transfer.add(chunk.len() as u64);
             self.heard.digest.update(&chunk);
+            if let Some(check) = &mut self.heard.check {
+                check.update(&chunk);
+            }
             let received = transfer.now.received;
             let limit = self.limits.archive_bytes;
             if received > limit {
@@ -276,6 +286,16 @@ impl Feed<'_> {
         if actual != expected {
             let url = self.artifact.url.to_string();
             return Err(Failure::Checksum(ChecksumError { url, expected, actual }));
+        }
+        if let Some(check) = &mut self.heard.check {
+            check.finish().map_err(Failure::Signature)?;
+            tracing::info!(
+                plugin = %self.spec.name,
+                revision = %self.spec.revision,
+                key = %check.key(),
+                comment = check.signature().trusted_comment(),
+                "the archive is signed by a trusted key"
+            );
         }
         debug_assert!(now.total.is_none_or(|total| total == now.received));
         match self.heard.verdict.take() {
@@ -341,9 +361,9 @@ impl Feed<'_> {
 
 // === impl Heard ===
 
-impl Heard {
-    fn new() -> Self {
-        Self { digest: Sha256::new(), verdict: None, verified: false }
+impl<'a> Heard<'a> {
+    fn new(check: Option<Check<'a>>) -> Self {
+        Self { digest: Sha256::new(), check, verdict: None, verified: false }
     }
 }
 
@@ -354,6 +374,7 @@ impl From<Failure> for InstallError {
         match failure {
             Failure::Fetch(error) => Self { step: InstallStep::Download, cause: error.into() },
             Failure::Checksum(error) => Self { step: InstallStep::Verify, cause: error.into() },
+            Failure::Signature(error) => Self { step: InstallStep::Verify, cause: error.into() },
             Failure::Unpack(error) => Self { step: InstallStep::Unpack, cause: error.into() },
             Failure::Folder(step, error) => Self { step, cause: error.into() },
         }

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use guest_agent_actors::id::{RevisionId, Sha256Digest};
 
+use super::trust::KeyId;
+
 /// Why a [`super::Pipeline`] could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
@@ -154,6 +156,179 @@ pub struct ChecksumError {
     pub expected: Sha256Digest,
     /// What arrived.
     pub actual: Sha256Digest,
+}
+
+/// Why a public key cannot be used. No text here repeats it.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// It is not one.
+    #[error(
+        "a key is not a public key of minisign; write the line of its .pub file that begins with RW"
+    )]
+    NotAKey,
+    /// It is the other half.
+    #[error(
+        "a key is a SECRET key; write the line of its .pub file instead, and make a new pair: this \
+         one is in a configuration now"
+    )]
+    Secret,
+    /// There is none in a file.
+    #[error("there is no key in it")]
+    Empty,
+    /// There are more than anybody needs.
+    #[error("there are more than {most} keys")]
+    TooMany {
+        /// How many there may be.
+        most: usize,
+    },
+    /// A file with keys cannot be read.
+    #[error("cannot read the keys in {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file with keys holds something else.
+    #[error("the key file {} cannot be used", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<KeyError>,
+    },
+}
+
+/// Why nothing could be signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is no key that can be used.
+    #[error(
+        "{} is not a secret key of minisign without a password; make one with `guest-agent keygen` \
+         or `minisign -G -W`", path.display()
+    )]
+    Key {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The machine gives out no random numbers.
+    #[error("cannot make a key")]
+    Random {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why nobody whom this machine trusts vouches for an archive.
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureError {
+    /// It is not known whom this machine trusts.
+    #[error(
+        "the keys of [trust] cannot be read, and without them nothing is installed: {why}; put that \
+         right and reload the agent"
+    )]
+    Keys {
+        /// Why.
+        why: String,
+    },
+    /// There is no signature.
+    #[error(
+        "the archive is not signed, which [trust] demands: there is nothing at {place}; sign it with \
+         `guest-agent pack --sign-key FILE` or `minisign -S -t plugin:NAME`, and put the signature \
+         there"
+    )]
+    Missing {
+        /// Where it was looked for, without secrets.
+        place: String,
+    },
+    /// Something else is where the signature should be.
+    #[error("what is at {place} is no signature of minisign: {reason}")]
+    Malformed {
+        /// Where it is, without secrets.
+        place: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// It needs the whole archive at once.
+    #[error(
+        "the signature by key {key} is of minisign's old kind, which cannot be checked while an \
+         archive is unpacked; sign again with minisign 0.10 or later"
+    )]
+    Legacy {
+        /// Who signed.
+        key: KeyId,
+    },
+    /// Somebody else signed.
+    #[error(
+        "the archive is signed by key {found}, which this machine does not trust; it trusts {}",
+        trusted.join(", ")
+    )]
+    UnknownKey {
+        /// Who signed.
+        found: KeyId,
+        /// Who may.
+        trusted: Vec<String>,
+    },
+    /// Something else was signed.
+    #[error(
+        "the signature by key {key} is not one of this archive and its comment; one of them was \
+         changed, or somebody else uses this key's id"
+    )]
+    Wrong {
+        /// Who is said to have signed.
+        key: KeyId,
+    },
+    /// It does not say what it is for.
+    #[error(
+        "the signature by key {key} does not say which {field} it is for; sign with a trusted comment \
+         that has {field}:{ordered}, or set trust.binding (its trusted comment is {comment})"
+    )]
+    Unbound {
+        /// Who signed.
+        key: KeyId,
+        /// What is missing.
+        field: &'static str,
+        /// What was ordered.
+        ordered: String,
+        /// What it says, escaped.
+        comment: String,
+    },
+    /// It is for something else.
+    #[error(
+        "the signature by key {key} is for another {field} than the ordered {ordered} (its trusted \
+         comment is {comment})"
+    )]
+    Other {
+        /// Who signed.
+        key: KeyId,
+        /// What differs.
+        field: &'static str,
+        /// What was ordered.
+        ordered: String,
+        /// What it says, escaped.
+        comment: String,
+    },
 }
 
 /// Why an archive could not be unpacked.
@@ -426,6 +601,16 @@ impl FetchError {
             | Self::TooLarge { .. }
             | Self::File { .. }
             | Self::NotAFile { .. } => false,
+        }
+    }
+
+    /// Whether nothing is there, and whoever was asked is sure of that.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => matches!(status, 404 | 410),
+            Self::File { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
         }
     }
 

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use guest_agent_actors::spec::ArtifactUrl;
@@ -122,6 +122,36 @@ impl Fetcher {
         }
     }
 
+    /// All of something small, up to `most` bytes and one more, which says that it is too large.
+    pub(super) async fn small(
+        &self,
+        url: &ArtifactUrl,
+        most: usize,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, FetchError> {
+        let mut bytes = Vec::new();
+        let all = async {
+            let mut body = self.open(url).await?;
+            while bytes.len() <= most {
+                let total = body.total();
+                let received = bytes.len() as u64;
+                let chunk = body.chunk().await.map_err(|source| FetchError::Broken {
+                    url: url.to_string(),
+                    received,
+                    total,
+                    source,
+                })?;
+                let Some(chunk) = chunk else { break };
+                bytes.extend_from_slice(&chunk[..chunk.len().min(most + 1 - bytes.len())]);
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(timeout, all).await {
+            Ok(done) => done.map(|()| bytes),
+            Err(_) => Err(FetchError::Timeout { url: url.to_string(), timeout, received: 0 }),
+        }
+    }
+
     async fn client(&self) -> Result<Client, FetchError> {
         if let Some(client) = self.client.get() {
             return Ok(client.clone());
@@ -199,6 +229,16 @@ impl Location {
             _ => Err(wrong("is none of http:, https:, unix: and file:")),
         }
     }
+}
+
+/// The URL of a file beside an archive: the same with something at the end of its path. What follows the
+/// path stays, because it may be what gives access to both.
+pub(super) fn beside(url: &ArtifactUrl, suffix: &str) -> ArtifactUrl {
+    let text = url.expose();
+    // To `file:` URLs a question mark is a part of the path.
+    let end = if text.starts_with("file:") { None } else { text.find(['?', '#']) };
+    let (path, rest) = text.split_at(end.unwrap_or(text.len()));
+    ArtifactUrl::new(&format!("{path}{suffix}{rest}"))
 }
 
 /// The path that a `file:` URL writes with escapes. A percent sign that begins none is meant as
@@ -367,6 +407,19 @@ mod tests {
         let check = |url: &str, path: &str| assert_eq!(parse(url), Ok(Location::File(path.into())));
         check("file:///a%20b/%C3%BC%25%3f", "/a b/ü%?");
         check("file:///100%/%zz/%4", "/100%/%zz/%4");
+    }
+
+    #[test]
+    fn what_is_beside_an_archive_has_its_path_and_its_query() {
+        let check = |url: &str, expected: &str| {
+            assert_eq!(beside(&ArtifactUrl::new(url), ".minisig").expose(), expected);
+        };
+        check("https://a/b.tgz", "https://a/b.tgz.minisig");
+        check("https://a/b.tgz?token=x/y", "https://a/b.tgz.minisig?token=x/y");
+        check("https://a/b.tgz#f?g", "https://a/b.tgz.minisig#f?g");
+        check("unix:/run/a.sock:/b.tgz?c", "unix:/run/a.sock:/b.tgz.minisig?c");
+        check("file:///a/b%3F.tgz", "file:///a/b%3F.tgz.minisig");
+        check("file:///a/b?.tgz", "file:///a/b?.tgz.minisig");
     }
 
     #[test]

@@ -10,4 +10,5 @@ mod folders;
 mod packing;
 mod rig;
 mod server;
+mod signatures;
 mod tarball;

@@ -39,13 +39,16 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
     parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Reads all processes. One that vanishes meanwhile is missing in the answer.
-pub(crate) fn all() -> Vec<Stat> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
+/// Reads all processes. One that vanishes meanwhile is missing in the answer; `None` when even this
+/// process is, for such a listing says nothing of the others.
+pub(crate) fn all() -> Option<Vec<Stat>> {
+    let entries = fs::read_dir("/proc").ok()?;
+    let all: Vec<Stat> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(stat)
-        .collect()
+        .collect();
+    let me = std::process::id();
+    all.iter().any(|process| process.pid == me).then_some(all)
 }
 
 /// The environment a process was started with: `KEY=value` items, each ended by a NUL. `None` when
@@ -143,7 +146,12 @@ mod tests {
     #[test]
     fn this_process_is_among_all() {
         let me = stat(std::process::id()).expect("this process");
-        assert!(all().iter().any(|s| s.pid == me.pid && s.start_ticks == me.start_ticks));
+        assert!(
+            all()
+                .expect("a listing")
+                .iter()
+                .any(|s| s.pid == me.pid && s.start_ticks == me.start_ticks)
+        );
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Drop for Bed {
     fn drop(&mut self) {
         for name in std::fs::read_dir(self.dir.path().join("plugins")).into_iter().flatten() {
             let name: PluginName = name.unwrap().file_name().to_str().unwrap().parse().unwrap();
-            for member in self.launcher.family(&name, None).members() {
+            for member in self.launcher.family(&name, None).members().unwrap_or_default() {
                 drop(member.pidfd.signal(rustix::process::Signal::KILL));
             }
         }
@@ -363,7 +363,7 @@ async fn a_dropped_launch_leaves_a_process_that_stop_ends() {
         process = spawned => process.unwrap(),
     };
     assert!(lives(process.pid));
-    assert_eq!(bed.launcher.find(&spec.name, None).await, Some(process.clone()));
+    assert_eq!(bed.launcher.find(&spec.name, None).await.unwrap(), Some(process.clone()));
     let stopped = bed.launcher.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
     assert_eq!(stopped, Stopped::Ended(ExitCause::Signaled(9)));
     assert!(!lives(process.pid));
@@ -445,7 +445,10 @@ async fn a_ticket_names_its_plugin_until_it_is_stopped() {
     assert_eq!(bed.launcher.ticket_owner("x"), None);
     // The agent restarts, finds the plugin, and knows its ticket again.
     let next = bed.another_life();
-    assert_eq!(next.find(&spec.name, Some(&launched.process)).await, Some(launched.process));
+    assert_eq!(
+        next.find(&spec.name, Some(&launched.process)).await.unwrap(),
+        Some(launched.process)
+    );
     assert_eq!(next.ticket_owner(ticket.trim()), Some(spec.name.clone()));
     next.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
     assert_eq!(next.ticket_owner(ticket.trim()), None);
@@ -620,7 +623,7 @@ async fn a_recycled_pid_is_neither_found_nor_signalled() {
     let start_ticks = procfs::stat(stranger.id()).unwrap().start_ticks;
     let boot = bed.launcher.shared.config.boot.clone();
     let recorded = Process { pid: stranger.id(), start_ticks: start_ticks + 1, boot };
-    assert_eq!(bed.launcher.find(&spec.name, Some(&recorded)).await, None);
+    assert_eq!(bed.launcher.find(&spec.name, Some(&recorded)).await.unwrap(), None);
     assert_eq!(bed.launcher.exited(&spec.name, &recorded).await, ExitCause::Unknown);
     let mut order = order(&spec, None, StopManner::AtOnce);
     order.process = Some(recorded);
@@ -652,7 +655,7 @@ async fn an_unrecorded_process_is_found_by_its_markers_and_its_exit_noticed() {
     let spec = bed.plugin("p", "exit 0");
     orphan(&bed, "p", "echo $$ > $DIR/pids; while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 9");
     let pid = bed.pids("pids", 1).await[0];
-    let found = bed.launcher.find(&spec.name, None).await.unwrap();
+    let found = bed.launcher.find(&spec.name, None).await.unwrap().unwrap();
     assert_eq!(found.pid, pid);
     let exited = tokio::spawn({
         let (launcher, name, found) = (bed.launcher.clone(), spec.name.clone(), found.clone());
@@ -662,7 +665,11 @@ async fn an_unrecorded_process_is_found_by_its_markers_and_its_exit_noticed() {
     let cause = tokio::time::timeout(PATIENCE, exited).await.unwrap().unwrap();
     // Older kernels cannot tell, and its parent may be slow to reap it.
     assert!([ExitCause::Exited(9), ExitCause::Unknown].contains(&cause), "{cause:?}");
-    assert_eq!(bed.launcher.find(&spec.name, Some(&found)).await, None, "a zombie counts as dead");
+    assert_eq!(
+        bed.launcher.find(&spec.name, Some(&found)).await.unwrap(),
+        None,
+        "a zombie counts as dead"
+    );
 }
 
 #[tokio::test]
@@ -681,7 +688,7 @@ async fn another_process_does_not_take_the_ticket_of_the_living_plugin() {
     let start_ticks = procfs::stat(pid).unwrap().start_ticks;
     let boot = bed.launcher.shared.config.boot.clone();
     let other = Process { pid, start_ticks, boot };
-    assert_eq!(bed.launcher.find(&spec.name, Some(&other)).await, Some(other));
+    assert_eq!(bed.launcher.find(&spec.name, Some(&other)).await.unwrap(), Some(other));
     assert_eq!(bed.launcher.ticket_owner(ticket.trim()), Some(spec.name.clone()));
     assert_eq!(bed.launcher.ticket_owner("other"), None);
     bed.launcher.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
@@ -695,7 +702,7 @@ async fn the_end_of_a_process_of_an_earlier_life_is_told_where_the_kernel_knows_
     let launched = bed.launch_answered(&spec, &Script::default()).await;
     // For this one it is no child; the first launcher, its parent, reaps it at once.
     let next = bed.another_life();
-    assert!(next.find(&spec.name, Some(&launched.process)).await.is_some());
+    assert!(next.find(&spec.name, Some(&launched.process)).await.unwrap().is_some());
     let exited = next.exited(&spec.name, &launched.process);
     let end = async {
         let pidfd = Pidfd::open(launched.process.pid).unwrap();
@@ -740,7 +747,7 @@ async fn a_helper_that_outlived_its_plugin_is_not_taken_for_it() {
     pidfd.signal(rustix::process::Signal::KILL).unwrap();
     bed.launcher.exited(&spec.name, &launched.process).await;
     let next = bed.another_life();
-    assert_eq!(next.find(&spec.name, Some(&launched.process)).await, None);
+    assert_eq!(next.find(&spec.name, Some(&launched.process)).await.unwrap(), None);
     assert!(lives(helper));
     next.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
     assert!(!lives(helper));
@@ -753,7 +760,7 @@ async fn another_agents_plugin_of_the_same_name_is_left_alone() {
     other.plugin("p", "exit 0");
     orphan(&other, "p", "echo $$ > $DIR/pids; while :; do sleep 0.1; done");
     let pid = other.pids("pids", 1).await[0];
-    assert_eq!(mine.launcher.find(&spec.name, None).await, None);
+    assert_eq!(mine.launcher.find(&spec.name, None).await.unwrap(), None);
     mine.launcher.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
     assert!(lives(pid));
 }
@@ -766,7 +773,7 @@ async fn the_oldest_of_several_processes_is_found_and_all_are_ended() {
     let first = bed.pids("pids", 1).await[0];
     orphan(&bed, "p", "echo $$ >> $DIR/pids; while :; do sleep 0.1; done");
     let pids = bed.pids("pids", 2).await;
-    let found = bed.launcher.find(&spec.name, None).await.unwrap();
+    let found = bed.launcher.find(&spec.name, None).await.unwrap().unwrap();
     // Started within the same tick of the clock, either may count as the older one.
     let ticks = |pid| procfs::stat(pid).unwrap().start_ticks;
     assert!(found.pid == first || ticks(pids[1]) == found.start_ticks);

@@ -78,8 +78,8 @@ impl Family {
     pub(crate) async fn look(self) -> Vec<Member> {
         let family = self.clone();
         match look_aside(move || family.members()).await {
-            Some(members) => members,
-            None => {
+            Some(Some(members)) => members,
+            Some(None) | None => {
                 tracing::warn!(plugin = %self.name, "looking for the plugin's processes failed");
                 self.known_members()
             }
@@ -95,11 +95,11 @@ impl Family {
         self.known.iter().filter_map(hold).collect()
     }
 
-    /// All living members, the oldest first. Blocks.
-    pub(crate) fn members(&self) -> Vec<Member> {
-        let mut members = self.among(&procfs::all());
+    /// All living members, the oldest first; `None` when processes cannot be seen. Blocks.
+    pub(crate) fn members(&self) -> Option<Vec<Member>> {
+        let mut members = self.among(&procfs::all()?);
         members.sort_by_key(|member| (member.process.start_ticks, member.process.pid));
-        members
+        Some(members)
     }
 
     fn among(&self, all: &[Stat]) -> Vec<Member> {
@@ -252,6 +252,6 @@ mod tests {
             known: Vec::new(),
             group: Group::default(),
         };
-        assert!(family.members().is_empty());
+        assert!(family.members().expect("they can be seen").is_empty());
     }
 }

@@ -22,12 +22,8 @@ pub(super) struct Alive {
 impl Alive {
     /// Looks at all processes. `None` when they cannot be seen.
     pub(super) fn look() -> Option<Self> {
-        let all = procfs::all();
+        let all = procfs::all()?;
         let me = std::process::id();
-        // A listing in which even this process is missing says nothing of the others.
-        if !all.iter().any(|process| process.pid == me) {
-            return None;
-        }
         let mut alive = Self::default();
         for process in all.iter().filter(|process| process.pid != me) {
             for link in ["exe", "cwd"] {

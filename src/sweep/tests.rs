@@ -15,6 +15,7 @@ use guest_agent_actors::spec::{
 
 use super::*;
 use crate::cgroup::Total;
+use crate::install::trust::Trust;
 use crate::install::{Limits, PipelineConfig, PressurePolicy};
 use crate::storage::{self, StateLock};
 
@@ -40,14 +41,17 @@ impl Rig {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("state/me");
-        let pipeline = Pipeline::new(PipelineConfig {
-            plugins_dir: home.join("plugins"),
-            state_root: home.join("state"),
-            log_dir: dir.path().join("log/plugins"),
-            limits: Limits::default(),
-            max_parallel: 1,
-            pressure: PressurePolicy::default(),
-        });
+        let pipeline = Pipeline::new(
+            PipelineConfig {
+                plugins_dir: home.join("plugins"),
+                state_root: home.join("state"),
+                log_dir: dir.path().join("log/plugins"),
+                limits: Limits::default(),
+                max_parallel: 1,
+                pressure: PressurePolicy::default(),
+            },
+            Trust::Anybody,
+        );
         for folder in ["log/plugins", "run/plugins", "local", "outside", "state/me/state"] {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
         }

@@ -33,6 +33,7 @@ mod start;
 mod stop;
 mod sweep;
 mod transport;
+mod trust;
 mod unprivileged;
 mod upgrade;
 mod vm_events;

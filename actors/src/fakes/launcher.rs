@@ -13,7 +13,8 @@ use crate::fakes::fate::{Asked, Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
 use crate::id::{BootId, Endpoint, PluginName, Process};
 use crate::ports::{
-    LaunchError, Launched, Launcher, LimitError, StopError, StopManner, StopOrder, Stopped, Unenforced,
+    FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopManner, StopOrder,
+    Stopped, Unenforced,
 };
 use crate::spec::{Limits, PluginSpec};
 
@@ -406,15 +407,18 @@ impl Launcher for FakeLauncher {
             .await
     }
 
-    async fn find(&self, name: &PluginName, recorded: Option<&Process>) -> Option<Process> {
-        // A search that fails has found nothing.
-        self.0.script.answer("find", name.as_str()).await.ok()?;
-        self.0.world.with(|world| {
+    async fn find(
+        &self,
+        name: &PluginName,
+        recorded: Option<&Process>,
+    ) -> Result<Option<Process>, FindError> {
+        self.0.script.answer("find", name.as_str()).await.map_err(|_| FindError)?;
+        Ok(self.0.world.with(|world| {
             let recorded =
                 world.alive(name.as_str()).find(|entry| Some(&entry.process) == recorded);
             let found = recorded.or_else(|| world.alive(name.as_str()).next());
             found.map(|entry| entry.process.clone())
-        })
+        }))
     }
 
     async fn last_output(&self, name: &PluginName) -> String {

@@ -215,8 +215,9 @@ impl PluginActor {
                     launcher.find(&name, recorded.as_ref()).await
                 };
                 match tokio::time::timeout(PROCESSES_WAIT, looked).await {
-                    Ok(found) if found.is_none() || found == recorded => {}
-                    Ok(_) => return Err("a process lives that may run from it".to_owned()),
+                    Ok(Ok(found)) if found.is_none() || found == recorded => {}
+                    Ok(Ok(_)) => return Err("a process lives that may run from it".to_owned()),
+                    Ok(Err(error)) => return Err(error.to_string()),
                     Err(_) => return Err("its processes could not be looked for".to_owned()),
                 }
             }

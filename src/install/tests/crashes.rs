@@ -9,6 +9,7 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{Installer, Progress};
 use tokio::sync::watch;
 
+use super::super::trust::Trust;
 use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 use super::rig::{PATIENCE, listing, spec};
 use super::tarball::{Tarball, gzip};
@@ -19,14 +20,17 @@ const DIR: &str = "GUEST_AGENT_TEST_CRASH_DIR";
 const FILES: usize = 20;
 
 fn pipeline(dir: &Path) -> Pipeline {
-    Pipeline::new(PipelineConfig {
-        plugins_dir: dir.join("plugins"),
-        state_root: dir.join("state"),
-        log_dir: dir.join("log"),
-        limits: Limits::default(),
-        max_parallel: 1,
-        pressure: PressurePolicy::default(),
-    })
+    Pipeline::new(
+        PipelineConfig {
+            plugins_dir: dir.join("plugins"),
+            state_root: dir.join("state"),
+            log_dir: dir.join("log"),
+            limits: Limits::default(),
+            max_parallel: 1,
+            pressure: PressurePolicy::default(),
+        },
+        Trust::Anybody,
+    )
     .expect("a temporary folder can be used")
 }
 

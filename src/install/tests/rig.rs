@@ -16,6 +16,7 @@ use guest_agent_actors::spec::{
 use tokio::sync::watch;
 
 use super::super::tree::Resolver;
+use super::super::trust::Trust;
 use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 
 /// Longer than anything here should take, even on a busy machine.
@@ -38,14 +39,17 @@ impl Rig {
         fs::write(outside.join("file"), "precious").expect("file");
         fs::set_permissions(outside.join("file"), fs::Permissions::from_mode(0o640))
             .expect("permissions");
-        let mut pipeline = Pipeline::new(PipelineConfig {
-            plugins_dir: dir.path().join("plugins"),
-            state_root: dir.path().join("state"),
-            log_dir: dir.path().join("log"),
-            limits,
-            max_parallel: 2,
-            pressure: PressurePolicy::default(),
-        })
+        let mut pipeline = Pipeline::new(
+            PipelineConfig {
+                plugins_dir: dir.path().join("plugins"),
+                state_root: dir.path().join("state"),
+                log_dir: dir.path().join("log"),
+                limits,
+                max_parallel: 2,
+                pressure: PressurePolicy::default(),
+            },
+            Trust::Anybody,
+        )
         .expect("a temporary folder can be used");
         pipeline.resolver = resolver;
         Self { dir, pipeline: Arc::new(pipeline) }

@@ -135,7 +135,8 @@ impl ArchiveSpec {
         Self::script(&format!("exec '{}' \"$@\"", program.display()))
     }
 
-    async fn into_bytes(self) -> Vec<u8> {
+    /// The archive.
+    pub(crate) async fn into_bytes(self) -> Vec<u8> {
         let bytes = match self.content {
             Content::Tar(tar) => tar.finish(),
             Content::Bytes(bytes) => bytes,

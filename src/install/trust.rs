@@ -1,0 +1,243 @@
+//! Whose signatures make an archive one that may be installed.
+//!
+//! ```text
+//! [trust] keys, key_files ─► Keyring ─┐
+//! <archive URL>.minisig ─► Signature ─┴─► judge ─► Check: fed with the bytes as they arrive ─► passed
+//! ```
+//!
+//! Signatures are minisign's: Ed25519 over the BLAKE2b digest of the archive, and over a comment that is
+//! trusted with it. Keys come from this machine's configuration alone, so all of this works offline.
+//! Nothing here reads the network, decides when a signature is asked for (the pipeline does), or looks
+//! at what is installed already: keys that change stop updates, never what runs.
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::id::{PluginName, RevisionId};
+use minisign_verify::{PublicKey, StreamVerifier};
+
+use super::error::{KeyError, SignatureError};
+use super::member::escaped;
+use crate::config::{Binding, TrustConfig};
+
+mod signature;
+
+pub(super) use signature::{SIGNATURE_MAX, Signature};
+
+/// What a file beside an archive is called that holds its signature.
+pub const SUFFIX: &str = ".minisig";
+
+/// Most bytes of a file with keys.
+const KEY_FILE_MAX: u64 = 64 << 10;
+
+/// Most keys of one machine. Rotating one needs two.
+const KEYS_MAX: usize = 256;
+
+/// Whose archives are taken.
+#[derive(Debug)]
+pub enum Trust {
+    /// Whoever's: no key is configured, the checksum of the order is all there is.
+    Anybody,
+    /// Those that one of these keys signed.
+    Keys(Keyring),
+    /// Nobody's: keys are configured and cannot be read, for this reason.
+    Unreadable(String),
+}
+
+/// The keys of this machine.
+#[derive(Debug)]
+pub struct Keyring {
+    keys: Vec<(KeyId, PublicKey)>,
+    binding: Binding,
+}
+
+/// What a key is called: minisign writes it into the key's own comment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(u64);
+
+/// A signature whose archive has still to be seen.
+pub(super) struct Check<'a> {
+    key: KeyId,
+    signature: &'a Signature,
+    verifier: StreamVerifier<'a>,
+}
+
+// === impl Trust ===
+
+impl Trust {
+    /// Reads the keys that are configured. Blocks.
+    ///
+    /// # Errors
+    /// A key cannot be used, or a file with keys cannot be read.
+    pub fn load(config: &TrustConfig) -> Result<Self, KeyError> {
+        let mut keys = Vec::new();
+        for text in &config.keys {
+            keys.push(parse_key(text)?);
+        }
+        for path in &config.key_files {
+            let in_file = |source: KeyError| KeyError::InFile {
+                path: path.clone(),
+                source: Box::new(source),
+            };
+            keys.extend(parse_keys(&read(path)?).map_err(in_file)?);
+        }
+        keys.sort_by_key(|(id, _)| *id);
+        keys.dedup();
+        if keys.len() > KEYS_MAX {
+            return Err(KeyError::TooMany { most: KEYS_MAX });
+        }
+        if config.keys.is_empty() && config.key_files.is_empty() {
+            return Ok(Self::Anybody);
+        }
+        Ok(Self::Keys(Keyring { keys, binding: config.binding }))
+    }
+
+    /// The same, and what cannot be read is no reason to trust anybody.
+    #[must_use]
+    pub fn load_or_nobody(config: &TrustConfig) -> Self {
+        Self::load(config).unwrap_or_else(|error| Self::Unreadable(Chain(&error).to_string()))
+    }
+
+    /// The keys, where a signature is necessary.
+    pub(super) fn keyring(&self) -> Result<Option<&Keyring>, SignatureError> {
+        match self {
+            Self::Anybody => Ok(None),
+            Self::Keys(keyring) => Ok(Some(keyring)),
+            Self::Unreadable(why) => Err(SignatureError::Keys { why: why.clone() }),
+        }
+    }
+}
+
+// === impl Keyring ===
+
+impl Keyring {
+    /// Whether a signature may vouch for the archive of this revision, as far as can be told before
+    /// its bytes are there.
+    pub(super) fn judge<'a>(
+        &'a self,
+        signature: &'a Signature,
+        name: &PluginName,
+        revision: &RevisionId,
+    ) -> Result<Check<'a>, SignatureError> {
+        let key = signature.key();
+        let Some((_, public)) = self.keys.iter().find(|(id, _)| *id == key) else {
+            let trusted = self.keys.iter().map(|(id, _)| id.to_string()).collect();
+            return Err(SignatureError::UnknownKey { found: key, trusted });
+        };
+        if !signature.is_prehashed() {
+            return Err(SignatureError::Legacy { key });
+        }
+        let must = |field| match field {
+            "plugin" => self.binding != Binding::None,
+            _ => self.binding == Binding::Revision,
+        };
+        for (field, ordered) in [("plugin", name.as_str()), ("revision", revision.as_str())] {
+            let stated: Vec<&str> = signature.stated(field).collect();
+            let comment = || escaped(signature.trusted_comment().as_bytes());
+            let ordered = || ordered.to_owned();
+            if stated.is_empty() && must(field) {
+                let comment = comment();
+                return Err(SignatureError::Unbound { key, field, ordered: ordered(), comment });
+            }
+            if !stated.is_empty() && !stated.contains(&ordered().as_str()) {
+                let comment = comment();
+                return Err(SignatureError::Other { key, field, ordered: ordered(), comment });
+            }
+        }
+        let verifier =
+            public.verify_stream(signature.parsed()).map_err(|_| SignatureError::Wrong { key })?;
+        Ok(Check { key, signature, verifier })
+    }
+}
+
+// === impl Check ===
+
+impl Check<'_> {
+    /// The next bytes of the archive.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.verifier.update(bytes);
+    }
+
+    /// Whether archive and trusted comment are those that were signed. Called once, after the last
+    /// byte.
+    pub(super) fn finish(&mut self) -> Result<(), SignatureError> {
+        self.verifier.finalize().map_err(|_| SignatureError::Wrong { key: self.key })
+    }
+
+    /// Who signed it.
+    pub(super) fn key(&self) -> KeyId {
+        self.key
+    }
+
+    /// The signature.
+    pub(super) fn signature(&self) -> &Signature {
+        self.signature
+    }
+}
+
+// === impl KeyId ===
+
+impl KeyId {
+    fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(u64::from_le_bytes(bytes))
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016X}", self.0)
+    }
+}
+
+/// Whether a text is a public key of minisign.
+///
+/// # Errors
+/// It is not. The text is not repeated: somebody may have written the secret key.
+pub fn check_key(text: &str) -> Result<KeyId, KeyError> {
+    parse_key(text).map(|(id, _)| id)
+}
+
+fn parse_key(text: &str) -> Result<(KeyId, PublicKey), KeyError> {
+    const PUBLIC_BYTES: usize = 42;
+    const SECRET_BYTES: usize = 158;
+    let text = text.trim();
+    let bytes = STANDARD.decode(text).map_err(|_| KeyError::NotAKey)?;
+    if bytes.len() == SECRET_BYTES {
+        return Err(KeyError::Secret);
+    }
+    let (Some(id), PUBLIC_BYTES) =
+        (bytes.get(2..10).and_then(|id| id.try_into().ok()), bytes.len())
+    else {
+        return Err(KeyError::NotAKey);
+    };
+    let key = PublicKey::from_base64(text).map_err(|_| KeyError::NotAKey)?;
+    Ok((KeyId::from_bytes(id), key))
+}
+
+/// All keys of a file: one a line, between comments.
+fn parse_keys(text: &str) -> Result<Vec<(KeyId, PublicKey)>, KeyError> {
+    let is_comment = |line: &&str| {
+        line.trim().is_empty() || line.starts_with('#') || line.starts_with("untrusted comment:")
+    };
+    let keys: Result<Vec<_>, _> =
+        text.lines().filter(|line| !is_comment(line)).map(parse_key).collect();
+    match keys {
+        Ok(keys) if keys.is_empty() => Err(KeyError::Empty),
+        keys => keys,
+    }
+}
+
+fn read(path: &Path) -> Result<String, KeyError> {
+    let failed = |source| KeyError::Read { path: PathBuf::from(path), source };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(KEY_FILE_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

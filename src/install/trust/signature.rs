@@ -1,0 +1,78 @@
+//! A signature file of minisign, as it came from somewhere. Pure.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::KeyId;
+
+/// Most bytes of a signature file. The comments of minisign have up to 8 KiB.
+pub(in crate::install) const SIGNATURE_MAX: usize = 16 << 10;
+
+/// A well-formed signature. That it is one says nothing about who made it.
+pub(in crate::install) struct Signature {
+    key: KeyId,
+    prehashed: bool,
+    parsed: minisign_verify::Signature,
+}
+
+// === impl Signature ===
+
+impl Signature {
+    /// Reads a signature file.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(in crate::install) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        if bytes.len() > SIGNATURE_MAX {
+            return Err("it is too long");
+        }
+        let text = str::from_utf8(bytes).map_err(|_| "it is not text")?;
+        let parsed = minisign_verify::Signature::decode(text).map_err(|_| {
+            if text.trim_start().starts_with('<') {
+                "it looks like a web page"
+            } else {
+                "it does not have the four lines of one"
+            }
+        })?;
+        // The crate keeps the key's id to itself.
+        let line = text.lines().nth(1).unwrap_or_default();
+        let bytes = STANDARD.decode(line).map_err(|_| "its second line is not base64")?;
+        let id = bytes.get(2..10).and_then(|id| id.try_into().ok());
+        let id = id.ok_or("its second line is too short")?;
+        let prehashed = bytes.starts_with(b"ED");
+        Ok(Self { key: KeyId::from_bytes(id), prehashed, parsed })
+    }
+
+    /// Which key is said to have made it.
+    pub(in crate::install) fn key(&self) -> KeyId {
+        self.key
+    }
+
+    /// Whether it is over a digest, which can be computed while an archive flows by.
+    pub(super) fn is_prehashed(&self) -> bool {
+        self.prehashed
+    }
+
+    /// What it says about what was signed. To be believed when the signature was found to be right.
+    pub(in crate::install) fn trusted_comment(&self) -> &str {
+        self.parsed.trusted_comment()
+    }
+
+    /// The values that the trusted comment gives to a field, as in `plugin:monitor`.
+    pub(super) fn stated<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
+        let words = self.trusted_comment().split_ascii_whitespace();
+        words.filter_map(move |word| word.strip_prefix(field)?.strip_prefix(':'))
+    }
+
+    pub(super) fn parsed(&self) -> &minisign_verify::Signature {
+        &self.parsed
+    }
+}
+
+impl fmt::Debug for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signature").field("key", &self.key).finish_non_exhaustive()
+    }
+}
