@@ -52,6 +52,17 @@ struct Measured {
     happened: Recipient<Happened>,
 }
 
+/// What a sample is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sample {
+    /// For the report, and the guard where there is one.
+    OfReport,
+    /// Only for the guard.
+    OfGuard,
+}
+
+// === impl Measured ===
+
 impl Measured {
     /// Time between two samples.
     fn beat(&self) -> Duration {
@@ -85,11 +96,17 @@ impl MetricsActor {
             if measured.due <= now + TOGETHER {
                 // The next sweep is counted from now: after a suspend there is no catching up.
                 measured.due = now + measured.beat();
-                due.push((name.clone(), measured.process.clone()));
+                let is_for = if measured.point_due <= now + TOGETHER {
+                    measured.point_due = now + measured.interval;
+                    Sample::OfReport
+                } else {
+                    Sample::OfGuard
+                };
+                due.push((name.clone(), measured.process.clone(), is_for));
             }
         }
         let meter = self.meter.clone();
-        let asked = due.clone();
+        let asked = due.iter().map(|(name, process, _)| (name.clone(), process.clone())).collect();
         let sample = async move {
             let sample = tokio::time::timeout(SWEEP_WAIT, meter.sample(asked));
             sample.await.unwrap_or_default()
@@ -100,10 +117,14 @@ impl MetricsActor {
         }));
     }
 
-    fn sampled(&mut self, due: Vec<(PluginName, Process)>, usages: &BTreeMap<PluginName, Usage>) {
+    fn sampled(
+        &mut self,
+        due: Vec<(PluginName, Process, Sample)>,
+        usages: &BTreeMap<PluginName, Usage>,
+    ) {
         let (now, at) = (Instant::now(), self.clock.now());
         let mut points = Vec::with_capacity(due.len());
-        for (name, process) in due {
+        for (name, process, is_for) in due {
             let Some(measured) = self.measured.get_mut(&name) else { continue };
             let Some(usage) = usages.get(&name).filter(|_| measured.process == process) else {
                 continue;
@@ -114,10 +135,9 @@ impl MetricsActor {
                 let verdict = Verdict::OverMemory(reason);
                 measured.happened.do_send(Happened(Event::HealthReported { process, verdict }));
             }
-            if measured.point_due > now + TOGETHER {
+            if is_for == Sample::OfGuard {
                 continue;
             }
-            measured.point_due = now + measured.interval;
             // The first sample of a process only says where its CPU time began to be counted.
             if let Some((then, before)) = measured.last.replace((now, *usage)) {
                 let cpu_percent = percent(before.cpu_time, usage.cpu_time, now - then);
