@@ -132,7 +132,8 @@ impl ProcessTable {
         let memory = |member: &Stat| {
             let resident = member.resident_pages.saturating_mul(page);
             // One that is alone shares nothing within its tree.
-            let shared = if tree.len() > 1 { procfs::proportional_memory(member.pid) } else { None };
+            let shared =
+                if tree.len() > 1 { procfs::proportional_memory(member.pid) } else { None };
             shared.unwrap_or(resident)
         };
         let memory_bytes = members().map(memory).fold(0, u64::saturating_add);

@@ -157,8 +157,7 @@ fn settle(
                 matches!(controller, Controller::Memory | Controller::Cpu | Controller::Pids)
                     && offered.split_whitespace().any(|name| name == controller.name())
             };
-            let controllers: BTreeSet<_> =
-                Controller::ALL.into_iter().filter(is_offered).collect();
+            let controllers: BTreeSet<_> = Controller::ALL.into_iter().filter(is_offered).collect();
             if !controllers.is_empty() {
                 hand_down(inside, &base, &controllers, together)?;
             }

@@ -77,7 +77,9 @@ impl Group {
                     Some((why, fix, false))
                 }
             };
-            let (Some((why, fix, is_in_use)), Some(what)) = (trouble, &limit.what) else { continue };
+            let (Some((why, fix, is_in_use)), Some(what)) = (trouble, &limit.what) else {
+                continue;
+            };
             let shortfall = Shortfall::new(what, &why, fix);
             if is_in_use {
                 outcome.in_use = Some(shortfall);

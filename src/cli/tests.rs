@@ -180,13 +180,12 @@ fn everything() -> Script {
         state: "INSTALLING".to_owned(),
         ..Pending::default()
     });
-    upgrading.progress =
-        Some(Progress {
-            received_bytes: 3 << 20,
-            total_bytes: Some(4 << 20),
-            attempt: 2,
-            held_up: String::new(),
-        });
+    upgrading.progress = Some(Progress {
+        received_bytes: 3 << 20,
+        total_bytes: Some(4 << 20),
+        attempt: 2,
+        held_up: String::new(),
+    });
     let mut failed = plugin("failed", "", "INSTALL_FAILED");
     failed.reason =
         "failed to download the archive: the server answered\n\x1b[31m404 and went on about it"

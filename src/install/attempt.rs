@@ -492,7 +492,8 @@ struct Transfer<'a> {
 
 impl<'a> Transfer<'a> {
     fn new(progress: &'a ProgressSender, attempt: u32, total: Option<u64>) -> Self {
-        let transfer = Self { now: Progress { received: 0, total, attempt, held_up: None }, progress };
+        let transfer =
+            Self { now: Progress { received: 0, total, attempt, held_up: None }, progress };
         transfer.tell();
         transfer
     }

@@ -77,8 +77,10 @@ mod tests {
 
     use super::*;
 
-    const CALM: &str = "some avg10=3.10 avg60=50.00 avg300=0.00 total=7\nfull avg10=99.00 total=0\n";
-    const SHORT: &str = "some avg10=40.01 avg60=0.00 avg300=0.00 total=7\nfull avg10=0.00 total=0\n";
+    const CALM: &str =
+        "some avg10=3.10 avg60=50.00 avg300=0.00 total=7\nfull avg10=99.00 total=0\n";
+    const SHORT: &str =
+        "some avg10=40.01 avg60=0.00 avg300=0.00 total=7\nfull avg10=0.00 total=0\n";
 
     fn policy(dir: &tempfile::TempDir) -> PressurePolicy {
         let files = ["not there", "memory"].map(|file| dir.path().join(file)).into();

@@ -130,7 +130,8 @@ async fn a_fork_bomb_stays_within_its_limit_and_ends_with_its_plugin() {
     let seconds = format!("{}", 1_000_000 + u64::from(std::process::id()) % 800_000);
     let echo = crate::harness::plugins::program("echo_plugin");
     // Once the plugin is up; a shell that may not fork any more gives up.
-    let bomb = format!("(sleep 1; while :; do sleep {seconds} & done) </dev/null >/dev/null 2>&1 &");
+    let bomb =
+        format!("(sleep 1; while :; do sleep {seconds} & done) </dev/null >/dev/null 2>&1 &");
     let script = format!("{bomb}\nexec {} \"$@\"", echo.display());
     let archive = bed.archive("bomb.tar", ArchiveSpec::script(&script)).await;
     bed.configure(vec![orders::install("bomb", "1", &archive).order()]).await;
@@ -315,7 +316,8 @@ async fn groups_are_made_in_the_group_that_the_service_was_given() {
     );
     let program = bed.dir().join("service");
     std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
     bed.use_program(&program);
     bed.start_agent().await;
     bed.use_program(Path::new(env!("CARGO_BIN_EXE_guest-agent")));

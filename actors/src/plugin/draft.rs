@@ -404,12 +404,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Limits were set, or could not be: then a start does it.
-    pub(super) fn limited(
-        &mut self,
-        live: &Live,
-        answered: Attempt,
-        result: Result<(), Arc<str>>,
-    ) {
+    pub(super) fn limited(&mut self, live: &Live, answered: Attempt, result: Result<(), Arc<str>>) {
         let Change::Limiting { attempt, config } = &live.change else { return };
         if *attempt != answered {
             return;
@@ -531,11 +526,9 @@ impl<'a> Draft<'a> {
     fn is_ended_for_memory(&self, then: &Then) -> bool {
         let own_doing = match then {
             Then::BackOff { .. } | Then::Return { .. } | Then::Fail { .. } => true,
-            Then::Start
-            | Then::Swap
-            | Then::Rest { .. }
-            | Then::Remove
-            | Then::Disable { .. } => false,
+            Then::Start | Then::Swap | Then::Rest { .. } | Then::Remove | Then::Disable { .. } => {
+                false
+            }
         };
         own_doing && self.state.last_exit == Some(ExitCause::OverMemoryLimit)
     }

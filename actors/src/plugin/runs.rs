@@ -303,9 +303,7 @@ impl Draft<'_> {
                 Difference::Config
                 | Difference::Limits
                 | Difference::Launch
-                | Difference::Archive => {
-                    "already installed; the next run takes what changed"
-                }
+                | Difference::Archive => "already installed; the next run takes what changed",
             },
         );
     }

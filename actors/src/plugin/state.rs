@@ -442,7 +442,9 @@ impl State {
             | Phase::Idle
             | Phase::Disabled { .. }
             | Phase::Gone => true,
-            Phase::Running { change: Change::Applying { .. } | Change::Limiting { .. }, .. }
+            Phase::Running {
+                change: Change::Applying { .. } | Change::Limiting { .. }, ..
+            }
             | Phase::Installing { .. }
             | Phase::Starting { .. }
             | Phase::Pausing { .. }

@@ -80,7 +80,8 @@ async fn what_is_found_running_is_limited_again() {
     agent.world.launcher.does_not_enforce("a", no_memory_limit());
     agent.crash_and_wake().await;
     agent.connect().await;
-    let is_limited = |world: &guest_agent_actors::fakes::World| !world.launcher.limited("a").is_empty();
+    let is_limited =
+        |world: &guest_agent_actors::fakes::World| !world.launcher.limited("a").is_empty();
     agent.until("it is limited", MINUTE, |world, _| is_limited(world)).await;
     agent.pass(SOON).await;
     assert_eq!(agent.world.launcher.launched("a").len(), 1);
