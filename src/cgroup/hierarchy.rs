@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use super::{read, write};
 
 /// Where the agent itself goes, where it has to. No plugin has a name like this.
-pub(super) const OWN_LEAF: &str = "=guest-agent";
+pub(super) const OWN_LEAF: &str = "@guest-agent";
 
 /// Whether the agent is to be in one group with its plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
