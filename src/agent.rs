@@ -44,7 +44,7 @@ use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::install::trust::Trust;
-use crate::install::{Limits, Pipeline, PipelineConfig, PressurePolicy};
+use crate::install::{self, Limits, Pipeline, PipelineConfig, PressurePolicy};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
@@ -116,6 +116,7 @@ struct Places {
     store: PathBuf,
     plugins: PathBuf,
     state: PathBuf,
+    cache: PathBuf,
     logs: PathBuf,
 }
 
@@ -152,9 +153,13 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let listening = socket::bind_private(&local_socket).await?;
     crash_point::reach("after", "bind", "agent.sock");
 
+    let cgroups = find_cgroups(config);
+    let pipeline = pipeline(config, &places, &cgroups);
+    let settled = pipeline.clone();
+    // The store needs a little room to be opened.
+    drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
-    let cgroups = find_cgroups(config);
     let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups)?);
     let listener = Arc::new(Listener::default());
     let attributes = Attributes::new(metadata.clone());
@@ -162,7 +167,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
     let (link, link_task) = (opened.link, opened.task);
     let trust = read_keys(config).await;
-    let installer = Arc::new(Pipeline::new(pipeline(config, &places, &cgroups), trust)?);
+    let installer = Arc::new(Pipeline::new(pipeline, trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
     let ports = Ports {
         installer: installer.clone(),
@@ -432,6 +437,8 @@ fn pipeline(config: &Config, places: &Places, cgroups: &Cgroups) -> PipelineConf
         plugins_dir: places.plugins.clone(),
         state_root: places.state.clone(),
         log_dir: places.logs.clone(),
+        cache_dir: places.cache.clone(),
+        cache_max_bytes: config.install.cache_max_bytes,
         limits: Limits {
             entries: config.install.max_entries,
             expanded_bytes: config.install.max_expanded_bytes,
@@ -562,6 +569,7 @@ async fn reload(
     cli::logging::set_level(&config.log.level);
     let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
     system.reconfigure(policy, health);
+    installer.set_cache_max(config.install.cache_max_bytes);
     effective.send_replace(Arc::new(config));
     let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
     if needs_restart.is_empty() {
@@ -696,6 +704,7 @@ impl Places {
             store: home.join("store"),
             plugins: home.join("plugins"),
             state: home.join("state"),
+            cache: home.join("cache"),
             logs: config.agent.log_dir.join("plugins"),
         }
     }

@@ -210,6 +210,8 @@ pub struct InstallConfig {
     pub pressure_patience: Duration,
     /// Where the kernel says how short memory is; empty is where it says so of the machine.
     pub pressure_file: String,
+    /// Most bytes of archives that are kept to install them again; 0 keeps none.
+    pub cache_max_bytes: u64,
 }
 
 /// `[trust]`.
@@ -362,6 +364,7 @@ impl Default for InstallConfig {
             max_memory_pressure: 40,
             pressure_patience: Duration::from_secs(300),
             pressure_file: String::new(),
+            cache_max_bytes: 256 << 20,
         }
     }
 }

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! Pipeline ─► folder::prepare            is it there already? clear away leftovers
-//!    │  ▲
-//!    │  └─ retry: transient failures of the download only
-//!    ├────► trust                        who signed it, where [trust] names keys
-//!    └────► attempt ─┬─ fetch            HTTP, unix socket or file, hashed as it arrives
-//!                    └─ thread: unpack   guard ► member ► tree, in a staging folder
-//!                               folder::publish   sync, record, rename
+//!    │
+//!    └─► tries ─┬─ retry                 transient failures of the download only
+//!               ├─ trust                 who signed it, where [trust] names keys
+//!               ├─ cache                 archives that were installed before
+//!               └─► attempt ─┬─ fetch            HTTP, unix socket or file, hashed as it arrives
+//!                            └─ thread: unpack   guard ► member ► tree, in a staging folder
+//!                                       folder::publish   sync, record, rename
 //! ```
 //!
-//! An archive is read once, from the network to the files: it is neither held in memory nor stored.
+//! An archive is read once, from the network to the files and to the cache; it is never held in memory.
 //! Nothing is visible before its checksum, and its signature, are known to be right and everything is
 //! durable. The actors call this through the port; `pack` makes the archives it takes. What is not done
 //! here: admission and the choice of what to install.
@@ -21,15 +22,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{
     InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
-use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
+use guest_agent_actors::spec::{PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 mod attempt;
+mod cache;
 mod delete;
 pub mod error;
 mod fetch;
@@ -45,20 +46,22 @@ mod remove;
 mod retry;
 pub mod sign;
 mod tree;
+mod tries;
 pub mod trust;
 mod unpack;
 
 #[cfg(test)]
 mod tests;
 
-use attempt::{Attempt, Budget, Failure};
-use error::{DeleteError, Exhausted, FolderError, PipelineError, SignatureError};
+use cache::Cache;
+use error::{DeleteError, FolderError, PipelineError};
 use fetch::Fetcher;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 pub use pressure::PressurePolicy;
 use tree::Resolver;
-use trust::{Signature, Trust};
+use tries::Tries;
+use trust::Trust;
 
 /// Where plugins live and what they may cost.
 #[derive(Clone, Debug)]
@@ -69,6 +72,10 @@ pub struct PipelineConfig {
     pub state_root: PathBuf,
     /// `<log_dir>/plugins`, which holds `<name>.log` and its older parts.
     pub log_dir: PathBuf,
+    /// Where archives are kept for later; made with the first one.
+    pub cache_dir: PathBuf,
+    /// How much is kept there; 0 is nothing.
+    pub cache_max_bytes: u64,
     /// Bounds of one archive.
     pub limits: Limits,
     /// How many installations run at the same time; the others wait. A few are enough to keep a link
@@ -87,11 +94,19 @@ pub struct Pipeline {
     slots: Arc<Semaphore>,
     locks: Mutex<HashMap<PluginName, Weak<PluginLocks>>>,
     trust: Mutex<Arc<Trust>>,
+    cache: Arc<Cache>,
 }
 
 /// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
 /// only when the last of them has ended.
 type Turn = Arc<(OwnedMutexGuard<()>, Arc<PluginLocks>)>;
+
+/// Makes room of what is kept for later, where the disk is full, and clears away what an earlier life left
+/// of it. For the start of the agent: whatever is to be opened then may need that room. Blocks.
+pub fn settle_cache(config: &PipelineConfig) {
+    let (dir, plugins) = (config.cache_dir.clone(), config.plugins_dir.clone());
+    Cache::new(dir, plugins, config.cache_max_bytes).settle();
+}
 
 // === impl Pipeline ===
 
@@ -108,7 +123,9 @@ impl Pipeline {
             .create(path)
             .and_then(|()| Ok(delete::open_folder(path)?))
             .map_err(|source| PipelineError::Folder { path: path.clone(), source })?;
+        let (dir, most) = (config.cache_dir.clone(), config.cache_max_bytes);
         Ok(Self {
+            cache: Arc::new(Cache::new(dir, config.plugins_dir.clone(), most)),
             slots: Arc::new(Semaphore::new(config.max_parallel.max(1))),
             config,
             fetcher: Fetcher::default(),
@@ -122,6 +139,11 @@ impl Pipeline {
     /// began with; what is installed stays.
     pub fn set_trust(&self, trust: Trust) {
         *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
+    }
+
+    /// Keeps so much in the cache from now on; what is there goes with the next sweep.
+    pub fn set_cache_max(&self, bytes: u64) {
+        self.cache.set_max(bytes);
     }
 
     fn trust(&self) -> Arc<Trust> {
@@ -143,105 +165,6 @@ impl Pipeline {
         let locks = Arc::new(PluginLocks::default());
         all.insert(name.clone(), Arc::downgrade(&locks));
         locks
-    }
-
-    async fn try_until_done(
-        &self,
-        spec: &Arc<PluginSpec>,
-        artifact: &Artifact,
-        folder: &PluginFolder,
-        turn: &Turn,
-        progress: &ProgressSender,
-    ) -> Result<(), InstallError> {
-        let attempts = spec.download.attempts.max(1);
-        let mut budget = Budget { number: 1, attempts };
-        loop {
-            let tried = self.attempt(spec, artifact, folder, turn, progress, &mut budget);
-            let error = match tried.await {
-                Ok(()) => return Ok(()),
-                Err(Failure::Fetch(error)) if error.is_transient() => error,
-                Err(failure) => return Err(failure.into()),
-            };
-            if budget.number >= attempts {
-                if attempts == 1 {
-                    return Err(Failure::Fetch(error).into());
-                }
-                let cause = Box::new(Exhausted { attempts, last: error });
-                return Err(InstallError { step: InstallStep::Download, cause });
-            }
-            let pause = retry::pause(budget.number, error.retry_after(), rand::random());
-            tracing::info!(
-                plugin = %spec.name,
-                revision = %spec.revision,
-                attempt = budget.number,
-                pause_ms = pause.as_millis(),
-                error = %Chain(&error),
-                "the download will be tried again"
-            );
-            tokio::time::sleep(pause).await;
-            budget.number += 1;
-        }
-    }
-
-    async fn attempt(
-        &self,
-        spec: &Arc<PluginSpec>,
-        artifact: &Artifact,
-        folder: &PluginFolder,
-        turn: &Turn,
-        progress: &ProgressSender,
-        budget: &mut Budget,
-    ) -> Result<(), Failure> {
-        // Given back afterwards, so that an unreachable server holds nobody up.
-        let slot = Arc::clone(&self.slots).acquire_owned().await;
-        let slot = slot.expect("the semaphore is never closed");
-        let trust = self.trust();
-        let keyring = trust.keyring().map_err(Failure::Signature)?;
-        let signature = match keyring {
-            Some(_) => Some(self.signature(spec, artifact).await?),
-            None => None,
-        };
-        // What no key can vouch for is not worth a transfer.
-        let check = match (keyring, &signature) {
-            (Some(keyring), Some(signature)) => Some(
-                keyring.judge(signature, &spec.name, &spec.revision).map_err(Failure::Signature)?,
-            ),
-            _ => None,
-        };
-        let attempt = Attempt {
-            fetcher: &self.fetcher,
-            folder,
-            limits: &self.config.limits,
-            resolver: self.resolver,
-            spec,
-            artifact,
-            progress,
-            check,
-            budget,
-            hold: (slot, Arc::clone(turn)),
-        };
-        attempt.run().await
-    }
-
-    /// The signature that stands beside an archive.
-    async fn signature(
-        &self,
-        spec: &PluginSpec,
-        artifact: &Artifact,
-    ) -> Result<Signature, Failure> {
-        let url = fetch::beside(&artifact.url, trust::SUFFIX);
-        let place = || url.to_string();
-        let fetched = self.fetcher.small(&url, trust::SIGNATURE_MAX, spec.download.timeout).await;
-        let bytes = match fetched {
-            Ok(bytes) => bytes,
-            Err(error) if error.is_absence() => {
-                return Err(Failure::Signature(SignatureError::Missing { place: place() }));
-            }
-            Err(error) => return Err(Failure::Fetch(error)),
-        };
-        Signature::parse(&bytes).map_err(|reason| {
-            Failure::Signature(SignatureError::Malformed { place: place(), reason })
-        })
     }
 }
 
@@ -274,7 +197,15 @@ impl Installer for Pipeline {
         let what = format!("{} {}", spec.name, spec.revision);
         self.config.pressure.let_begin(&what, &progress).await;
         progress.send_replace(Progress { attempt: 1, ..Progress::default() });
-        self.try_until_done(&spec, artifact, &folder, &turn, &progress).await
+        let tries = Tries {
+            pipeline: self,
+            spec: &spec,
+            artifact,
+            folder: &folder,
+            turn: &turn,
+            progress: &progress,
+        };
+        tries.until_done().await
     }
 
     async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {

@@ -7,8 +7,9 @@
 use crate::config::{self, Config};
 
 /// Settings that are taken up without a restart. Every other one waits for it.
-pub const AT_ONCE: [&str; 11] = [
+pub const AT_ONCE: [&str; 12] = [
     "api.command_timeout",
+    "install.cache_max_bytes",
     "log.level",
     "plugins.health_failures",
     "plugins.health_interval",
@@ -40,6 +41,7 @@ impl Change {
     pub fn between(current: &Config, wanted: &Config) -> Self {
         let mut effective = current.clone();
         effective.api.command_timeout = wanted.api.command_timeout;
+        effective.install.cache_max_bytes = wanted.install.cache_max_bytes;
         effective.log.level.clone_from(&wanted.log.level);
         let (plugins, new) = (&mut effective.plugins, &wanted.plugins);
         plugins.health_failures = new.health_failures;
@@ -102,6 +104,7 @@ mod tests {
         let mut wanted = Config::default();
         let second = Duration::from_millis(1234);
         wanted.api.command_timeout = second;
+        wanted.install.cache_max_bytes = 9;
         wanted.log.level = "trace".to_owned();
         wanted.plugins.health_failures = 9;
         wanted.plugins.health_interval = second;

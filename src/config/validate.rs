@@ -178,6 +178,7 @@ fn install(config: &Config, rules: &mut Rules<'_>) {
         file.is_empty() || Path::new(file).is_absolute(),
         || format!("{file:?} is not an absolute path; start it with a slash"),
     );
+    rules.number("install.cache_max_bytes", install.cache_max_bytes, 0, 1 << 44);
 }
 
 fn trust(config: &Config, rules: &mut Rules<'_>) {

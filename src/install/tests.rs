@@ -4,6 +4,7 @@
 //! `server` answers HTTP badly on purpose.
 
 mod archives;
+mod caching;
 mod crashes;
 mod downloads;
 mod folders;
