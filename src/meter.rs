@@ -83,7 +83,11 @@ fn ask_groups(
 
 impl Sweeper {
     fn sweep(&mut self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
-        let table = ProcessTable::of(procfs::all());
+        let Some(all) = procfs::all() else {
+            tracing::warn!("processes cannot be seen, so their use is not measured");
+            return BTreeMap::new();
+        };
+        let table = ProcessTable::of(all);
         let usages: Vec<(PluginName, Process, Usage)> = plugins
             .into_iter()
             .filter_map(|(name, process)| {
