@@ -40,6 +40,7 @@ use crate::cgroup::{Cgroups, Total};
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
 use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::confine::Host;
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
@@ -249,7 +250,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
                 Told::Stop => break None,
                 Told::Reload => {
                     notifier.reloading().await;
-                    reload(&args, &effective, &system, &installer).await;
+                    reload(&args, &effective, &system, &launcher, &installer).await;
                     notifier.reloaded().await;
                 }
             },
@@ -428,6 +429,8 @@ fn launcher(
         log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
         cgroups: cgroups.clone(),
+        host: Host::look(),
+        policies: config.policies.clone(),
     };
     ProcessLauncher::new(launcher, rpc.clone())
 }
@@ -523,6 +526,7 @@ async fn reload(
     args: &RunArgs,
     effective: &watch::Sender<Arc<Config>>,
     system: &System,
+    launcher: &ProcessLauncher,
     installer: &Pipeline,
 ) {
     system.manager.do_send(RescanLocal);
@@ -564,8 +568,13 @@ async fn reload(
         }
     };
     installer.set_trust(keys);
-    let Change { effective: config, applied, needs_restart } =
+    let Change { effective: config, applied, at_next_launch, needs_restart } =
         Change::between(&effective.borrow(), &wanted);
+    launcher.use_policies(config.policies.clone());
+    if !at_next_launch.is_empty() {
+        let changed = at_next_launch.join(", ");
+        info!(changed, "policies changed; each plugin has its new one from its next start on");
+    }
     cli::logging::set_level(&config.log.level);
     let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
     system.reconfigure(policy, health);

@@ -22,6 +22,7 @@ mod leftovers;
 mod limits;
 mod lock;
 mod permissions;
+mod policies;
 mod store;
 
 /// Something worth knowing, and what to do about it.
@@ -91,11 +92,12 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 8] = [
+pub const CHECKS: [Check; 9] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
     Check { about: "permissions", run: permissions::check },
+    Check { about: "policies", run: policies::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "leftovers", run: leftovers::check },

@@ -56,6 +56,7 @@ mod tests;
 use cache::Cache;
 use error::{DeleteError, FolderError, PipelineError};
 use fetch::Fetcher;
+pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 pub use pressure::PressurePolicy;
