@@ -24,7 +24,7 @@ pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
     SweepReport, Sweeper,
 };
-pub use unenforced::{Shortfall, UNENFORCED_MAX, Unenforced};
+pub use unenforced::{Shortfall, ShortfallKind, UNENFORCED_MAX, Unenforced};
 
 /// What adapters report as the cause of a failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;

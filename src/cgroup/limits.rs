@@ -80,7 +80,7 @@ impl Group {
             let (Some((why, fix, is_in_use)), Some(what)) = (trouble, &limit.what) else {
                 continue;
             };
-            let shortfall = Shortfall::new(what, &why, fix);
+            let shortfall = Shortfall::of_limit(what, &why, fix);
             if is_in_use {
                 outcome.in_use = Some(shortfall);
             } else {
@@ -109,7 +109,7 @@ impl Group {
     /// What does not hold of a process that is outside of the group, for this reason.
     pub(crate) fn unenforced_outside(&self, limits: &Limits, why: &str) -> Unenforced {
         let asked = self.wanted(limits).into_iter().filter_map(|limit| limit.what);
-        asked.map(|what| Shortfall::new(&what, why, OUTSIDE_FIX)).collect()
+        asked.map(|what| Shortfall::of_limit(&what, why, OUTSIDE_FIX)).collect()
     }
 
     fn wanted(&self, limits: &Limits) -> [Wanted; 3] {

@@ -494,7 +494,7 @@ async fn groups_of_plugins_that_are_gone_go_with_whoever_lives_in_them() {
         })
         .into();
     rig.needs("known", &["1"]);
-    rig.change(|set| drop(set.lost.insert("lost".parse().unwrap())));
+    rig.change(|set| set.lost = ["lost".parse().unwrap()].into());
     let rehearsed = rig.sweep(SweepManner::Pretend).await;
     assert_eq!(rehearsed.count(WouldDelete), 2, "{rehearsed:#?}");
     // Nobody knows whether it was the lost one's.

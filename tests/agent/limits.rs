@@ -91,9 +91,7 @@ async fn other_limits_hold_at_once_and_the_process_stays() {
     bed.configure(vec![order(20 << 20, 0).order()]).await;
     let expected = [1, 4, 3, 1, 3, 1, 3, 1, 6];
     bed.until("it is stopped", async || {
-        let events = bed.events_of("free").await;
-        let numbers: Vec<i32> = events.iter().map(|event| event.event.event_type).collect();
-        numbers.starts_with(&expected).then_some(())
+        bed.events_of("free").await.starts_with(&expected).then_some(())
     })
     .await;
     bed.finish().await;

@@ -170,7 +170,8 @@ impl PluginActor {
             let is_of_this = this.recorded_process().as_ref() == Some(&process);
             let result = match result {
                 Ok(unenforced) if is_of_this => {
-                    this.shown.story.unenforced = unenforced;
+                    let before = std::mem::take(&mut this.shown.story.unenforced);
+                    this.shown.story.unenforced = before.with_limits(unenforced);
                     Ok(())
                 }
                 Ok(_) => Ok(()),

@@ -15,7 +15,7 @@ fn with_memory(name: &str, revision: &str, bytes: i64) -> cfg::ConfigurePlugin {
 }
 
 fn no_memory_limit() -> Unenforced {
-    [Shortfall::new("memory limit of 5 bytes", "no memory controller", "enable it")]
+    [Shortfall::of_limit("memory limit of 5 bytes", "no memory controller", "enable it")]
         .into_iter()
         .collect()
 }

@@ -63,6 +63,9 @@ pub struct Shortfall {
     pub why: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub fix: ::prost::alloc::string::String,
+    /// Whether it is a limit, which may change while the process lives.
+    #[prost(bool, tag = "4")]
+    pub of_limit: bool,
 }
 /// The runs of a one-shot plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
