@@ -34,6 +34,7 @@ use guest_agent_actors::wire::AgentFacts;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::cgroup::{Cgroups, Total};
@@ -44,6 +45,7 @@ use crate::confine::Host;
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
+use crate::host_api::{self, HostApi, SocketProber};
 use crate::install::trust::Trust;
 use crate::install::{self, Limits, Pipeline, PipelineConfig, PressurePolicy};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
@@ -53,6 +55,7 @@ use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock
 use crate::metadata::{self, MetadataAddress};
 use crate::meter::SystemMeter;
 use crate::notify::{self, Notifier, Watched};
+use crate::plugin_logs::{Keeping, PluginLogs};
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
 use crate::socket::{self, Access};
@@ -67,9 +70,6 @@ mod report;
 use attributes::Attributes;
 use link::{Leads, Listener};
 use report::{Module, Modules};
-
-/// How often logs of plugins are looked at for their size.
-const LOG_BEAT: Duration = Duration::from_secs(30);
 
 /// How long the agent runs under an instance id that it found out itself before it deletes what belongs
 /// to others: whoever gives ids out may only be silent for the moment.
@@ -161,12 +161,16 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
-    let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups)?);
+    let log_max = config.plugins.log_max_bytes;
+    let logs = PluginLogs::new(places.logs.clone(), Some(places.state.clone()), log_max);
+    let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups, &logs)?);
+    logs.take_over().await;
     let listener = Arc::new(Listener::default());
     let attributes = Attributes::new(metadata.clone());
     let facts = Arc::new(LocalFacts::read());
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
     let (link, link_task) = (opened.link, opened.task);
+    let prober = Arc::new(SocketProber::default());
     let trust = read_keys(config).await;
     let installer = Arc::new(Pipeline::new(pipeline, trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
@@ -178,6 +182,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         storage: storage.clone(),
         sweeper: Arc::new(sweeper),
         local: Arc::new(PluginFolders::new(config.agent.local_plugin_dir.clone())),
+        prober: prober.clone(),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         facts: facts.clone(),
@@ -196,7 +201,17 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     modules.succeeded(Module::Core, core_begun_at);
     listener.hear(system.control_plane.clone());
 
+    let ending = CancellationToken::new();
+    let registry = host_api::registry_service(system.offers.clone(), ending.clone());
+    let host = HostApi {
+        launcher: launcher.clone(),
+        registry: system.registry.clone(),
+        service: registry.clone(),
+        prober,
+    };
+    let host = serve_host(host, config, ending.clone()).await;
     let api = LocalApi {
+        registry,
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
         vm_events: system.vm_events.clone(),
@@ -209,7 +224,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         sweep: system.sweep.clone(),
         rpc,
         link: link.watch_state(),
-        log_dir: places.logs.clone(),
+        logs: logs.clone(),
         plugins_dir: places.plugins.clone(),
         instance_id: machine.instance_id(),
         started_at,
@@ -231,7 +246,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
             std::future::pending::<()>().await;
         }
     });
-    let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    let trimming = actix_rt::spawn(logs.clone().watch(Keeping::ByThisProgram));
     let notifier = Notifier::from_environment(&ProcessEnvironment);
     let informing = inform(&notifier, &system, &link);
     let teller = Teller {
@@ -285,6 +300,11 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);
+    }
+    // Whoever watches what plugins offer is told.
+    ending.cancel();
+    if let Some(host) = host {
+        host.end().await;
     }
     drop(stop_api);
     // Followers keep their streams open; they are cut.
@@ -415,18 +435,18 @@ fn launcher(
     machine: &LocalMachine,
     rpc: &Arc<GrpcPluginRpc>,
     cgroups: &Cgroups,
+    logs: &PluginLogs,
 ) -> Result<ProcessLauncher, launch::LauncherError> {
     let launcher = LauncherConfig {
         plugins_dir: places.plugins.clone(),
         state_root: places.state.clone(),
         runtime_dir: config.agent.runtime_dir.clone(),
-        log_dir: config.agent.log_dir.clone(),
-        host_socket: config.agent.runtime_dir.join("host.sock"),
+        logs: logs.clone(),
+        host_socket: config.agent.host_socket(),
         transport: match config.plugins.transport {
             Transport::Unix => launch::Transport::Unix,
             Transport::Tcp => launch::Transport::Tcp,
         },
-        log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
         cgroups: cgroups.clone(),
         host: Host::look(),
@@ -631,6 +651,22 @@ async fn serve_commands(
     Some(actix_rt::spawn(commands.serve(listener)))
 }
 
+/// Serves the socket that plugins call. Plugins run without it, so whatever keeps it from being made is
+/// said loudly and no more.
+async fn serve_host(
+    host: HostApi,
+    config: &Config,
+    ending: CancellationToken,
+) -> Option<host_api::Serving> {
+    match host.serve(&config.agent.host_socket(), ending).await {
+        Ok(serving) => Some(serving),
+        Err(error) => {
+            error!(error = %Chain(&error), "goes on without the host socket: plugins cannot call");
+            None
+        }
+    }
+}
+
 /// Tells plugins that they, or the whole machine, are about to stop. Bounded.
 async fn tell_shutdown(system: &System) {
     let telling = system.vm_events.send(NotifyVm::of(VmEvent::Shutdown));
@@ -638,14 +674,6 @@ async fn tell_shutdown(system: &System) {
         Ok(Ok(Ok(_))) => {}
         Ok(Ok(Err(error))) => warn!(%error, "no plugin was told of the shutdown"),
         Ok(Err(_)) | Err(_) => warn!("not every plugin may have been told of the shutdown"),
-    }
-}
-
-async fn trim_logs(launcher: Arc<ProcessLauncher>) {
-    let mut beat = tokio::time::interval(LOG_BEAT);
-    loop {
-        beat.tick().await;
-        launcher.trim_logs().await;
     }
 }
 

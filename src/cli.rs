@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, ConfigError, Environment, Sources};
+use crate::plugin_logs::keeper::{self, KeeperArgs};
 
 mod apply;
 mod client;
@@ -36,6 +37,7 @@ pub mod logging;
 mod logs;
 mod order;
 pub mod pack;
+mod registry;
 mod remove;
 mod restart;
 mod run;
@@ -112,6 +114,8 @@ enum Verb {
     Doctor(doctor::Flags),
     /// Tell all plugins what happens to the machine
     VmEvent(vm_event::Flags),
+    /// Show what plugins offer each other
+    Registry(registry::Flags),
     /// Make an archive of a plugin's directory, and the order that installs it
     Pack(pack::Flags),
     /// Make a pair of keys to sign archives with
@@ -150,6 +154,14 @@ where
             Err(failure) => console.fail(&failure),
         };
     }
+    if let [_, verb, rest @ ..] = arguments.as_slice()
+        && verb == keeper::VERB
+    {
+        return match keep_logs(rest, services) {
+            Ok(()) => Exit::Done,
+            Err(failure) => console.fail(&failure),
+        };
+    }
     let parsed = Arguments::command()
         .term_width(console.columns())
         .try_get_matches_from(arguments)
@@ -163,6 +175,12 @@ where
         Ok(()) => Exit::Done,
         Err(failure) => console.fail(&failure),
     }
+}
+
+/// Nobody types this verb either; the agent does.
+fn keep_logs(arguments: &[OsString], services: &dyn Services) -> Result<(), Failure> {
+    let kept = KeeperArgs::parse(arguments).and_then(|args| services.keep_logs(args));
+    kept.map_err(|error| Failure::of(&*error))
 }
 
 fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -182,6 +200,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Events(flags) => wait_for(events::run(flags, context)),
         Verb::Doctor(flags) => wait_for(doctor::run(flags, context)),
         Verb::VmEvent(flags) => wait_for(vm_event::run(flags, context)),
+        Verb::Registry(flags) => wait_for(registry::run(flags, context)),
         Verb::Logs(flags) => wait_for(logs::run(flags, context)),
     }
 }

@@ -35,6 +35,7 @@ mod delete;
 pub mod error;
 mod fetch;
 mod folder;
+mod format;
 mod guard;
 pub(crate) mod leftovers;
 mod limits;

@@ -28,7 +28,6 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,16 +45,16 @@ use crate::cgroup::Cgroups;
 use crate::config::{Policies, Policy};
 use crate::confine::Host;
 use crate::launch::pidfd::Pidfd;
-use crate::launch::ticket::Tickets;
+use crate::launch::ticket::{Owner, Tickets};
 use crate::launch::tree::{Family, Member};
 use crate::launch::watch::{Subject, Watched};
+use crate::plugin_logs::PluginLogs;
 use crate::plugin_rpc::GrpcPluginRpc;
 
 pub(crate) mod address;
 mod exec_error;
 mod once;
 mod oom;
-mod output;
 pub(crate) mod pidfd;
 pub(crate) mod procfs;
 mod ready;
@@ -79,14 +78,12 @@ pub struct LauncherConfig {
     /// Sockets of plugins are made in `plugins/` below it, or in `confined/<name>/` for those whose policy
     /// keeps them from there.
     pub runtime_dir: PathBuf,
-    /// Logs of plugins are made in `plugins/` below it.
-    pub log_dir: PathBuf,
+    /// Takes what plugins print.
+    pub logs: PluginLogs,
     /// What plugins may call.
     pub host_socket: PathBuf,
     /// How plugins listen.
     pub transport: Transport,
-    /// A log longer than this many bytes is cut by `trim_logs` to half of that, at most to 16 MiB.
-    pub log_max_bytes: u64,
     /// The current boot.
     pub boot: BootId,
     /// Where plugins are walled in.
@@ -143,7 +140,7 @@ struct Shared {
 }
 
 /// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     slots: HashMap<PluginName, Slot>,
     tickets: Tickets,
@@ -155,6 +152,22 @@ struct Slot {
     gate: Arc<tokio::sync::Mutex<()>>,
     /// The newest process, also after its end.
     newest: Option<Arc<Watched>>,
+}
+
+/// Who has a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A plugin that runs.
+    Plugin {
+        /// The plugin.
+        name: PluginName,
+        /// Its process. Whoever calls may be a helper of it.
+        process: Process,
+    },
+    /// A plugin of an earlier life of the agent, whose process was not found again yet.
+    ComingBack(PluginName),
+    /// Nobody: it is not of a plugin's newest launch, or that has ended.
+    Nobody,
 }
 
 /// Keeps others from ending or spawning processes of a plugin.
@@ -169,36 +182,35 @@ impl ProcessLauncher {
     /// A directory cannot be made, or sockets in it would have too long a path.
     pub fn new(config: LauncherConfig, rpc: Arc<GrpcPluginRpc>) -> Result<Self, LauncherError> {
         let policies = Mutex::new(Arc::new(config.policies.clone()));
-        let shared = Shared { config, rpc, table: Mutex::default(), policies };
+        let tickets = Tickets::in_folder(config.runtime_dir.join("tickets"));
+        let table = Mutex::new(Table { slots: HashMap::new(), tickets });
+        let shared = Shared { config, rpc, table, policies };
         let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
         // 16 digits and ".sock".
         if sockets.as_os_str().len() + "/0123456789abcdef.sock".len() > address::SOCKET_PATH_MAX {
             return Err(LauncherError::RuntimeDirTooLong { path: sockets });
         }
-        for (path, mode) in [(sockets, 0o700), (launcher.logs_dir(), 0o750)] {
+        for (path, mode) in [(sockets, 0o700), (launcher.logs().dir().to_owned(), 0o750)] {
             make_dir(&path, mode).map_err(|error| LauncherError::Directory { path, error })?;
         }
         Ok(launcher)
     }
 
-    /// Whose ticket this is, for the socket that plugins call. `None` for one that is not
-    /// of a plugin's newest launch, or whose plugin was stopped.
+    /// Who has this ticket, for the socket that plugins call.
     #[must_use]
-    pub fn ticket_owner(&self, ticket: &str) -> Option<PluginName> {
-        self.table().tickets.owner(ticket)
-    }
-
-    /// Cuts every log that has outgrown its bound down to its newest part. To be called every now
-    /// and then; between two calls a log may grow as fast as its plugin writes. A log that cannot be
-    /// cut is named in the agent's own log, and the others are cut all the same.
-    pub async fn trim_logs(&self) {
-        let (dir, max) = (self.logs_dir(), self.shared.config.log_max_bytes);
-        let work = tokio::task::spawn_blocking(move || trim_all(&dir, max));
-        for (name, removed) in work.await.unwrap_or_default() {
-            let Some(watched) = self.newest(&name) else { continue };
-            let start = watched.log_start.load(Ordering::Acquire);
-            watched.log_start.store(start.saturating_sub(removed), Ordering::Release);
+    pub fn holder(&self, ticket: &str) -> Holder {
+        let table = self.table();
+        match table.tickets.owner(ticket) {
+            Owner::Plugin(name) => {
+                let newest = table.slots.get(&name).and_then(|slot| slot.newest.as_ref());
+                match newest.filter(|watched| watched.is_alive()) {
+                    Some(watched) => Holder::Plugin { process: watched.process.clone(), name },
+                    None => Holder::Nobody,
+                }
+            }
+            Owner::ComingBack(name) => Holder::ComingBack(name),
+            Owner::Nobody => Holder::Nobody,
         }
     }
 
@@ -220,17 +232,13 @@ impl ProcessLauncher {
         self.shared.config.runtime_dir.join("plugins")
     }
 
+    fn logs(&self) -> &PluginLogs {
+        &self.shared.config.logs
+    }
+
     /// Where plugins that are kept out of the common folder have folders of their own.
     fn confined_dir(&self) -> PathBuf {
         self.shared.config.runtime_dir.join("confined")
-    }
-
-    fn logs_dir(&self) -> PathBuf {
-        self.shared.config.log_dir.join("plugins")
-    }
-
-    fn log_path(&self, name: &PluginName) -> PathBuf {
-        self.logs_dir().join(format!("{name}.log"))
     }
 
     fn state_dir(&self, name: &PluginName) -> PathBuf {
@@ -280,17 +288,17 @@ impl ProcessLauncher {
         let endpoint = self.endpoint_of(name, process.pid, &environ).await;
         let family = self.family(name, Some(process));
         let process = process.clone();
-        let subject = Subject { process, pidfd, endpoint, log_start: 0, family };
+        let subject = Subject { process, pidfd, endpoint, family };
         let watched = Watched::stranger(subject);
         let mut table = self.table();
         // A living child of ours is not forgotten for the sake of another process, nor is its ticket.
         let slot = table.slots.entry(name.clone()).or_default();
         if slot.newest.as_ref().is_none_or(|newest| !newest.is_alive()) {
             slot.newest = Some(Arc::clone(&watched));
-            if let Some(ticket) = procfs::variable(&environ, start::TICKET_VARIABLE)
-                && tree::carries(&environ, name, &self.state_dir(name))
-            {
-                table.tickets.restore(name, ticket);
+            if alive {
+                let carried = procfs::variable(&environ, start::TICKET_VARIABLE);
+                let marked = tree::carries(&environ, name, &self.state_dir(name));
+                table.tickets.restore(name, carried.filter(|_| marked));
             }
         }
         drop(table);
@@ -352,6 +360,12 @@ impl Launcher for ProcessLauncher {
         }
     }
 
+    async fn ended(&self, name: &PluginName, process: &Process) {
+        if let Some(watched) = self.adopt(name, process).await {
+            watched.dead().await;
+        }
+    }
+
     async fn find(
         &self,
         name: &PluginName,
@@ -382,9 +396,8 @@ impl Launcher for ProcessLauncher {
     }
 
     async fn last_output(&self, name: &PluginName) -> String {
-        let start = self.newest(name).map_or(0, |w| w.log_start.load(Ordering::Acquire));
-        let path = self.log_path(name);
-        tokio::task::spawn_blocking(move || output::tail(&path, start)).await.unwrap_or_default()
+        let (logs, name) = (self.logs().clone(), name.clone());
+        tokio::task::spawn_blocking(move || logs.last_words(&name)).await.unwrap_or_default()
     }
 }
 
@@ -421,30 +434,6 @@ fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
     DirBuilder::new().recursive(true).mode(mode).create(path)
-}
-
-fn trim_all(dir: &Path, max: u64) -> Vec<(PluginName, u64)> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) => {
-            tracing::warn!(dir = %dir.display(), %error, "the plugins' logs cannot be listed");
-            return Vec::new();
-        }
-    };
-    let mut trimmed = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let Some(name) = log_owner(&path) else { continue };
-        match output::trim(&path, max) {
-            Ok(0) => {}
-            Ok(removed) => trimmed.push((name, removed)),
-            Err(error) => tracing::warn!(log = %path.display(), %error, "a log cannot be trimmed"),
-        }
-    }
-    trimmed
-}
-
-fn log_owner(path: &Path) -> Option<PluginName> {
-    path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
 }
 
 #[cfg(test)]

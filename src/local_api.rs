@@ -24,6 +24,7 @@ use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
 use guest_agent_actors::scheduler::SchedulerActor;
 use guest_agent_actors::sweep::SweepActor;
 use guest_agent_actors::vm_events::{VmEvent, VmEventActor};
+use guest_agent_proto::host::registry_server::RegistryServer;
 use guest_agent_proto::local;
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use prost::Message;
@@ -34,6 +35,8 @@ use tonic::{Request, Response, Status};
 
 use crate::command_socket::plugin_status;
 use crate::control_link::LinkState;
+use crate::host_api::RegistryService;
+use crate::plugin_logs::PluginLogs;
 use crate::storage::SledStorage;
 
 mod events;
@@ -76,10 +79,12 @@ pub struct LocalApi {
     pub link: watch::Receiver<LinkState>,
     /// Knows what makes plugins run.
     pub scheduler: Addr<SchedulerActor>,
+    /// What plugins offer each other.
+    pub registry: RegistryService,
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
-    pub log_dir: PathBuf,
+    pub logs: PluginLogs,
     /// Where revisions are.
     pub plugins_dir: PathBuf,
     /// Instance this agent runs for.
@@ -100,9 +105,11 @@ impl LocalApi {
         listener: UnixListener,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), tonic::transport::Error> {
+        let registry = RegistryServer::new(self.registry.clone());
         let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
         tonic::transport::Server::builder()
             .add_service(service)
+            .add_service(registry)
             .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
             .await
     }
@@ -322,13 +329,12 @@ impl LocalAgent for LocalApi {
     ) -> Result<Response<Self::StreamLogsStream>, Status> {
         let request = request.into_inner();
         let name = parse_name(&request.name)?;
-        let path = self.log_dir.join(format!("{name}.log"));
         let known = self.list().await?.iter().any(|listed| listed.view.name == name);
-        if !known && !path.exists() {
+        if !known && !self.logs.path(&name).exists() {
             return Err(unknown(name.as_str()));
         }
         let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
-        tokio::spawn(logs::stream(path, request.lines, request.follow, sender));
+        tokio::spawn(logs::stream(self.logs.clone(), name, request, sender));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 

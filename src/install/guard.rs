@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::Thread;
 
 use bytes::{Buf, Bytes, BytesMut};
+use guest_agent_actors::error::Chain;
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 use tokio::sync::mpsc;
 
@@ -100,7 +101,7 @@ impl Meter {
     /// else damage in the stream.
     pub(super) fn explain(&self, format: &'static str, error: io::Error) -> UnpackError {
         let verdict = self.verdict.borrow_mut().take();
-        verdict.unwrap_or(UnpackError::Damaged { format, source: error })
+        verdict.unwrap_or_else(|| UnpackError::Damaged { format, source: quotable(error) })
     }
 
     fn refuse(&self, verdict: UnpackError) -> io::Error {
@@ -220,6 +221,17 @@ impl<R: AsyncRead + Unpin> AsyncRead for Guard<R> {
         }
         Poll::Ready(self.meter.count_expanded(amount as u64))
     }
+}
+
+/// What a parser says quotes the archive, which may say anything.
+fn quotable(error: io::Error) -> io::Error {
+    const MAX: usize = 300;
+    let text = Chain(&error).to_string();
+    if text.len() <= MAX && !text.contains(char::is_control) {
+        return error;
+    }
+    let shown: String = text.chars().flat_map(char::escape_debug).take(MAX).collect();
+    io::Error::new(error.kind(), shown)
 }
 
 /// Runs a future to its end on this thread, which sleeps while the future waits.

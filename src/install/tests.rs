@@ -1,10 +1,12 @@
 //! Whole installations, against real files and real sockets on loopback.
 //!
 //! `rig` has the pipeline in a temporary folder, `tarball` writes archives no honest tool would,
-//! `server` answers HTTP badly on purpose.
+//! `corpus` is full of those, `witness` notices what they change, `server` answers HTTP badly on
+//! purpose.
 
 mod archives;
 mod caching;
+mod corpus;
 mod crashes;
 mod downloads;
 mod folders;
@@ -13,3 +15,4 @@ mod rig;
 mod server;
 mod signatures;
 mod tarball;
+mod witness;

@@ -15,25 +15,22 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use async_compression::tokio::bufread::{GzipDecoder, XzDecoder, ZstdDecoder};
-use async_compression::zstd::DParameter;
 use guest_agent_actors::spec::EntryPoint;
 use rustix::io::Errno;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_tar::{Archive, Entry, EntryType};
 
 use super::error::{SpaceError, UnpackError};
+use super::format::{Decoder, Format};
 use super::guard::{Guard, Meter, Piece, Source, block_on};
 use super::limits::Limits;
 use super::member::{MemberPath, Symlinks, escaped, link_error};
 use super::tree::{Obstacle, Tree, is_file};
 
-/// What a decoder may use for its window. The largest that `zstd` makes without `--long`, and more
-/// than any preset of `xz` needs.
-const WINDOW_LOG: u32 = 27;
-const XZ_MEMORY: u64 = 1 << WINDOW_LOG;
+/// What a tar stream is made of.
+const BLOCK_BYTES: u64 = 512;
 
 /// Content is copied in pieces of this size.
 const COPY_BYTES: usize = 128 * 1024;
@@ -49,15 +46,6 @@ pub(super) struct Unpacking<'a> {
     pub(super) is_cancelled: &'a dyn Fn() -> bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Gzip,
-    Zstd,
-    Xz,
-    Tar,
-}
-
-type Decoder = Box<dyn AsyncRead + Unpin>;
 type Stream = Guard<Decoder>;
 
 // === impl Unpacking ===
@@ -76,7 +64,7 @@ impl Unpacking<'_> {
         let format = Format::of(start)?;
         let stream = Guard::new(format.decoder(source), Rc::clone(&meter));
         let mut archive = Archive::new(stream);
-        let links = self.members(&mut archive, &meter, format).await?;
+        let (links, count) = self.members(&mut archive, &meter, format).await?;
         if meter.is_at_end() {
             return Err(UnpackError::NoEndMarker);
         }
@@ -86,7 +74,12 @@ impl Unpacking<'_> {
         drain(rest, &meter, format).await?;
         links.check_all()?;
         for (path, target) in links.iter() {
+            if (self.is_cancelled)() {
+                return Err(UnpackError::Abandoned);
+            }
             self.tree.symlink(path, target).map_err(|obstacle| self.blame(path, obstacle, 0))?;
+            // They may lie in folders that are not there yet.
+            self.check_count(count)?;
         }
         self.check_entry_point(&links)
     }
@@ -96,21 +89,33 @@ impl Unpacking<'_> {
         archive: &mut Archive<Stream>,
         meter: &Meter,
         format: Format,
-    ) -> Result<Symlinks, UnpackError> {
+    ) -> Result<(Symlinks, u64), UnpackError> {
         let explain = |error| meter.explain(format.name(), error);
         let mut links = Symlinks::default();
         let mut buffer = vec![0; COPY_BYTES];
         let mut count: u64 = 0;
+        let mut end_of_last: u64 = 0;
         let mut entries = archive.entries().map_err(explain)?;
         loop {
             if (self.is_cancelled)() {
                 return Err(UnpackError::Abandoned);
             }
             meter.expect_headers();
-            let Some(entry) = entries.next().await else { return Ok(links) };
+            let Some(entry) = entries.next().await else { return Ok((links, count)) };
             let mut entry = entry.map_err(explain)?;
             let kind = entry.header().entry_type();
+            let is_alone = entry.raw_header_position() == end_of_last;
+            let blocks = entry.effective_size().div_ceil(BLOCK_BYTES);
+            end_of_last =
+                entry.raw_file_position().saturating_add(blocks.saturating_mul(BLOCK_BYTES));
             if kind == EntryType::XGlobalHeader {
+                // The parser would apply what stands in front of it, such as the name of the next
+                // member, to this one, and forget it.
+                if !is_alone {
+                    let member = escaped(&entry.header().path_bytes());
+                    let kind = "global header between a member and its own headers".to_owned();
+                    return Err(UnpackError::Kind { member, kind });
+                }
                 // Its content counts as a header, so the parser is still on its allowance.
                 check_global(&mut entry).await.map_err(explain)??;
             } else {
@@ -118,11 +123,17 @@ impl Unpacking<'_> {
                 self.member(&mut entry, kind, &mut links, &mut buffer, meter, format).await?;
             }
             count += 1;
-            let limit = self.limits.entries;
-            if count.saturating_add(self.tree.implied()) > limit {
-                return Err(UnpackError::Limit { what: "members", limit });
-            }
+            self.check_count(count)?;
         }
+    }
+
+    /// Whether there are too many members, folders that are only implied among them.
+    fn check_count(&self, members: u64) -> Result<(), UnpackError> {
+        let limit = self.limits.entries;
+        if members.saturating_add(self.tree.implied()) > limit {
+            return Err(UnpackError::Limit { what: "members", limit });
+        }
+        Ok(())
     }
 
     async fn member(
@@ -143,6 +154,9 @@ impl Unpacking<'_> {
         }
         if is_sparse(entry).await.map_err(explain)? {
             return Err(refused("sparse file".to_owned()));
+        }
+        if !is_size_unambiguous(entry.header().as_bytes()) {
+            return Err(wrong("has a size that is negative or too large to be read by all"));
         }
         let path = MemberPath::parse(&raw, self.limits)?;
         if path.is_root() && kind != EntryType::Directory {
@@ -249,53 +263,6 @@ impl Unpacking<'_> {
     }
 }
 
-// === impl Format ===
-
-impl Format {
-    fn of(start: &[u8]) -> Result<Self, UnpackError> {
-        const TAR_MAGIC: std::ops::Range<usize> = 257..262;
-        match start {
-            [0x1f, 0x8b, ..] => Ok(Self::Gzip),
-            // A frame, or a skippable frame in front of one.
-            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Self::Zstd),
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Ok(Self::Xz),
-            _ if start.get(TAR_MAGIC) == Some(b"ustar") => Ok(Self::Tar),
-            _ => Err(UnpackError::Format { found: describe(start) }),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Gzip => "gzip or tar",
-            Self::Zstd => "zstd or tar",
-            Self::Xz => "xz or tar",
-            Self::Tar => "tar",
-        }
-    }
-
-    fn decoder(self, source: Source) -> Decoder {
-        match self {
-            Self::Gzip => {
-                let mut decoder = GzipDecoder::new(source);
-                decoder.multiple_members(true);
-                Box::new(decoder)
-            }
-            Self::Zstd => {
-                let window = [DParameter::window_log_max(WINDOW_LOG)];
-                let mut decoder = ZstdDecoder::with_params(source, &window);
-                decoder.multiple_members(true);
-                Box::new(decoder)
-            }
-            Self::Xz => {
-                let mut decoder = XzDecoder::with_mem_limit(source, XZ_MEMORY);
-                decoder.multiple_members(true);
-                Box::new(decoder)
-            }
-            Self::Tar => Box::new(source),
-        }
-    }
-}
-
 /// Reads on to the very end: the tar parser stops at its end marker, but the checksums inside the
 /// compressed stream and the one of the order cover what follows, too. That may be zeros.
 async fn drain(mut rest: Stream, meter: &Meter, format: Format) -> Result<(), UnpackError> {
@@ -328,7 +295,6 @@ fn forbidden(kind: EntryType) -> Option<String> {
         EntryType::Fifo => "named pipe",
         EntryType::GNUSparse => "sparse file",
         EntryType::Continuous => "contiguous file",
-        EntryType::SolarisXHeader => "Solaris extended header",
         other => {
             return Some(format!(
                 "member of unknown type \"{}\"",
@@ -339,11 +305,20 @@ fn forbidden(kind: EntryType) -> Option<String> {
     Some(name.to_owned())
 }
 
+/// Whether all readers of a header see the same size. A binary one has twelve bytes, of which the
+/// parser reads only the last eight.
+fn is_size_unambiguous(header: &[u8; 512]) -> bool {
+    const SIZE: std::ops::Range<usize> = 124..136;
+    let size = &header[SIZE];
+    size[0] & 0x80 == 0 || size[..4] == [0x80, 0, 0, 0]
+}
+
 /// Whether extended headers make a seemingly regular file a sparse one.
 async fn is_sparse(entry: &mut Entry<Archive<Stream>>) -> io::Result<bool> {
     let Some(extensions) = entry.pax_extensions().await? else { return Ok(false) };
     for extension in extensions {
-        if extension?.key_bytes().starts_with(b"GNU.sparse.") {
+        let key = extension?.key_bytes();
+        if key.starts_with(b"GNU.sparse.") || key == b"SCHILY.realsize" {
             return Ok(true);
         }
     }
@@ -362,19 +337,6 @@ async fn check_global(entry: &mut Entry<Archive<Stream>>) -> io::Result<Result<(
         }
     }
     Ok(Ok(()))
-}
-
-fn describe(start: &[u8]) -> String {
-    match start {
-        [] => "it is empty".to_owned(),
-        [b'B', b'Z', b'h', ..] => "it is a bzip2 file".to_owned(),
-        [b'P', b'K', 3, 4, ..] => "it is a zip file".to_owned(),
-        [0x7f, b'E', b'L', b'F', ..] => {
-            "it is a bare executable; put it into an archive".to_owned()
-        }
-        [b'<', ..] => "it looks like a web page or XML document".to_owned(),
-        _ => format!("it begins with {}", escaped(&start[..start.len().min(16)])),
-    }
 }
 
 #[cfg(test)]

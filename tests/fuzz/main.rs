@@ -87,8 +87,16 @@ fn spoilt(seeds: &[Vec<u8>], seed: &Index, edits: Vec<Edit>) -> Vec<u8> {
     bytes
 }
 
+/// How many inputs a target gets unless `FUZZ_CASES` says so.
+const CASES: u32 = 4000;
+
 /// Tries the regressions, then every seed as it is, then spoilt ones.
 fn check(name: &str, seeds: Vec<Vec<u8>>, target: fn(&[u8])) {
+    check_some(CASES, name, seeds, target);
+}
+
+/// The same with another number of inputs, for a target that takes longer.
+fn check_some(usual: u32, name: &str, seeds: Vec<Vec<u8>>, target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/regressions").join(name);
     for file in std::fs::read_dir(folder).into_iter().flatten() {
         target(&std::fs::read(file.unwrap().path()).unwrap());
@@ -98,7 +106,7 @@ fn check(name: &str, seeds: Vec<Vec<u8>>, target: fn(&[u8])) {
 
     let cases = std::env::var("FUZZ_CASES").ok().and_then(|text| text.parse().ok());
     let config =
-        Config { cases: cases.unwrap_or(4000), failure_persistence: None, ..Config::default() };
+        Config { cases: cases.unwrap_or(usual), failure_persistence: None, ..Config::default() };
     let inputs = (any::<Index>(), prop::collection::vec(edit(), 1..12));
     let ran = TestRunner::new(config).run(&inputs, |(seed, edits)| {
         let bytes = spoilt(&seeds, &seed, edits);
@@ -140,6 +148,11 @@ fn commands_never_panic_and_a_refusal_is_one_reply() {
 #[test]
 fn metadata_never_panics() {
     check("metadata", seeds::metadata(), targets::metadata);
+}
+
+#[test]
+fn archives_never_panic_and_change_nothing_but_their_own_folder() {
+    check_some(CASES / 4, "archives", seeds::archives(), targets::archives);
 }
 
 #[test]

@@ -180,3 +180,61 @@ pub(crate) fn metadata() -> Vec<Vec<u8>> {
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
+
+/// Archives with every kind of header, under each compression, with and without right checksums.
+pub(crate) fn archives() -> Vec<Vec<u8>> {
+    let script = b"#!/bin/sh\nexit 0\n";
+    let run = member(b"run", b'0', b"", script);
+    let path = b"14 path=d/pax\n13 size=1000\n";
+    let everything = [
+        run.clone(),
+        member(b"g", b'g', b"", b"20 comment=harmless\n"),
+        member(b"d/", b'5', b"", b""),
+        member(b"x", b'x', b"", path),
+        member(b"short", b'0', b"", &[7; 1000]),
+        member(b"L", b'L', b"", b"d/a long name"),
+        member(b"short", b'0', b"", b"content"),
+        member(b"K", b'K', b"", b"../run"),
+        member(b"d/link", b'2', b"short", b""),
+        member(b"hard", b'1', b"run", b""),
+        vec![0; 1024],
+    ]
+    .concat();
+    let hostile = [
+        run,
+        member(b"../precious", b'0', b"", b"spoilt"),
+        member(b"out", b'2', b"../../../precious", b""),
+        member(b"twin", b'1', b"../../../precious", b""),
+        member(b"null", b'3', b"", b""),
+        member(b"holes", b'S', b"", &[1; 512]),
+        vec![0; 1024],
+    ]
+    .concat();
+    let mut seeds = Vec::new();
+    for tar in [everything, hostile] {
+        seeds.extend((0..5u8).map(|how| [&[how][..], &tar].concat()));
+    }
+    seeds
+}
+
+/// One member of a tar stream.
+fn member(name: &[u8], kind: u8, target: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut block = [0; 512];
+    let size = format!("{:011o}\0", data.len());
+    let fields: [(usize, &[u8]); 7] = [
+        (0, name),
+        (100, b"0000755\0"),
+        (124, size.as_bytes()),
+        (136, b"07346545000\0"),
+        (156, &[kind]),
+        (157, target),
+        (257, b"ustar\x0000"),
+    ];
+    for (at, field) in fields {
+        block[at..at + field.len()].copy_from_slice(field);
+    }
+    super::targets::sum(&mut block);
+    let mut member = [&block[..], data].concat();
+    member.resize(member.len().next_multiple_of(512), 0);
+    member
+}

@@ -3,13 +3,19 @@
 //! Included by the harness beside it and by the libFuzzer programs in `fuzz/`.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
+use guest_agent::install::trust::Trust;
+use guest_agent::install::{Pipeline, PipelineConfig};
 use guest_agent_actors::id::{Generation, Sha256Digest};
 use guest_agent_actors::plugin::machine::{Order, begin};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::State;
 use guest_agent_actors::ports::{InboundMessage, Receipt};
 use guest_agent_actors::records::{InboxEntry, Origin};
+use guest_agent_actors::spec::{
+    Artifact, ArtifactUrl, EntryPoint, MetricsPolicy, PluginSpec, Source, Tries,
+};
 use guest_agent_actors::wire::{self, Request};
 use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type;
@@ -63,7 +69,7 @@ pub(crate) fn manifests(data: &[u8]) {
 
 fn manifest(data: &[u8]) {
     let name = "monitor".parse().expect("a name");
-    let digest = |_: &std::path::Path| Ok(Sha256Digest::of(b"program"));
+    let digest = |_: &Path| Ok(Sha256Digest::of(b"program"));
     match wire::decode_local(data, &name, "/usr/lib/plugins/monitor", digest) {
         Ok(spec) => {
             assert_eq!(spec.name, name, "a folder holds the plugin of its name");
@@ -113,4 +119,155 @@ fn first(state: State) -> Snapshot {
 fn same_again(snapshot: &Snapshot) {
     let again = Snapshot::decode(&snapshot.encode()).expect("what was accepted can be kept");
     assert_eq!(again.state, snapshot.state);
+}
+
+/// An archive that is installed. The first byte says how it is compressed and whether the checksums of
+/// its headers are made right, without which hardly a changed header would be read at all; the rest is
+/// the tar stream.
+pub(crate) fn archives(data: &[u8]) {
+    let Some((how, tar)) = data.split_first() else { return };
+    let mut tar = tar.to_vec();
+    if how & 4 == 0 {
+        for block in tar.as_chunks_mut::<512>().0 {
+            sum(block);
+        }
+    }
+    let archive = compressed(how & 3, &tar);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(install(&archive));
+}
+
+/// Makes the checksum of a tar header right.
+pub(crate) fn sum(block: &mut [u8; 512]) {
+    if &block[257..262] != b"ustar" {
+        return;
+    }
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+}
+
+fn compressed(how: u8, tar: &[u8]) -> Vec<u8> {
+    use async_compression::tokio::bufread::{GzipEncoder, XzEncoder, ZstdEncoder};
+    use tokio::io::AsyncReadExt;
+
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut out = Vec::new();
+    let level = async_compression::Level::Fastest;
+    let read = match how {
+        0 => return tar.to_vec(),
+        1 => runtime.block_on(GzipEncoder::with_quality(tar, level).read_to_end(&mut out)),
+        2 => runtime.block_on(ZstdEncoder::with_quality(tar, level).read_to_end(&mut out)),
+        _ => runtime.block_on(XzEncoder::with_quality(tar, level).read_to_end(&mut out)),
+    };
+    read.expect("memory can be read");
+    out
+}
+
+/// Installs an archive next to something that must stay as it is. What is refused leaves nothing; what
+/// is taken is files, folders and links that stay inside.
+async fn install(archive: &[u8]) {
+    use guest_agent_actors::ports::Installer;
+
+    // In memory where there is such a place: thousands of archives are tried.
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let dir = dir.expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("precious"), "precious").expect("a file");
+    std::fs::write(at("archive"), archive).expect("a file");
+    let before = around(dir.path());
+    let limits = guest_agent::install::Limits {
+        expanded_bytes: 1 << 20,
+        entries: 100,
+        ..guest_agent::install::Limits::default()
+    };
+    let pipeline = Pipeline::new(
+        PipelineConfig {
+            plugins_dir: at("plugins"),
+            state_root: at("state"),
+            log_dir: at("log"),
+
+            cache_dir: at("cache"),
+            cache_max_bytes: 0,
+            limits,
+            max_parallel: 1,
+        },
+        Trust::Anybody,
+    )
+    .expect("a folder for plugins");
+    let spec = spec(&format!("file:{}", at("archive").display()), Sha256Digest::of(archive));
+    let (progress, _seen) = tokio::sync::watch::channel(Default::default());
+    let result = pipeline.install(spec.into(), progress).await;
+    assert_eq!(around(dir.path()), before, "something outside was changed");
+    let plugin = at("plugins/sample");
+    match result {
+        Err(error) => {
+            let text = guest_agent_actors::error::Chain(&error).to_string();
+            assert!(!text.contains("panicked") && text.len() < 1000, "{text}");
+            assert!(!text.contains(char::is_control), "{text:?}");
+            assert!(!plugin.exists(), "{text}, and something is left");
+        }
+        Ok(()) => stays_inside(&plugin.join("r1")),
+    }
+}
+
+/// What lies next to the plugins, in every respect that an archive could change.
+fn around(dir: &Path) -> Vec<(PathBuf, u32, u64, i64, i64, Vec<u8>)> {
+    use std::os::unix::fs::MetadataExt;
+
+    let mut all: Vec<_> = std::fs::read_dir(dir)
+        .expect("listable")
+        .map(|entry| entry.expect("listable").path())
+        .filter(|path| !path.ends_with("plugins"))
+        .map(|path| {
+            let found = std::fs::symlink_metadata(&path).expect("it is there");
+            let content = std::fs::read(&path).expect("readable");
+            (path, found.mode(), found.nlink(), found.mtime(), found.mtime_nsec(), content)
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+fn stays_inside(root: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mut ahead = vec![root.to_owned()];
+    while let Some(path) = ahead.pop() {
+        let found = std::fs::symlink_metadata(&path).expect("it is there");
+        if found.is_symlink() {
+            if let Ok(end) = path.canonicalize() {
+                assert!(end.starts_with(root.canonicalize().expect("it is there")), "{end:?}");
+            }
+            continue;
+        }
+        assert_eq!(found.permissions().mode() & 0o7022, 0, "{}", path.display());
+        if found.is_dir() {
+            let entries = std::fs::read_dir(&path).expect("listable");
+            ahead.extend(entries.map(|entry| entry.expect("listable").path()));
+        } else {
+            assert!(found.is_file(), "{} is something else", path.display());
+        }
+    }
+}
+
+fn spec(url: &str, sha256: Sha256Digest) -> PluginSpec {
+    let second = std::time::Duration::from_secs(60);
+    let tries = Tries { attempts: 1, timeout: second };
+    PluginSpec {
+        name: "sample".parse().expect("a name"),
+        revision: "r1".parse().expect("a revision"),
+        source: Source::Archive(Artifact { url: ArtifactUrl::new(url), sha256 }),
+        entry_point: EntryPoint::parse("run").expect("an entry point"),
+        arguments: Vec::new(),
+        limits: Default::default(),
+        download: tries,
+        start: tries,
+        stop_timeout: second,
+        metrics: MetricsPolicy { interval: second, points: 1 },
+        backoff_factor: 2,
+        config: None,
+        execution: Default::default(),
+    }
 }

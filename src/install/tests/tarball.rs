@@ -6,6 +6,8 @@ use tokio::io::AsyncWriteExt;
 #[derive(Clone, Default)]
 pub(super) struct Tarball {
     bytes: Vec<u8>,
+    /// Where the last header begins.
+    last: usize,
 }
 
 /// One header.
@@ -49,17 +51,44 @@ impl Tarball {
 
     /// Extended headers of the member that follows (`x`) or of all (`g`).
     pub(super) fn pax(self, kind: u8, pairs: &[(&str, &str)]) -> Self {
-        let mut records = Vec::new();
-        for (key, value) in pairs {
-            let rest = format!(" {key}={value}\n");
-            let mut length = rest.len() + 1;
-            while length != rest.len() + length.to_string().len() {
-                length = rest.len() + length.to_string().len();
-            }
-            records.extend_from_slice(format!("{length}{rest}").as_bytes());
-        }
+        let records: Vec<u8> = pairs
+            .iter()
+            .flat_map(|(key, value)| record(key.as_bytes(), value.as_bytes()))
+            .collect();
+        self.records(kind, &records)
+    }
+
+    /// Extended headers as they are.
+    pub(super) fn records(self, kind: u8, records: &[u8]) -> Self {
         let size = records.len() as u64;
-        self.head(Head { name: b"pax", kind, target: b"", mode: 0o644, size }).data(&records)
+        self.head(Head { name: b"pax", kind, target: b"", mode: 0o644, size }).data(records)
+    }
+
+    /// Changes the last header, and makes its checksum right again.
+    pub(super) fn edit(mut self, change: impl FnOnce(&mut [u8; 512])) -> Self {
+        let at = self.last;
+        let block = self.bytes[at..].first_chunk_mut().expect("a header");
+        change(block);
+        sum(block);
+        self
+    }
+
+    /// Changes the last header, and leaves its checksum wrong.
+    pub(super) fn spoil(mut self, change: impl FnOnce(&mut [u8; 512])) -> Self {
+        let at = self.last;
+        change(self.bytes[at..].first_chunk_mut().expect("a header"));
+        self
+    }
+
+    /// A field of the last header.
+    pub(super) fn field(self, at: usize, text: &[u8]) -> Self {
+        self.edit(|block| block[at..at + text.len()].copy_from_slice(text))
+    }
+
+    /// Bytes that are no member, as they are.
+    pub(super) fn raw(mut self, bytes: &[u8]) -> Self {
+        self.bytes.extend_from_slice(bytes);
+        self
     }
 
     /// A long name (`L`) or long target (`K`) of the member that follows.
@@ -78,12 +107,11 @@ impl Tarball {
         put(&mut block, 108, b"0001750\x000001750\0");
         put(&mut block, 124, format!("{:011o}\0", head.size).as_bytes());
         put(&mut block, 136, format!("{:011o}\0", 1_000_000_000).as_bytes());
-        put(&mut block, 148, b"        ");
         block[156] = head.kind;
         put(&mut block, 157, &head.target[..head.target.len().min(100)]);
         put(&mut block, 257, b"ustar\x0000");
-        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-        put(&mut block, 148, format!("{sum:06o}\0 ").as_bytes());
+        sum(&mut block);
+        self.last = self.bytes.len();
         self.bytes.extend_from_slice(&block);
         self
     }
@@ -104,6 +132,23 @@ impl Tarball {
     pub(super) fn cut(self) -> Vec<u8> {
         self.bytes
     }
+}
+
+/// Writes a header's checksum.
+pub(super) fn sum(block: &mut [u8; 512]) {
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+}
+
+/// One extended header, with its length in front.
+pub(super) fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
+    let rest = [b" ", key, b"=", value, b"\n"].concat();
+    let mut length = rest.len() + 1;
+    while length != rest.len() + length.to_string().len() {
+        length = rest.len() + length.to_string().len();
+    }
+    [length.to_string().as_bytes(), &rest].concat()
 }
 
 pub(super) async fn gzip(data: &[u8]) -> Vec<u8> {
