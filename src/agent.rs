@@ -118,6 +118,7 @@ struct Places {
     plugins: PathBuf,
     state: PathBuf,
     cache: PathBuf,
+    spool: PathBuf,
     logs: PathBuf,
 }
 
@@ -222,6 +223,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         storage: storage.clone(),
         store: storage.clone(),
         sweep: system.sweep.clone(),
+        spool: installer.spool(),
         rpc,
         link: link.watch_state(),
         logs: logs.clone(),
@@ -461,6 +463,7 @@ fn pipeline(config: &Config, places: &Places, cgroups: &Cgroups) -> PipelineConf
         state_root: places.state.clone(),
         log_dir: places.logs.clone(),
         cache_dir: places.cache.clone(),
+        spool_dir: places.spool.clone(),
         cache_max_bytes: config.install.cache_max_bytes,
         limits: Limits {
             entries: config.install.max_entries,
@@ -742,6 +745,7 @@ impl Places {
             plugins: home.join("plugins"),
             state: home.join("state"),
             cache: home.join("cache"),
+            spool: home.join("spool"),
             logs: config.agent.log_dir.join("plugins"),
         }
     }

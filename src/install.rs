@@ -26,10 +26,11 @@ use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{
     InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
-use guest_agent_actors::spec::{PluginSpec, Source};
+use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 mod attempt;
+pub mod bundle;
 mod cache;
 mod delete;
 pub mod error;
@@ -46,6 +47,7 @@ mod pressure;
 mod remove;
 mod retry;
 pub mod sign;
+pub mod spool;
 mod tree;
 mod tries;
 pub mod trust;
@@ -61,6 +63,7 @@ pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 pub use pressure::PressurePolicy;
+use spool::Spool;
 use tree::Resolver;
 use tries::Tries;
 use trust::Trust;
@@ -78,6 +81,8 @@ pub struct PipelineConfig {
     pub cache_dir: PathBuf,
     /// How much is kept there; 0 is nothing.
     pub cache_max_bytes: u64,
+    /// Where archives wait that were handed over on this machine; made with the first one.
+    pub spool_dir: PathBuf,
     /// Bounds of one archive.
     pub limits: Limits,
     /// How many installations run at the same time; the others wait. A few are enough to keep a link
@@ -97,6 +102,7 @@ pub struct Pipeline {
     locks: Mutex<HashMap<PluginName, Weak<PluginLocks>>>,
     trust: Mutex<Arc<Trust>>,
     cache: Arc<Cache>,
+    spool: Spool,
 }
 
 /// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
@@ -127,6 +133,7 @@ impl Pipeline {
             .map_err(|source| PipelineError::Folder { path: path.clone(), source })?;
         let (dir, most) = (config.cache_dir.clone(), config.cache_max_bytes);
         Ok(Self {
+            spool: Spool::new(config.spool_dir.clone(), config.limits.archive_bytes),
             cache: Arc::new(Cache::new(dir, config.plugins_dir.clone(), most)),
             slots: Arc::new(Semaphore::new(config.max_parallel.max(1))),
             config,
@@ -148,8 +155,21 @@ impl Pipeline {
         self.cache.set_max(bytes);
     }
 
+    /// Where archives are handed over.
+    #[must_use]
+    pub fn spool(&self) -> Spool {
+        self.spool.clone()
+    }
+
     fn trust(&self) -> Arc<Trust> {
         Arc::clone(&self.trust.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets go of an archive that was handed over: what is installed is more than a copy of it.
+    fn was_installed(&self, artifact: &Artifact) {
+        let (spool, sha256) = (self.spool.clone(), artifact.sha256);
+        // What becomes of it fails nothing.
+        drop(tokio::task::spawn_blocking(move || spool.installed(sha256)));
     }
 
     fn folder(&self, name: &PluginName) -> (PluginFolder, Arc<PluginLocks>) {
@@ -194,6 +214,7 @@ impl Installer for Pipeline {
             .await
             .map_err(|error| InstallError { step: InstallStep::Prepare, cause: error.into() })?;
         if is_there {
+            self.was_installed(artifact);
             return Ok(());
         }
         let what = format!("{} {}", spec.name, spec.revision);
@@ -207,7 +228,9 @@ impl Installer for Pipeline {
             turn: &turn,
             progress: &progress,
         };
-        tries.until_done().await
+        tries.until_done().await?;
+        self.was_installed(artifact);
+        Ok(())
     }
 
     async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {

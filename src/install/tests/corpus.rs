@@ -152,6 +152,8 @@ impl Yard {
                 log_dir: self.dir.path().join("log"),
 
                 cache_dir: self.dir.path().join("cache"),
+
+                spool_dir: self.dir.path().join("spool"),
                 cache_max_bytes: 0,
                 limits,
                 max_parallel: 1,
