@@ -139,7 +139,7 @@ mod tests {
         let me = stat(std::process::id()).expect("this process");
         assert!(me.resident_pages > 0 && !me.dead);
         let memory = proportional_memory(me.pid).expect("one may look at oneself");
-        assert!(memory > 0 && memory % 1024 == 0);
+        assert!(memory > 0 && memory.is_multiple_of(1024));
         assert_eq!(proportional_memory(0), None);
     }
 
