@@ -245,10 +245,13 @@ pub enum Binding {
 }
 
 /// `[admission]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionConfig {
     /// Program and arguments of the admission plugin; empty means that nothing is asked.
     pub command: Vec<String>,
+    /// How long a deployment waits for its answer before it is denied.
+    #[serde(with = "duration::text")]
+    pub timeout: Duration,
 }
 
 /// `[api]`.
@@ -377,6 +380,14 @@ impl Default for InstallConfig {
             pressure_file: String::new(),
             cache_max_bytes: 256 << 20,
         }
+    }
+}
+
+// === impl AdmissionConfig ===
+
+impl Default for AdmissionConfig {
+    fn default() -> Self {
+        Self { command: Vec::new(), timeout: Duration::from_secs(60) }
     }
 }
 

@@ -824,7 +824,7 @@ const TIGHT: &[Kind] = &[Kind::InstallFirst, Kind::InstallTight, Kind::InstallSe
 
 #[test]
 fn the_limits_of_the_newest_order_hold_in_the_end() {
-    let budget = Budget { orders: 3, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 0 };
+    let budget = Budget { orders: 3, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 1 };
     check(SmallWorld { budget, kinds: TIGHT }, 50_000);
 }
 
