@@ -736,9 +736,11 @@ fn newest_order_stands(life: &Life) -> bool {
                 Some(Kind::InstallTight) => tight("r1").limits,
                 _other => Limits::default(),
             };
-            let limited = life.held_to == state.spec.limits
-                && (!current || state.spec.limits == wanted_limits);
-            alive && limited && (current || (failed && life.harmed))
+            // Other limits make no other revision: what runs is also current in name where the
+            // installation of those failed.
+            let as_ordered = current && state.spec.limits == wanted_limits;
+            let limited = life.held_to == state.spec.limits;
+            alive && limited && (as_ordered || (failed && life.harmed))
         }
         Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
             life.harmed && life.processes.is_empty() && (current || failed)
