@@ -384,7 +384,7 @@ impl Launcher for FakeLauncher {
     ) -> Result<Unenforced, LimitError> {
         let LauncherHandle { world, script } = &self.0;
         let answer = script.answer("limit", name.as_str()).await;
-        world.with(|world| {
+        let unenforced = world.with(|world| {
             let is_alive = world.alive(name.as_str()).any(|entry| entry.process == *process);
             if !is_alive {
                 return Err(LimitError::Outside);
@@ -394,7 +394,9 @@ impl Launcher for FakeLauncher {
             }
             world.limited.push((name.to_string(), process.clone(), limits));
             Ok(world.unenforced.get(name.as_str()).cloned().unwrap_or_default())
-        })
+        })?;
+        self.0.fate().happened(Fact::Limited(name.as_str(), process, limits));
+        Ok(unenforced)
     }
 
     async fn exited(&self, _: &PluginName, process: &Process) -> ExitCause {
