@@ -44,7 +44,7 @@ use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::install::trust::Trust;
-use crate::install::{Limits, Pipeline, PipelineConfig};
+use crate::install::{Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
@@ -421,19 +421,8 @@ fn launcher(
 }
 
 fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
-    PipelineConfig {
-        plugins_dir: places.plugins.clone(),
-        state_root: places.state.clone(),
-        log_dir: places.logs.clone(),
-        limits: Limits {
-            entries: config.install.max_entries,
-            expanded_bytes: config.install.max_expanded_bytes,
-            ratio: config.install.max_expansion_ratio.into(),
-            path_bytes: usize::try_from(config.install.max_path_bytes).unwrap_or(usize::MAX),
-            ..Limits::default()
-        },
-        max_parallel: usize::try_from(config.install.max_parallel).unwrap_or(usize::MAX),
-    }
+    let Places { plugins, state, logs, .. } = places;
+    PipelineConfig::configured(config, plugins.clone(), state.clone(), logs.clone())
 }
 
 fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Pipeline ─► folder::prepare            is it there already? clear away leftovers
+//!    ├────► preflight                  can this machine take it at all?
 //!    │  ▲
 //!    │  └─ retry: transient failures of the download only
 //!    ├────► trust                        who signed it, where [trust] names keys
@@ -24,7 +25,7 @@ use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{
-    InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
+    Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
 use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
@@ -41,6 +42,7 @@ mod limits;
 mod local;
 mod member;
 pub mod pack;
+mod rehearse;
 mod remove;
 mod retry;
 pub mod sign;
@@ -56,8 +58,12 @@ use error::{DeleteError, Exhausted, FolderError, PipelineError, SignatureError};
 use fetch::Fetcher;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
+pub use rehearse::{Contents, rehearse};
 use tree::Resolver;
 use trust::{Signature, Trust};
+
+use crate::config::Config;
+use crate::preflight;
 
 /// Where plugins live and what they may cost.
 #[derive(Clone, Debug)]
@@ -84,11 +90,37 @@ pub struct Pipeline {
     slots: Arc<Semaphore>,
     locks: Mutex<HashMap<PluginName, Weak<PluginLocks>>>,
     trust: Mutex<Arc<Trust>>,
+    /// Whether nothing will ever run from where this installs.
+    is_rehearsal: bool,
 }
 
 /// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
 /// only when the last of them has ended.
 type Turn = Arc<(OwnedMutexGuard<()>, Arc<PluginLocks>)>;
+
+// === impl PipelineConfig ===
+
+impl PipelineConfig {
+    /// As the configuration says, for these places.
+    #[must_use]
+    pub fn configured(
+        config: &Config,
+        plugins_dir: PathBuf,
+        state_root: PathBuf,
+        log_dir: PathBuf,
+    ) -> Self {
+        let install = &config.install;
+        let limits = Limits {
+            entries: install.max_entries,
+            expanded_bytes: install.max_expanded_bytes,
+            ratio: install.max_expansion_ratio.into(),
+            path_bytes: usize::try_from(install.max_path_bytes).unwrap_or(usize::MAX),
+            ..Limits::default()
+        };
+        let max_parallel = usize::try_from(install.max_parallel).unwrap_or(usize::MAX);
+        Self { plugins_dir, state_root, log_dir, limits, max_parallel }
+    }
+}
 
 // === impl Pipeline ===
 
@@ -112,6 +144,7 @@ impl Pipeline {
             resolver: Resolver::detect(&opened),
             locks: Mutex::default(),
             trust: Mutex::new(Arc::new(trust)),
+            is_rehearsal: false,
         })
     }
 
@@ -267,6 +300,16 @@ impl Installer for Pipeline {
             .map_err(|error| InstallError { step: InstallStep::Prepare, cause: error.into() })?;
         if is_there {
             return Ok(());
+        }
+        if !self.is_rehearsal {
+            let plugins_dir = self.config.plugins_dir.clone();
+            let checked =
+                tokio::task::spawn_blocking(move || preflight::before_download(&plugins_dir));
+            checked
+                .await
+                .map_err(|_| FolderError::Panicked.into())
+                .and_then(|checked| checked.map_err(Cause::from))
+                .map_err(|cause| InstallError { step: InstallStep::Prepare, cause })?;
         }
         progress.send_replace(Progress { attempt: 1, ..Progress::default() });
         self.try_until_done(&spec, artifact, &folder, &turn, &progress).await

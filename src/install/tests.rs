@@ -10,6 +10,7 @@ mod crashes;
 mod downloads;
 mod folders;
 mod packing;
+mod preflight;
 mod rig;
 mod server;
 mod signatures;

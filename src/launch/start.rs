@@ -29,6 +29,7 @@ use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
     ProcessLauncher, Transport, address, exec_error, make_dir, once, output, procfs, ready,
 };
+use crate::preflight;
 
 /// Names the revision in the environment of a plugin.
 pub(super) const REVISION_VARIABLE: &str = "GUEST_AGENT_REVISION";
@@ -40,9 +41,6 @@ const HOST_SOCKET_VARIABLE: &str = "GUEST_AGENT_HOST_SOCKET";
 
 /// What a plugin inherits of the agent's environment.
 const INHERITED: [&str; 4] = ["PATH", "LANG", "TZ", "HOME"];
-
-/// The path of programs where the agent itself has none.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// No launch waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
@@ -289,7 +287,7 @@ impl ProcessLauncher {
             .filter_map(|key| Some((OsString::from(key), std::env::var_os(key)?)))
             .collect();
         if !environment.iter().any(|(key, _)| key == "PATH") {
-            environment.push(("PATH".into(), DEFAULT_PATH.into()));
+            environment.push(("PATH".into(), preflight::search_path()));
         }
         let own: [(&str, OsString); 5] = [
             (PLUGIN_VARIABLE, spec.name.as_str().into()),

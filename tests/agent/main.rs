@@ -26,6 +26,7 @@ mod metadata;
 mod notify;
 mod one_shot;
 mod orders;
+mod preflight;
 mod reload;
 mod restart;
 mod rules;
