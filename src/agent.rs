@@ -40,11 +40,12 @@ use crate::cgroup::Cgroups;
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
 use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transport};
+use crate::confine::Host;
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::install::trust::Trust;
-use crate::install::{Pipeline, PipelineConfig};
+use crate::install::{self, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
@@ -113,6 +114,7 @@ struct Places {
     store: PathBuf,
     plugins: PathBuf,
     state: PathBuf,
+    cache: PathBuf,
     logs: PathBuf,
 }
 
@@ -149,6 +151,10 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let listening = socket::bind_private(&local_socket).await?;
     crash_point::reach("after", "bind", "agent.sock");
 
+    let pipeline = pipeline(config, &places);
+    let settled = pipeline.clone();
+    // The store needs a little room to be opened.
+    drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
     let cgroups = find_cgroups(config);
@@ -159,7 +165,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
     let (link, link_task) = (opened.link, opened.task);
     let trust = read_keys(config).await;
-    let installer = Arc::new(Pipeline::new(pipeline(config, &places), trust)?);
+    let installer = Arc::new(Pipeline::new(pipeline, trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
     let ports = Ports {
         installer: installer.clone(),
@@ -241,7 +247,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
                 Told::Stop => break None,
                 Told::Reload => {
                     notifier.reloading().await;
-                    reload(&args, &effective, &system, &installer).await;
+                    reload(&args, &effective, &system, &launcher, &installer).await;
                     notifier.reloaded().await;
                 }
             },
@@ -416,13 +422,16 @@ fn launcher(
         log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
         cgroups: cgroups.clone(),
+        host: Host::look(),
+        policies: config.policies.clone(),
     };
     ProcessLauncher::new(launcher, rpc.clone())
 }
 
 fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
-    let Places { plugins, state, logs, .. } = places;
-    PipelineConfig::configured(config, plugins.clone(), state.clone(), logs.clone())
+    let Places { plugins, state, logs, cache, .. } = places;
+    let cache = (cache.clone(), config.install.cache_max_bytes);
+    PipelineConfig::configured(config, plugins.clone(), state.clone(), logs.clone(), cache)
 }
 
 fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
@@ -489,6 +498,7 @@ async fn reload(
     args: &RunArgs,
     effective: &watch::Sender<Arc<Config>>,
     system: &System,
+    launcher: &ProcessLauncher,
     installer: &Pipeline,
 ) {
     system.manager.do_send(RescanLocal);
@@ -530,11 +540,17 @@ async fn reload(
         }
     };
     installer.set_trust(keys);
-    let Change { effective: config, applied, needs_restart } =
+    let Change { effective: config, applied, at_next_launch, needs_restart } =
         Change::between(&effective.borrow(), &wanted);
+    launcher.use_policies(config.policies.clone());
+    if !at_next_launch.is_empty() {
+        let changed = at_next_launch.join(", ");
+        info!(changed, "policies changed; each plugin has its new one from its next start on");
+    }
     cli::logging::set_level(&config.log.level);
     let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
     system.reconfigure(policy, health);
+    installer.set_cache_max(config.install.cache_max_bytes);
     effective.send_replace(Arc::new(config));
     let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
     if needs_restart.is_empty() {
@@ -669,6 +685,7 @@ impl Places {
             store: home.join("store"),
             plugins: home.join("plugins"),
             state: home.join("state"),
+            cache: home.join("cache"),
             logs: config.agent.log_dir.join("plugins"),
         }
     }

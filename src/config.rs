@@ -3,7 +3,7 @@
 //! ```text
 //! defaults → guest-agent.toml → conf.d/*.toml → GUEST_AGENT__SECTION__KEY → --set section.key=value
 //!    └──────────── layers.rs: one figment layer each, unknown keys refused ────────────┘
-//!                                      │
+//!    tables below [plugins] ───────────┼──► policy.rs
 //!                         typed Config (this file) → validate.rs → Loaded
 //! ```
 //!
@@ -26,6 +26,7 @@ mod environment;
 mod error;
 mod layers;
 mod mode;
+pub mod policy;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironm
 pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
 pub use mode::SocketMode;
+pub use policy::{Policies, Policy};
 pub use show::{Entry, differences, entries, value};
 pub use validate::is_log_level;
 
@@ -63,6 +65,9 @@ pub struct Config {
     pub api: ApiConfig,
     /// The agent's own log.
     pub log: LogConfig,
+    /// What plugins may do: the tables below `[plugins]`, read apart because plugins name them.
+    #[serde(skip)]
+    pub policies: Policies,
 }
 
 /// The configuration together with where each value came from.
@@ -199,6 +204,8 @@ pub struct InstallConfig {
     pub max_path_bytes: u32,
     /// How many installations run at once; others wait.
     pub max_parallel: u32,
+    /// Most bytes of archives that are kept to install them again; 0 keeps none.
+    pub cache_max_bytes: u64,
 }
 
 /// `[trust]`.
@@ -346,6 +353,7 @@ impl Default for InstallConfig {
             max_expansion_ratio: 1000,
             max_path_bytes: 4096,
             max_parallel: 2,
+            cache_max_bytes: 256 << 20,
         }
     }
 }

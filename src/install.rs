@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! Pipeline ─► folder::prepare            is it there already? clear away leftovers
-//!    ├────► preflight                  can this machine take it at all?
-//!    │  ▲
-//!    │  └─ retry: transient failures of the download only
-//!    ├────► trust                        who signed it, where [trust] names keys
-//!    └────► attempt ─┬─ fetch            HTTP, unix socket or file, hashed as it arrives
-//!                    └─ thread: unpack   guard ► member ► tree, in a staging folder
-//!                               folder::publish   sync, record, rename
+//!    ├──► preflight                       can this machine take it at all?
+//!    └─► tries ─┬─ retry                 transient failures of the download only
+//!               ├─ trust                 who signed it, where [trust] names keys
+//!               ├─ cache                 archives that were installed before
+//!               └─► attempt ─┬─ fetch            HTTP, unix socket or file, hashed as it arrives
+//!                            └─ thread: unpack   guard ► member ► tree, in a staging folder
+//!                                       folder::publish   sync, record, rename
 //! ```
 //!
-//! An archive is read once, from the network to the files: it is neither held in memory nor stored.
+//! An archive is read once, from the network to the files and to the cache; it is never held in memory.
 //! Nothing is visible before its checksum, and its signature, are known to be right and everything is
 //! durable. The actors call this through the port; `pack` makes the archives it takes. What is not done
 //! here: admission and the choice of what to install.
@@ -22,15 +22,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{
     Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
-use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
+use guest_agent_actors::spec::{PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 mod attempt;
+mod cache;
 mod delete;
 pub mod error;
 mod fetch;
@@ -47,20 +47,23 @@ mod remove;
 mod retry;
 pub mod sign;
 mod tree;
+mod tries;
 pub mod trust;
 mod unpack;
 
 #[cfg(test)]
 mod tests;
 
-use attempt::{Attempt, Budget, Failure};
-use error::{DeleteError, Exhausted, FolderError, PipelineError, SignatureError};
+use cache::Cache;
+use error::{DeleteError, FolderError, PipelineError};
 use fetch::Fetcher;
+pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 pub use rehearse::{Contents, rehearse};
 use tree::Resolver;
-use trust::{Signature, Trust};
+use tries::Tries;
+use trust::Trust;
 
 use crate::config::Config;
 use crate::preflight;
@@ -74,6 +77,10 @@ pub struct PipelineConfig {
     pub state_root: PathBuf,
     /// `<log_dir>/plugins`, which holds `<name>.log` and its older parts.
     pub log_dir: PathBuf,
+    /// Where archives are kept for later; made with the first one.
+    pub cache_dir: PathBuf,
+    /// How much is kept there; 0 is nothing.
+    pub cache_max_bytes: u64,
     /// Bounds of one archive.
     pub limits: Limits,
     /// How many installations run at the same time; the others wait. A few are enough to keep a link
@@ -92,6 +99,7 @@ pub struct Pipeline {
     trust: Mutex<Arc<Trust>>,
     /// Whether nothing will ever run from where this installs.
     is_rehearsal: bool,
+    cache: Arc<Cache>,
 }
 
 /// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
@@ -101,13 +109,15 @@ type Turn = Arc<(OwnedMutexGuard<()>, Arc<PluginLocks>)>;
 // === impl PipelineConfig ===
 
 impl PipelineConfig {
-    /// As the configuration says, for these places.
+    /// As the configuration says, for these places; the last is where archives are kept for later, and
+    /// how many bytes of them.
     #[must_use]
     pub fn configured(
         config: &Config,
         plugins_dir: PathBuf,
         state_root: PathBuf,
         log_dir: PathBuf,
+        (cache_dir, cache_max_bytes): (PathBuf, u64),
     ) -> Self {
         let install = &config.install;
         let limits = Limits {
@@ -118,8 +128,15 @@ impl PipelineConfig {
             ..Limits::default()
         };
         let max_parallel = usize::try_from(install.max_parallel).unwrap_or(usize::MAX);
-        Self { plugins_dir, state_root, log_dir, limits, max_parallel }
+        Self { plugins_dir, state_root, log_dir, cache_dir, cache_max_bytes, limits, max_parallel }
     }
+}
+
+/// Makes room of what is kept for later, where the disk is full, and clears away what an earlier life left
+/// of it. For the start of the agent: whatever is to be opened then may need that room. Blocks.
+pub fn settle_cache(config: &PipelineConfig) {
+    let (dir, plugins) = (config.cache_dir.clone(), config.plugins_dir.clone());
+    Cache::new(dir, plugins, config.cache_max_bytes).settle();
 }
 
 // === impl Pipeline ===
@@ -137,7 +154,9 @@ impl Pipeline {
             .create(path)
             .and_then(|()| Ok(delete::open_folder(path)?))
             .map_err(|source| PipelineError::Folder { path: path.clone(), source })?;
+        let (dir, most) = (config.cache_dir.clone(), config.cache_max_bytes);
         Ok(Self {
+            cache: Arc::new(Cache::new(dir, config.plugins_dir.clone(), most)),
             slots: Arc::new(Semaphore::new(config.max_parallel.max(1))),
             config,
             fetcher: Fetcher::default(),
@@ -152,6 +171,11 @@ impl Pipeline {
     /// began with; what is installed stays.
     pub fn set_trust(&self, trust: Trust) {
         *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
+    }
+
+    /// Keeps so much in the cache from now on; what is there goes with the next sweep.
+    pub fn set_cache_max(&self, bytes: u64) {
+        self.cache.set_max(bytes);
     }
 
     fn trust(&self) -> Arc<Trust> {
@@ -173,105 +197,6 @@ impl Pipeline {
         let locks = Arc::new(PluginLocks::default());
         all.insert(name.clone(), Arc::downgrade(&locks));
         locks
-    }
-
-    async fn try_until_done(
-        &self,
-        spec: &Arc<PluginSpec>,
-        artifact: &Artifact,
-        folder: &PluginFolder,
-        turn: &Turn,
-        progress: &ProgressSender,
-    ) -> Result<(), InstallError> {
-        let attempts = spec.download.attempts.max(1);
-        let mut budget = Budget { number: 1, attempts };
-        loop {
-            let tried = self.attempt(spec, artifact, folder, turn, progress, &mut budget);
-            let error = match tried.await {
-                Ok(()) => return Ok(()),
-                Err(Failure::Fetch(error)) if error.is_transient() => error,
-                Err(failure) => return Err(failure.into()),
-            };
-            if budget.number >= attempts {
-                if attempts == 1 {
-                    return Err(Failure::Fetch(error).into());
-                }
-                let cause = Box::new(Exhausted { attempts, last: error });
-                return Err(InstallError { step: InstallStep::Download, cause });
-            }
-            let pause = retry::pause(budget.number, error.retry_after(), rand::random());
-            tracing::info!(
-                plugin = %spec.name,
-                revision = %spec.revision,
-                attempt = budget.number,
-                pause_ms = pause.as_millis(),
-                error = %Chain(&error),
-                "the download will be tried again"
-            );
-            tokio::time::sleep(pause).await;
-            budget.number += 1;
-        }
-    }
-
-    async fn attempt(
-        &self,
-        spec: &Arc<PluginSpec>,
-        artifact: &Artifact,
-        folder: &PluginFolder,
-        turn: &Turn,
-        progress: &ProgressSender,
-        budget: &mut Budget,
-    ) -> Result<(), Failure> {
-        // Given back afterwards, so that an unreachable server holds nobody up.
-        let slot = Arc::clone(&self.slots).acquire_owned().await;
-        let slot = slot.expect("the semaphore is never closed");
-        let trust = self.trust();
-        let keyring = trust.keyring().map_err(Failure::Signature)?;
-        let signature = match keyring {
-            Some(_) => Some(self.signature(spec, artifact).await?),
-            None => None,
-        };
-        // What no key can vouch for is not worth a transfer.
-        let check = match (keyring, &signature) {
-            (Some(keyring), Some(signature)) => Some(
-                keyring.judge(signature, &spec.name, &spec.revision).map_err(Failure::Signature)?,
-            ),
-            _ => None,
-        };
-        let attempt = Attempt {
-            fetcher: &self.fetcher,
-            folder,
-            limits: &self.config.limits,
-            resolver: self.resolver,
-            spec,
-            artifact,
-            progress,
-            check,
-            budget,
-            hold: (slot, Arc::clone(turn)),
-        };
-        attempt.run().await
-    }
-
-    /// The signature that stands beside an archive.
-    async fn signature(
-        &self,
-        spec: &PluginSpec,
-        artifact: &Artifact,
-    ) -> Result<Signature, Failure> {
-        let url = fetch::beside(&artifact.url, trust::SUFFIX);
-        let place = || url.to_string();
-        let fetched = self.fetcher.small(&url, trust::SIGNATURE_MAX, spec.download.timeout).await;
-        let bytes = match fetched {
-            Ok(bytes) => bytes,
-            Err(error) if error.is_absence() => {
-                return Err(Failure::Signature(SignatureError::Missing { place: place() }));
-            }
-            Err(error) => return Err(Failure::Fetch(error)),
-        };
-        Signature::parse(&bytes).map_err(|reason| {
-            Failure::Signature(SignatureError::Malformed { place: place(), reason })
-        })
     }
 }
 
@@ -312,7 +237,15 @@ impl Installer for Pipeline {
                 .map_err(|cause| InstallError { step: InstallStep::Prepare, cause })?;
         }
         progress.send_replace(Progress { attempt: 1, ..Progress::default() });
-        self.try_until_done(&spec, artifact, &folder, &turn, &progress).await
+        let tries = Tries {
+            pipeline: self,
+            spec: &spec,
+            artifact,
+            folder: &folder,
+            turn: &turn,
+            progress: &progress,
+        };
+        tries.until_done().await
     }
 
     async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {

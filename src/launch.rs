@@ -19,14 +19,14 @@
 //!   the agent ends; `find` takes them up again.
 //!
 //! Calls for one plugin come from its one actor, in order; calls for different plugins are
-//! independent. How limits are enforced is `cgroup`'s business; the files of a revision are the
-//! installer's.
+//! independent. How limits are enforced is `cgroup`'s business, what a policy means `confine`'s; the files
+//! of a revision are the installer's.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,6 +41,8 @@ use guest_agent_actors::spec::PluginSpec;
 use tokio::sync::oneshot;
 
 use crate::cgroup::Cgroups;
+use crate::config::{Policies, Policy};
+use crate::confine::Host;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::ticket::Tickets;
 use crate::launch::tree::{Family, Member};
@@ -69,7 +71,8 @@ pub struct LauncherConfig {
     pub plugins_dir: PathBuf,
     /// Holds the plugins' own data, `<name>/`.
     pub state_root: PathBuf,
-    /// Sockets of plugins are made in `plugins/` below it.
+    /// Sockets of plugins are made in `plugins/` below it, or in `confined/<name>/` for those whose policy
+    /// keeps them from there.
     pub runtime_dir: PathBuf,
     /// Logs of plugins are made in `plugins/` below it.
     pub log_dir: PathBuf,
@@ -83,6 +86,10 @@ pub struct LauncherConfig {
     pub boot: BootId,
     /// Where plugins are walled in.
     pub cgroups: Cgroups,
+    /// What this machine can enforce of policies.
+    pub host: Host,
+    /// What plugins may do, until others are given.
+    pub policies: Policies,
 }
 
 /// How plugins listen.
@@ -127,6 +134,7 @@ struct Shared {
     config: LauncherConfig,
     rpc: Arc<GrpcPluginRpc>,
     table: Mutex<Table>,
+    policies: Mutex<Arc<Policies>>,
 }
 
 /// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
@@ -155,7 +163,9 @@ impl ProcessLauncher {
     /// # Errors
     /// A directory cannot be made, or sockets in it would have too long a path.
     pub fn new(config: LauncherConfig, rpc: Arc<GrpcPluginRpc>) -> Result<Self, LauncherError> {
-        let launcher = Self { shared: Arc::new(Shared { config, rpc, table: Mutex::default() }) };
+        let policies = Mutex::new(Arc::new(config.policies.clone()));
+        let shared = Shared { config, rpc, table: Mutex::default(), policies };
+        let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
         // 16 digits and ".sock".
         if sockets.as_os_str().len() + "/0123456789abcdef.sock".len() > address::SOCKET_PATH_MAX {
@@ -187,12 +197,27 @@ impl ProcessLauncher {
         }
     }
 
+    /// Has every launch from now on follow these policies. What runs is not touched.
+    pub fn use_policies(&self, policies: Policies) {
+        *self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    /// What holds for a plugin that is launched now.
+    fn policy(&self, name: &PluginName) -> Policy {
+        self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner).of(name)
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.shared.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sockets_dir(&self) -> PathBuf {
         self.shared.config.runtime_dir.join("plugins")
+    }
+
+    /// Where plugins that are kept out of the common folder have folders of their own.
+    fn confined_dir(&self) -> PathBuf {
+        self.shared.config.runtime_dir.join("confined")
     }
 
     fn logs_dir(&self) -> PathBuf {
@@ -247,7 +272,7 @@ impl ProcessLauncher {
         // If it is dead by now, its pid may have been another's when the environment was read.
         let alive = !pidfd.is_dead();
         let environ = if alive { environ } else { Vec::new() };
-        let endpoint = self.endpoint_of(name, &environ);
+        let endpoint = self.endpoint_of(name, process.pid, &environ).await;
         let family = self.family(name, Some(process));
         let process = process.clone();
         let subject = Subject { process, pidfd, endpoint, log_start: 0, family };
@@ -268,10 +293,20 @@ impl ProcessLauncher {
     }
 
     /// The socket that a process of an earlier life of the agent was told to listen on.
-    fn endpoint_of(&self, name: &PluginName, environ: &[u8]) -> Option<Endpoint> {
+    async fn endpoint_of(&self, name: &PluginName, pid: u32, environ: &[u8]) -> Option<Endpoint> {
         let revision = procfs::variable(environ, start::REVISION_VARIABLE)?;
         let revision = std::str::from_utf8(revision).ok()?.parse().ok()?;
-        let path = address::socket(&self.sockets_dir(), name, &revision);
+        let own = address::own_socket(&self.confined_dir(), name, &revision);
+        let mut argument = OsString::from("--address=");
+        argument.push(&own);
+        // Only of two addresses that the agent itself would have given is what the process says believed.
+        let says_own = tree::look_aside(move || {
+            procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, &argument))
+        });
+        let path = match says_own.await {
+            Some(true) => own,
+            Some(false) | None => address::socket(&self.sockets_dir(), name, &revision),
+        };
         Some(address::Address::Unix(path).endpoint())
     }
 }
@@ -313,9 +348,11 @@ impl Launcher for ProcessLauncher {
         }
         let family = self.family(name, None);
         let argument = self.error_log_argument(name);
+        let state_dir = self.state_dir(name);
         let unrecorded = tree::look_aside(move || {
+            let users = users_of(&state_dir);
             let mut members = family.members()?.into_iter();
-            Some(members.find(|member| is_unrecorded_leader(member, &argument)))
+            Some(members.find(|member| is_unrecorded_leader(member, &argument, &users)))
         });
         let unrecorded = unrecorded.await.flatten().ok_or(FindError)?;
         let Some(unrecorded) = unrecorded else { return Ok(None) };
@@ -337,14 +374,25 @@ impl Launcher for ProcessLauncher {
 /// Its markers alone do not say so. Its helpers have them too, and may have outlived it; they
 /// are told by what they were started with, the plugin by this argument. And the markers are no
 /// secret, but a process of another user cannot be one that the agent spawned.
-fn is_unrecorded_leader(member: &Member, argument: &OsStr) -> bool {
-    let ours = rustix::process::getuid().as_raw();
+fn is_unrecorded_leader(member: &Member, argument: &OsStr, users: &[u32]) -> bool {
+    let pid = member.process.pid;
+    let by_us = |(real, effective)| real == effective && users.contains(&real);
     member.marked
         && member.leads_session
-        && procfs::users(member.process.pid) == Some((ours, ours))
-        && procfs::arguments(member.process.pid).is_some_and(|arguments| {
-            arguments.split(|&byte| byte == 0).any(|a| a == argument.as_encoded_bytes())
-        })
+        && procfs::users(pid).is_some_and(by_us)
+        && procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, argument))
+}
+
+/// Whom the agent may have started a plugin as: itself, and whoever has the plugin's folder by its policy.
+fn users_of(state_dir: &Path) -> Vec<u32> {
+    let mut users = vec![rustix::process::getuid().as_raw()];
+    users.extend(std::fs::symlink_metadata(state_dir).ok().map(|stat| stat.uid()));
+    users
+}
+
+/// Whether an argument is among those that `procfs` read.
+fn has_argument(arguments: &[u8], wanted: &OsStr) -> bool {
+    arguments.split(|&byte| byte == 0).any(|argument| argument == wanted.as_encoded_bytes())
 }
 
 /// Makes a directory and those above it; an existing one keeps its mode.

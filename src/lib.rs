@@ -6,6 +6,7 @@ pub mod cgroup;
 pub mod cli;
 pub mod command_socket;
 pub mod config;
+pub mod confine;
 pub mod control_link;
 pub mod dev;
 pub mod doctor;

@@ -10,7 +10,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -227,7 +228,11 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Connection> {
 
 async fn connect_to(place: &Place) -> io::Result<Connection> {
     match place {
-        Place::Unix(path) => Ok(Either::Left(UnixStream::connect(path).await?)),
+        Place::Unix(path) => {
+            let stream = UnixStream::connect(path).await?;
+            check_listener(path, &stream)?;
+            Ok(Either::Left(stream))
+        }
         Place::Tcp(address) => {
             let stream = TcpStream::connect(address).await?;
             // Waiting for a port on loopback can, by chance, connect the socket with itself.
@@ -238,6 +243,19 @@ async fn connect_to(place: &Place) -> io::Result<Connection> {
             Ok(Either::Right(stream))
         }
     }
+}
+
+/// Refuses a listener that is another user's than the folder it is found in. Whoever has a folder of its own
+/// could put a link to any socket in there, and the agent may connect to all of them.
+fn check_listener(path: &Path, stream: &UnixStream) -> io::Result<()> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    let owner = std::fs::metadata(folder)?.uid();
+    // What is in a folder of the agent, only it or its plugins can have put there.
+    if owner == rustix::process::geteuid().as_raw() || stream.peer_cred()?.uid() == owner {
+        return Ok(());
+    }
+    let reason = format!("{} leads to a socket of another user than the plugin's", path.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }
 
 fn place(endpoint: &Endpoint) -> Option<Place> {

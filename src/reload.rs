@@ -1,14 +1,16 @@
 //! What a new configuration changes in an agent that runs. Pure.
 //!
 //! Some settings are taken up at once; all others were built into things that live as long as the agent,
-//! and wait for its next start. What is in effect is therefore neither the old configuration nor the new
+//! and wait for its next start. Policies of plugins are between: each is followed from its plugin's next
+//! launch on. What is in effect is therefore neither the old configuration nor the new
 //! one, but [`Change::effective`].
 
 use crate::config::{self, Config};
 
 /// Settings that are taken up without a restart. Every other one waits for it.
-pub const AT_ONCE: [&str; 11] = [
+pub const AT_ONCE: [&str; 12] = [
     "api.command_timeout",
+    "install.cache_max_bytes",
     "log.level",
     "plugins.health_failures",
     "plugins.health_interval",
@@ -28,6 +30,8 @@ pub struct Change {
     pub effective: Config,
     /// Keys that are taken up now, sorted.
     pub applied: Vec<String>,
+    /// Keys of policies that plugins have from their next launch on, sorted.
+    pub at_next_launch: Vec<String>,
     /// Keys that differ from what is in effect and wait for a restart, sorted.
     pub needs_restart: Vec<String>,
 }
@@ -40,6 +44,7 @@ impl Change {
     pub fn between(current: &Config, wanted: &Config) -> Self {
         let mut effective = current.clone();
         effective.api.command_timeout = wanted.api.command_timeout;
+        effective.install.cache_max_bytes = wanted.install.cache_max_bytes;
         effective.log.level.clone_from(&wanted.log.level);
         let (plugins, new) = (&mut effective.plugins, &wanted.plugins);
         plugins.health_failures = new.health_failures;
@@ -50,8 +55,11 @@ impl Change {
         plugins.restart_max_backoff = new.restart_max_backoff;
         effective.trust.clone_from(&wanted.trust);
         let applied = config::differences(current, &effective);
+        let before = effective.clone();
+        effective.policies.clone_from(&wanted.policies);
+        let at_next_launch = config::differences(&before, &effective);
         let needs_restart = config::differences(&effective, wanted);
-        Self { effective, applied, needs_restart }
+        Self { effective, applied, at_next_launch, needs_restart }
     }
 }
 
@@ -68,6 +76,24 @@ mod tests {
         let change = Change::between(&config, &config);
         assert_eq!(change.effective, config);
         assert!(change.applied.is_empty() && change.needs_restart.is_empty());
+    }
+
+    #[test]
+    fn a_policy_waits_for_its_plugin_and_not_for_the_agent() {
+        let current = Config::default();
+        let mut wanted = Config::default();
+        wanted.policies.defaults.no_new_privileges = Some(true);
+        let change = Change::between(&current, &wanted);
+        assert_eq!(change.at_next_launch, ["plugins.defaults.no_new_privileges"]);
+        assert!(change.applied.is_empty() && change.needs_restart.is_empty());
+        assert_eq!(change.effective, wanted);
+        let change = Change::between(&wanted, &current);
+        assert_eq!(
+            change.at_next_launch,
+            ["plugins.defaults.no_new_privileges"],
+            "also when it goes"
+        );
+        assert_eq!(change.effective, current);
     }
 
     #[test]
@@ -102,6 +128,7 @@ mod tests {
         let mut wanted = Config::default();
         let second = Duration::from_millis(1234);
         wanted.api.command_timeout = second;
+        wanted.install.cache_max_bytes = 9;
         wanted.log.level = "trace".to_owned();
         wanted.plugins.health_failures = 9;
         wanted.plugins.health_interval = second;

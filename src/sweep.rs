@@ -3,6 +3,7 @@
 //! ```text
 //! DiskSweeper ─┬─ plugins    revisions, staging and trash      under the plugin's installation turn
 //!              ├─ data       what a deletion left of state/
+//!              ├─ cache      archives over the bound, and what interrupted installations left
 //!              ├─ sockets    nobody listens on and no launch will use
 //!              ├─ logs       of plugins that are gone
 //!              └─ instances  whole folders of instances that this machine no longer is
@@ -176,6 +177,7 @@ impl Run<'_> {
     async fn parts(&mut self) -> Result<(), Ended> {
         self.plugins().await?;
         self.data().await?;
+        self.cache().await?;
         self.sockets().await?;
         self.logs().await?;
         self.instances().await
@@ -245,6 +247,18 @@ impl Run<'_> {
             };
             self.leave(&at.join(&entry), why);
         }
+        Ok(())
+    }
+
+    /// Archives that are kept, and what interrupted installations left of some.
+    async fn cache(&mut self) -> Result<(), Ended> {
+        self.bounds.go_on()?;
+        let pipeline = Arc::clone(&self.sweeper.pipeline);
+        let (manner, bounds) = (self.manner, self.bounds.clone());
+        self.part(move |report| {
+            pipeline.sweep_cache(manner, report, &mut || bounds.go_on().is_ok());
+        })
+        .await;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
-use super::{Config, ConfigError, Environment, Loaded, Problem, validate};
+use super::{Config, ConfigError, Environment, Loaded, Problem, policy, validate};
 
 /// Most bytes of a configuration file that are read.
 const FILE_MAX: u64 = 1 << 20;
@@ -40,13 +40,19 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
     let mut layers = Vec::new();
     read_files(environment, sources, &mut layers)?;
     let mut problems = Vec::new();
-    for layer in &layers {
+    let mut of_policies = Vec::new();
+    for layer in &mut layers {
+        of_policies.extend(policy::take_tables(&mut layer.values, &layer.origin));
         defaults.check(layer, &mut problems);
     }
     for (name, text) in environment.variables() {
         let Some(key) = name.strip_prefix(VARIABLE_PREFIX) else { continue };
         let key = key.to_lowercase().replacen("__", ".", 1);
         let origin = format!("environment variable {name}");
+        if let Some(setting) = policy::setting_of_text(&key, "__", &text, &origin) {
+            of_policies.push(setting);
+            continue;
+        }
         layers.extend(defaults.layer_of_text(&key, &text, origin, &mut problems));
     }
     for setting in &sources.set {
@@ -55,8 +61,13 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
         };
         let key = key.trim();
         let origin = format!("--set {key}");
+        if let Some(setting) = policy::setting_of_text(key, ".", text, &origin) {
+            of_policies.push(setting);
+            continue;
+        }
         layers.extend(defaults.layer_of_text(key, text, origin, &mut problems));
     }
+    let (policies, of_policies) = policy::fold(of_policies, &mut problems);
     if !problems.is_empty() {
         return Err(ConfigError::Problems(problems));
     }
@@ -87,11 +98,13 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
     if !problems.is_empty() {
         return Err(ConfigError::Problems(problems));
     }
-    let origins = defaults
+    let mut origins: BTreeMap<String, String> = defaults
         .keys()
         .map(|key| (key.clone(), origin_of(&key)))
         .filter(|(_, origin)| origin != DEFAULTS)
         .collect();
+    origins.extend(of_policies);
+    config.policies = policies;
     Ok(Loaded { config, origins })
 }
 

@@ -1,5 +1,7 @@
 //! The configuration as a list of keys, for `config show`. Secrets are cut out here.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use figment::value::{Dict, Value};
 
 use super::{Config, Loaded};
@@ -27,6 +29,12 @@ pub fn entries(loaded: &Loaded) -> Vec<Entry> {
             let origin = loaded.origins.get(&key).cloned();
             entries.push(Entry { key, value: as_toml(value), origin });
         }
+        if section == "plugins" {
+            entries.extend(loaded.config.policies.entries().into_iter().map(|(key, value)| {
+                let origin = loaded.origins.get(&key).cloned();
+                Entry { key, value, origin }
+            }));
+        }
     }
     entries
 }
@@ -35,6 +43,12 @@ pub fn entries(loaded: &Loaded) -> Vec<Entry> {
 /// matched without case. `None` when there is no such key.
 #[must_use]
 pub fn value(config: &Config, key: &str) -> Option<String> {
+    let policies = config.policies.entries();
+    if let Some((_, value)) = policies.into_iter().find(|(it, _)| it.eq_ignore_ascii_case(key)) {
+        let text = toml::from_str::<toml::Table>(&format!("a = {value}"));
+        let text = text.ok().and_then(|table| Some(table.get("a")?.as_str()?.to_owned()));
+        return Some(text.unwrap_or(value));
+    }
     let (section, name) = key.split_once('.')?;
     let value = Value::serialize(redacted(config)).expect("settings are plain values");
     let sections = value.into_dict().expect("a struct of sections");
@@ -54,6 +68,7 @@ pub fn differences(one: &Config, other: &Config) -> Vec<String> {
         let value = Value::serialize(config).expect("settings are plain values");
         value.into_dict().expect("a struct of sections")
     };
+    let policies = &other.policies;
     let other = sections(other);
     let mut differing = Vec::new();
     for (section, keys) in sections(one) {
@@ -65,6 +80,11 @@ pub fn differences(one: &Config, other: &Config) -> Vec<String> {
             }
         }
     }
+    let other: BTreeMap<_, _> = policies.entries().into_iter().collect();
+    let one: BTreeMap<_, _> = one.policies.entries().into_iter().collect();
+    let keys: BTreeSet<_> = one.keys().chain(other.keys()).collect();
+    differing.extend(keys.into_iter().filter(|key| one.get(*key) != other.get(*key)).cloned());
+    differing.sort();
     differing
 }
 

@@ -5,43 +5,43 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-struct Fixture {
+pub(super) struct Fixture {
     folder: tempfile::TempDir,
     environment: MapEnvironment,
     sources: Sources,
 }
 
 impl Fixture {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let file = folder.path().join("guest-agent.toml");
         let environment = MapEnvironment { variables: BTreeMap::new(), file };
         Self { folder, environment, sources: Sources::default() }
     }
 
-    fn file(self, name: &str, text: &str) -> Self {
+    pub(super) fn file(self, name: &str, text: &str) -> Self {
         let path = self.folder.path().join(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
         std::fs::write(path, text).expect("a file");
         self
     }
 
-    fn variable(mut self, name: &str, value: &str) -> Self {
+    pub(super) fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.variables.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    fn set(mut self, setting: &str) -> Self {
+    pub(super) fn set(mut self, setting: &str) -> Self {
         self.sources.set.push(setting.to_owned());
         self
     }
 
-    fn load(&self) -> Result<Loaded, ConfigError> {
+    pub(super) fn load(&self) -> Result<Loaded, ConfigError> {
         load(&self.environment, &self.sources)
     }
 
     #[track_caller]
-    fn problem(&self) -> Problem {
+    pub(super) fn problem(&self) -> Problem {
         match self.load().expect_err("a mistake") {
             ConfigError::Problems(problems) => {
                 assert_eq!(problems.len(), 1, "{problems:?}");

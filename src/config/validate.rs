@@ -158,6 +158,7 @@ fn install(config: &Config, rules: &mut Rules<'_>) {
     rules.number("install.max_expansion_ratio", install.max_expansion_ratio.into(), 1, 100_000);
     rules.number("install.max_path_bytes", install.max_path_bytes.into(), 64, 4096);
     rules.number("install.max_parallel", install.max_parallel.into(), 1, 64);
+    rules.number("install.cache_max_bytes", install.cache_max_bytes, 0, 1 << 44);
 }
 
 fn trust(config: &Config, rules: &mut Rules<'_>) {

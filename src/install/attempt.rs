@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! this task: request ─► chunk ─► SHA-256,  ─┬─ bounded channel ─► thread: decode ─► untar ─► write
-//!                                signature  └─ both are right ─► "verified" ─► sync, publish
+//!                                signature  ├─ both are right ─► "verified" ─► sync, publish
+//!                                           └─ bounded channel ─► tee: keep it in the cache
 //! ```
 //!
 //! The thread publishes only after it has heard that the checksum is right, and the signature where one
@@ -14,6 +15,7 @@
 //! that: the digest and the thread just wait. Each such request counts as one of the ordered download
 //! attempts. If it cannot, the pipeline begins anew with what is left of them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -27,8 +29,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use super::cache::Tee;
 use super::error::{ChecksumError, FetchError, FolderError, SignatureError, UnpackError};
-use super::fetch::{Body, Fetcher};
+use super::fetch::{self, Body, Fetcher};
 use super::folder::PluginFolder;
 use super::guard::Piece;
 use super::limits::Limits;
@@ -45,6 +48,15 @@ const CHUNKS_IN_FLIGHT: usize = 8;
 /// ordered one at all.
 const MAX_POST_MORTEM: u64 = 64 << 20;
 
+/// Where the archive is read from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place<'a> {
+    /// From where the order says.
+    Ordered,
+    /// From the cache. Whatever is wrong with it there, its checksum is computed.
+    Kept(&'a Path),
+}
+
 /// Everything one attempt needs.
 pub(super) struct Attempt<'a, H> {
     pub(super) fetcher: &'a Fetcher,
@@ -54,6 +66,9 @@ pub(super) struct Attempt<'a, H> {
     pub(super) spec: &'a Arc<PluginSpec>,
     pub(super) artifact: &'a Artifact,
     pub(super) progress: &'a ProgressSender,
+    pub(super) place: Place<'a>,
+    /// Keeps it for later, where that is wanted.
+    pub(super) tee: Option<Tee>,
     /// Who has to vouch for it, where somebody has to.
     pub(super) check: Option<Check<'a>>,
     /// Requests that were and may be made.
@@ -113,7 +128,13 @@ impl<H: Send + 'static> Attempt<'_, H> {
             Failure::Fetch(FetchError::Timeout { url: url.to_string(), timeout, received })
         };
         let mut deadline = Instant::now() + timeout;
-        let mut body = match timeout_at(deadline, fetcher.open(url)).await {
+        let opening = async {
+            match self.place {
+                Place::Ordered => fetcher.open(url).await,
+                Place::Kept(path) => fetch::open_file(path.to_owned()).await,
+            }
+        };
+        let mut body = match timeout_at(deadline, opening).await {
             Ok(opened) => opened.map_err(Failure::Fetch)?,
             Err(_) => return Err(late(0)),
         };
@@ -131,10 +152,18 @@ impl<H: Send + 'static> Attempt<'_, H> {
             limits,
             worker: parts.start(total, self.hold),
             heard: Heard::new(self.check),
+            post_mortem: match self.place {
+                Place::Ordered => MAX_POST_MORTEM,
+                Place::Kept(_) => u64::MAX,
+            },
+            tee: self.tee,
         };
         loop {
             let failure = match timeout_at(deadline, feed.whole(&mut body, &mut transfer)).await {
-                Ok(Ok(())) => return Ok(()),
+                Ok(Ok(())) => {
+                    feed.keep().await;
+                    return Ok(());
+                }
                 Ok(Err(failure)) => failure,
                 Err(_) => late(transfer.now.received),
             };
@@ -202,7 +231,10 @@ struct Feed<'a> {
     artifact: &'a Artifact,
     limits: &'a Limits,
     worker: Worker,
+    tee: Option<Tee>,
     heard: Heard<'a>,
+    /// How much is still read of an archive that turned out to be unusable.
+    post_mortem: u64,
 }
 
 /// What is known of the bytes so far.
@@ -236,14 +268,15 @@ impl Feed<'_> {
         transfer: &mut Transfer<'_>,
     ) -> Result<(), Failure> {
         let url = || self.artifact.url.to_string();
-        // What a deadline kept from the worker.
-        self.worker.flush().await;
+        // What a deadline kept from them.
+        self.flush().await;
         loop {
             let chunk = tokio::select! {
                 biased;
                 () = self.worker.stopped(), if self.heard.verdict.is_none() => {
                     let verdict = self.worker.verdict().await?;
                     self.heard.verdict = Some((verdict, transfer.now.received));
+                    self.tee = None;
                     continue;
                 }
                 chunk = body.chunk() => chunk,
@@ -273,13 +306,34 @@ impl Feed<'_> {
                 return Err(Failure::Fetch(FetchError::TooLarge { url: url(), limit }));
             }
             match self.heard.verdict.take() {
-                None => self.worker.queue(chunk),
-                Some((failure, since)) if received - since > MAX_POST_MORTEM => {
+                None => {
+                    if let Some(tee) = &mut self.tee {
+                        tee.queue(chunk.clone());
+                    }
+                    self.worker.queue(chunk);
+                }
+                Some((failure, since)) if received - since > self.post_mortem => {
                     return Err(failure);
                 }
                 verdict => self.heard.verdict = verdict,
             }
-            self.worker.flush().await;
+            self.flush().await;
+        }
+    }
+
+    /// Hands on what is queued. Loses nothing when it is dropped.
+    async fn flush(&mut self) {
+        self.worker.flush().await;
+        if let Some(tee) = &mut self.tee {
+            tee.flush().await;
+        }
+    }
+
+    /// Keeps the archive, which is installed now, and what vouches for it.
+    async fn keep(&mut self) {
+        let signature = self.heard.check.as_ref().map(|check| check.signature().text().to_owned());
+        if let Some(tee) = self.tee.take() {
+            tee.keep(signature).await;
         }
     }
 

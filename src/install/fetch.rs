@@ -362,7 +362,8 @@ fn continues(range: &str, from: u64, total: Option<u64>) -> bool {
     begin == Some(from) && (size.is_none() || total.is_none() || size == total)
 }
 
-async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
+/// Opens an archive on this machine's disk.
+pub(super) async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
     let shown = path.display().to_string();
     let opened = tokio::task::spawn_blocking(move || {
         // A link could be swapped, and opening a pipe would wait for its other end.

@@ -382,7 +382,7 @@ impl Drop for Staging {
 }
 
 /// Deletes `<parent>/<name>` with everything in it, and what an interrupted try left.
-pub(super) fn remove_below(parent: &Path, name: &str) -> Result<(), DeleteError> {
+pub(crate) fn remove_below(parent: &Path, name: &str) -> Result<(), DeleteError> {
     let opened = match open_folder(parent) {
         Ok(opened) => opened,
         Err(Errno::NOENT) => return Ok(()),

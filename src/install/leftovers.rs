@@ -63,6 +63,16 @@ impl Pipeline {
         &self.config.log_dir
     }
 
+    /// Sweeps the cache. `go_on` is asked before each deletion. Blocks.
+    pub(crate) fn sweep_cache(
+        &self,
+        manner: SweepManner,
+        report: &mut SweepReport,
+        go_on: &mut dyn FnMut() -> bool,
+    ) {
+        self.cache.sweep(manner, report, go_on);
+    }
+
     /// Shuts installations and removals of a plugin out. `None` while one is under way.
     pub(crate) fn turn_to_sweep(
         &self,
@@ -267,7 +277,8 @@ pub(crate) fn trash_of(name: &str) -> Option<&str> {
     (!of.is_empty() && is_random(random)).then_some(of)
 }
 
-fn is_random(text: &str) -> bool {
+/// Whether this is the random end of a name that this agent gives to what is not finished.
+pub(super) fn is_random(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

@@ -5,6 +5,7 @@
 //! purpose.
 
 mod archives;
+mod caching;
 mod corpus;
 mod crashes;
 mod downloads;

@@ -72,6 +72,29 @@ pub(crate) fn hashed_socket(directory: &Path, name: &PluginName, revision: &Revi
     directory.join(format!("{}.sock", &digest[..16]))
 }
 
+/// The socket of a revision in a folder of the plugin's own: `<name>/<revision>.sock`, or hashed names where
+/// that is too long. `directory` is where such folders are.
+pub(crate) fn own_socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
+    let [named, hashed] = own_folders(name);
+    let plain = directory.join(&named).join(format!("{revision}.sock"));
+    if plain.as_os_str().len() <= SOCKET_PATH_MAX {
+        return plain;
+    }
+    // Two revisions of a plugin never listen at the same time.
+    let short = directory.join(named).join("s");
+    if short.as_os_str().len() <= SOCKET_PATH_MAX {
+        return short;
+    }
+    directory.join(hashed).join("s")
+}
+
+/// The names that a plugin's own folder may have: its own, and one for where that is too long. No plugin has
+/// the latter, because no name of a plugin begins with a dot.
+pub(crate) fn own_folders(name: &PluginName) -> [String; 2] {
+    let digest = Sha256Digest::of(name.as_str().as_bytes()).to_string();
+    [name.as_str().to_owned(), format!(".{}", &digest[..16])]
+}
+
 /// Sockets of any revision of a plugin that nobody listens on. One that is told by its hash alone is
 /// not among them, nor is one that may be another plugin's: `others` are those that there are.
 pub(crate) fn abandoned<'a>(
@@ -151,6 +174,21 @@ mod tests {
         assert!(long.as_os_str().len() <= SOCKET_PATH_MAX);
         let other = socket(Path::new("/run/guest-agent/plugins"), &name, &"r".parse().expect("ok"));
         assert_ne!(long, other);
+    }
+
+    #[test]
+    fn a_socket_in_a_folder_of_its_own_fits_wherever_the_common_ones_do() {
+        let longest = "/r".repeat((SOCKET_PATH_MAX - "/plugins/0123456789abcdef.sock".len()) / 2);
+        let name: PluginName = "n".repeat(60).parse().expect("a name");
+        let revision: RevisionId = "r".repeat(100).parse().expect("a revision");
+        let confined = Path::new(&longest).join("confined");
+        let path = own_socket(&confined, &name, &revision);
+        assert!(path.as_os_str().len() <= SOCKET_PATH_MAX, "{}", path.display());
+        let other = own_socket(&confined, &"m".repeat(60).parse().expect("a name"), &revision);
+        assert_ne!(path.parent(), other.parent());
+        let short =
+            own_socket(Path::new("/run/c"), &"p".parse().expect("ok"), &"1".parse().expect("ok"));
+        assert_eq!(short, Path::new("/run/c/p/1.sock"));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
+use crate::confine::{Owner, may_enter};
+use crate::launch::spawn::SpawnError;
 use crate::preflight::program::{self, Program};
 use crate::preflight::{self, Unfit, place};
 
@@ -40,11 +42,17 @@ pub(crate) fn check(program: &Path) -> Result<(), ExecError> {
     preflight::runnable(&name, program).map_err(ExecError::Unfit)
 }
 
-/// Explains the error of a spawn.
-pub(crate) fn explain(program: &Path, error: io::Error) -> ExecError {
+/// Explains the error of a spawn that was to run as `owner`.
+pub(crate) fn explain(program: &Path, owner: Owner, error: SpawnError) -> ExecError {
+    let SpawnError { step, error } = error;
+    if let Some(step) = step {
+        let (what, fix) = step.explained();
+        let reason = format!("what its policy asks for cannot be done: to {what}; {fix}");
+        return ExecError::Explained { reason, error };
+    }
     let reason = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => missing(program),
-        Some(libc::EACCES | libc::EPERM) => forbidden(program),
+        Some(libc::EACCES | libc::EPERM) => forbidden(program, owner),
         Some(libc::ENOEXEC) => {
             "it is neither a program for this machine nor a script that begins with '#!'".to_owned()
         }
@@ -71,7 +79,10 @@ fn missing(program: &Path) -> String {
     }
 }
 
-fn forbidden(program: &Path) -> String {
+fn forbidden(program: &Path, owner: Owner) -> String {
+    if let Err(closed) = may_enter(program, owner) {
+        return format!("{closed}, or run the plugin as another user");
+    }
     match fs::metadata(program) {
         Ok(found) if !found.is_file() => "it is not a file; check its entry point".to_owned(),
         Ok(found) if found.permissions().mode() & 0o111 == 0 => {
@@ -84,13 +95,13 @@ fn forbidden(program: &Path) -> String {
         }
         Ok(_) => match interpreter(program) {
             Some(path) => format!(
-                "it or its interpreter {} may not be executed; check permissions and the \
-                 security policy (SELinux, AppArmor)",
+                "it or its interpreter {} may not be executed; check permissions, the plugin's \
+                 policy and the security policy (SELinux, AppArmor)",
                 path.display()
             ),
-            None => {
-                "it may not be executed; check the security policy (SELinux, AppArmor)".to_owned()
-            }
+            None => "it may not be executed; check the plugin's policy and the security policy \
+                 (SELinux, AppArmor)"
+                .to_owned(),
         },
         Err(_) => "a directory above it may not be entered; check its permissions".to_owned(),
     }
@@ -107,6 +118,7 @@ fn interpreter(program: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::confine::Step;
 
     fn file(content: &[u8], mode: u32) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().expect("a directory");
@@ -119,7 +131,8 @@ mod tests {
     #[track_caller]
     fn check_explained(content: &[u8], mode: u32, errno: i32, expected: &str) {
         let (_dir, path) = file(content, mode);
-        let text = explain(&path, io::Error::from_raw_os_error(errno)).to_string();
+        let error = io::Error::from_raw_os_error(errno).into();
+        let text = explain(&path, Owner::me(), error).to_string();
         assert!(text.contains(expected), "{text}");
     }
 
@@ -129,8 +142,30 @@ mod tests {
         check_explained(b"#!/bin/sh\r\n", 0o755, libc::ENOENT, "interpreter /bin/sh\r does not");
         check_explained(b"#!/bin/sh\n", 0o644, libc::EACCES, "chmod +x");
         check_explained(b"hello", 0o755, libc::ENOEXEC, "'#!'");
-        let text = explain(Path::new("/no/such"), io::Error::from_raw_os_error(libc::ENOENT));
+        let error = io::Error::from_raw_os_error(libc::ENOENT).into();
+        let text = explain(Path::new("/no/such"), Owner::me(), error);
         assert!(text.to_string().contains("no such file"), "{text}");
+    }
+
+    #[test]
+    fn a_folder_that_the_plugins_user_may_not_enter_is_named() {
+        let (dir, path) = file(b"#!/bin/sh\n", 0o755);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("set");
+        let nobody = Owner { user: 65534, group: 65534, named: true };
+        let error = || io::Error::from_raw_os_error(libc::EACCES).into();
+        let text = explain(&path, nobody, error()).to_string();
+        let fix = format!("chmod o+x {}", dir.path().canonicalize().expect("there").display());
+        assert!(text.contains(&fix) && text.contains("user 65534"), "{text}");
+    }
+
+    #[test]
+    fn a_step_that_failed_is_named_with_its_fix() {
+        let error = io::Error::from_raw_os_error(libc::EPERM);
+        let error = SpawnError { step: Some(Step::User), error };
+        let error = explain(Path::new("/bin/sh"), Owner::me(), error);
+        let text = guest_agent_actors::error::Chain(&error).to_string();
+        assert!(text.contains("set the user; run the agent as root"), "{text}");
+        assert!(text.contains("not permitted"), "{text}");
     }
 
     #[test]

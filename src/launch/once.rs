@@ -15,6 +15,8 @@ use guest_agent_actors::spec::Config;
 use guest_agent_plugin::ServiceConfig;
 use prost::Message;
 
+use crate::confine::{Owner, give_file};
+
 /// Names the file with the configuration in the environment of a one-shot plugin.
 const CONFIG_VARIABLE: &str = "GUEST_AGENT_CONFIG";
 
@@ -24,13 +26,14 @@ const FORM_VARIABLE: &str = "GUEST_AGENT_CONFIG_FORM";
 /// The file's name. A leading dot, so that it is not taken for the plugin's own.
 const FILE: &str = ".guest-agent-config";
 
-/// Writes the configuration for a run, and says what the plugin is told of it. Blocks.
+/// Writes the configuration for a run of this user, and says what the plugin is told of it. Blocks.
 ///
 /// # Errors
 /// The folder cannot be written.
 pub(super) fn hand_over(
     state_dir: &Path,
     config: Option<&Config>,
+    owner: Owner,
 ) -> io::Result<Vec<(OsString, OsString)>> {
     let path = state_dir.join(FILE);
     let Some(config) = config else {
@@ -46,16 +49,17 @@ pub(super) fn hand_over(
             ("json", ServiceConfig::Struct(fields).to_text())
         }
     };
-    write(&path, content.as_bytes())?;
+    write(&path, content.as_bytes(), owner)?;
     Ok(vec![(CONFIG_VARIABLE.into(), path.into()), (FORM_VARIABLE.into(), form.into())])
 }
 
 /// Replaces the file. A link or a pipe that the plugin put in its place is not followed.
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+fn write(path: &Path, content: &[u8], owner: Owner) -> io::Result<()> {
     let fresh: PathBuf = path.with_extension("new");
     remove(&fresh)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
     file.write_all(content)?;
+    give_file(&file, owner)?;
     fs::rename(&fresh, path)
 }
 
@@ -81,7 +85,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(FILE);
         let text = Config::Text("secret".into());
-        let told = hand_over(dir.path(), Some(&text)).expect("written");
+        let told = hand_over(dir.path(), Some(&text), Owner::me()).expect("written");
         assert_eq!(form(&told), Some("text"));
         assert_eq!(fs::read_to_string(&path).expect("read"), "secret");
         let mode = fs::metadata(&path).expect("there").permissions().mode();
@@ -91,11 +95,11 @@ mod tests {
         let fields = [("port".to_owned(), prost_types::Value { kind: Some(number) })];
         let fields = prost_types::Struct { fields: fields.into() };
         let structure = Config::Struct(fields.encode_to_vec().into());
-        let told = hand_over(dir.path(), Some(&structure)).expect("written");
+        let told = hand_over(dir.path(), Some(&structure), Owner::me()).expect("written");
         assert_eq!(form(&told), Some("json"));
         assert_eq!(fs::read_to_string(&path).expect("read"), r#"{"port":8}"#);
 
-        assert_eq!(hand_over(dir.path(), None).expect("removed"), []);
+        assert_eq!(hand_over(dir.path(), None, Owner::me()).expect("removed"), []);
         assert!(!path.exists());
     }
 
@@ -108,7 +112,7 @@ mod tests {
             std::os::unix::fs::symlink(&outside, dir.path().join(name)).expect("linked");
         }
         let text = Config::Text("secret".into());
-        hand_over(dir.path(), Some(&text)).expect("written");
+        hand_over(dir.path(), Some(&text), Owner::me()).expect("written");
         assert_eq!(fs::read_to_string(&outside).expect("read"), "untouched");
         assert_eq!(fs::read_to_string(dir.path().join(FILE)).expect("read"), "secret");
     }

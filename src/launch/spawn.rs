@@ -1,8 +1,9 @@
 //! Makes the process of a plugin: what happens between fork and exec.
 //!
-//! Called by the launcher with everything decided. The other of the two places with `unsafe`: the
-//! closure below runs in the forked child, where only async-signal-safe calls are allowed. It
-//! allocates nothing, takes no lock and reports errors as bare numbers.
+//! Called by the launcher with everything decided. One of the places with `unsafe`: the closure below
+//! runs in the forked child, where only async-signal-safe calls are allowed. It allocates nothing, takes
+//! no lock and reports errors as bare numbers: the error itself through the standard library, and which
+//! step it was through a pipe. What a policy adds is in `confine::child`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,8 +15,11 @@ use std::sync::Arc;
 
 use nix::libc;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
 
 use crate::cgroup::Entrance;
+use crate::confine::{Failed, Orders, Step};
 
 /// Highest signal number of Linux.
 const SIGNAL_MAX: libc::c_int = 64;
@@ -41,11 +45,28 @@ pub(crate) struct Plan {
     pub(crate) output: File,
     /// The way into its control group, in every hierarchy.
     pub(crate) entrance: Arc<Entrance>,
+    /// What its policy has it do before it is itself.
+    pub(crate) orders: Arc<Orders>,
+}
+
+/// Why a process could not be made.
+#[derive(Debug)]
+pub(crate) struct SpawnError {
+    /// The step of the child that failed; `None` for everything else, exec included.
+    pub(crate) step: Option<Step>,
+    /// What the system said.
+    pub(crate) error: io::Error,
+}
+
+impl From<io::Error> for SpawnError {
+    fn from(error: io::Error) -> Self {
+        Self { step: None, error }
+    }
 }
 
 impl Plan {
     /// Forks, enters the group and executes: a session of its own, an empty environment but for the given one,
-    /// default signals, no descriptor but 0 to 2.
+    /// default signals, no descriptor but 0 to 2, and what the policy orders.
     ///
     /// # Errors
     /// The system's error of the failed step, exec itself included.
@@ -53,7 +74,7 @@ impl Plan {
         unsafe_code,
         reason = "code between fork and exec has rules the compiler cannot check"
     )]
-    pub(crate) fn spawn(&self) -> io::Result<Child> {
+    pub(crate) fn spawn(&self) -> Result<Child, SpawnError> {
         let (output, errors) = (self.output.try_clone()?, self.output.try_clone()?);
         let mut command = Command::new(&self.program);
         command
@@ -64,9 +85,12 @@ impl Plan {
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors);
-        let entrance = Arc::clone(&self.entrance);
-        // SAFETY: `prepare_child` and `Entrance::enter` make only system calls that are
-        // async-signal-safe; they neither allocate nor lock, as their own comments argue, and the
+        let (entrance, orders) = (Arc::clone(&self.entrance), Arc::clone(&self.orders));
+        // Never waited for: it is read when the child has told of its failure by other means already.
+        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+        let (told, tell) = rustix::pipe::pipe_with(flags).map_err(io::Error::from)?;
+        // SAFETY: `prepare_child`, `Entrance::enter` and `Orders::apply` make only system calls that
+        // are async-signal-safe; they neither allocate nor lock, as their own comments argue, and the
         // closure owns nothing that is dropped in the child.
         unsafe {
             command.pre_exec(move || {
@@ -75,20 +99,32 @@ impl Plan {
                 match entrance.enter() {
                     Ok(()) | Err(_) => {}
                 }
-                prepare_child()
+                let Err(failed) = prepare_child().and_then(|()| orders.apply()) else {
+                    return Ok(());
+                };
+                // Without it, the error goes without its step.
+                match rustix::io::write(&tell, &[failed.step as u8]) {
+                    Ok(_) | Err(_) => {}
+                }
+                Err(failed.errno.into())
             })
         };
-        command.spawn()
+        command.spawn().map_err(|error| {
+            let mut number = [0];
+            let read = rustix::io::read(&told, &mut number);
+            let step = read.ok().filter(|length| *length == 1);
+            SpawnError { step: step.and_then(|_| Step::of_number(number[0])), error }
+        })
     }
 }
 
 /// Runs in the child, after its standard descriptors and working directory are set.
-fn prepare_child() -> io::Result<()> {
-    rustix::process::setsid()?;
-    rustix::process::umask(Mode::from_raw_mode(0o022));
+fn prepare_child() -> Result<(), Failed> {
+    let failed = |errno| Failed { step: Step::Surroundings, errno };
+    rustix::process::setsid().map_err(failed)?;
     reset_signals();
     reset_oom_score();
-    hide_descriptors()
+    hide_descriptors().map_err(failed)
 }
 
 /// An ignored signal and a blocked one stay so through exec; a plugin is to find neither.
@@ -137,7 +173,7 @@ fn reset_oom_score() {
 /// Closes at exec whatever was opened without that flag, by the agent or by who started it. Marking
 /// instead of closing keeps the pipe on which a failed exec is reported.
 #[expect(unsafe_code, reason = "no safe wrapper of this call exists")]
-fn hide_descriptors() -> io::Result<()> {
+fn hide_descriptors() -> Result<(), Errno> {
     // SAFETY: the call takes three numbers and changes only flags of descriptors; nothing in this
     // process relies on a descriptor staying open across exec.
     let done = unsafe {
@@ -151,10 +187,9 @@ fn hide_descriptors() -> io::Result<()> {
     if done == 0 {
         return Ok(());
     }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
+    match Errno::from_io_error(&io::Error::last_os_error()) {
         // Kernels before 5.11. Rust opens everything with the flag already.
-        Some(libc::ENOSYS | libc::EINVAL) => Ok(()),
-        _ => Err(error),
+        Some(Errno::NOSYS | Errno::INVAL) => Ok(()),
+        error => Err(error.unwrap_or(Errno::IO)),
     }
 }

@@ -20,10 +20,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::cgroup::{Entrance, Group};
+use crate::confine::{self, Orders, Owner, Places, Planned};
 use crate::launch::address::Address;
 use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
-use crate::launch::spawn::Plan;
+use crate::launch::spawn::{Plan, SpawnError};
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
@@ -38,6 +39,13 @@ pub(super) const REVISION_VARIABLE: &str = "GUEST_AGENT_REVISION";
 pub(super) const TICKET_VARIABLE: &str = "GUEST_AGENT_TICKET";
 
 const HOST_SOCKET_VARIABLE: &str = "GUEST_AGENT_HOST_SOCKET";
+
+/// Where a plugin's user lives, and where programs make temporary files.
+const HOME_VARIABLE: &str = "HOME";
+const TMP_VARIABLE: &str = "TMPDIR";
+
+/// The folder for temporary files in the state directory of a plugin whose policy gives it one.
+const OWN_TMP: &str = "tmp";
 
 /// What a plugin inherits of the agent's environment.
 const INHERITED: [&str; 4] = ["PATH", "LANG", "TZ", "HOME"];
@@ -95,9 +103,11 @@ struct Prepared {
     address: Address,
     output: File,
     log_start: u64,
-    /// What a one-shot plugin is told of its configuration.
-    handed_over: Vec<(OsString, OsString)>,
+    /// What it finds in its environment beside what every plugin does, or instead.
+    variables: Vec<(OsString, OsString)>,
     entrance: Entrance,
+    orders: Orders,
+    owner: Owner,
     unenforced: Unenforced,
 }
 
@@ -149,7 +159,7 @@ impl ProcessLauncher {
 
         let gate = self.gate(name).await;
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
-        let prepared = self.prepare(spec, &program).await.map_err(failed)?;
+        let prepared = self.prepare(spec, &program, &directory).await.map_err(failed)?;
         crash_point::reach("before", "spawn", name.as_str());
         self.shared.rpc.forget(&prepared.address.endpoint());
         self.clear_abandoned_sockets(name);
@@ -160,16 +170,17 @@ impl ProcessLauncher {
         let plan = Plan {
             program: program.clone(),
             arguments: self.arguments(spec, &prepared.address),
-            environment: self.environment(spec, ticket, prepared.handed_over),
+            environment: self.environment(spec, ticket, prepared.variables),
             directory,
             output: prepared.output,
             entrance: Arc::new(prepared.entrance),
+            orders: Arc::new(prepared.orders),
         };
         let group = self.shared.config.cgroups.group(name);
         let oom = OomRecord::begin(group.clone());
         let mut child = spawn_when_closed(&plan)
             .await
-            .map_err(|error| failed(exec_error::explain(&program, error).into()))?;
+            .map_err(|error| failed(exec_error::explain(&program, prepared.owner, error).into()))?;
         let pid = child.id();
         // It is our child and not reaped, so the pid is its own until we say otherwise.
         let held = Pidfd::open(pid).and_then(|pidfd| {
@@ -208,40 +219,92 @@ impl ProcessLauncher {
     }
 
     /// Makes directories and files, and looks at the program, on a blocking thread.
-    async fn prepare(&self, spec: &PluginSpec, program: &Path) -> Result<Prepared, Cause> {
+    async fn prepare(
+        &self,
+        spec: &PluginSpec,
+        program: &Path,
+        install: &Path,
+    ) -> Result<Prepared, Cause> {
         let state_dir = self.state_dir(&spec.name);
         let log = self.log_path(&spec.name);
-        let sockets = self.sockets_dir();
         let transport = self.shared.config.transport;
-        let socket = self.free_socket(spec);
-        let program = program.to_owned();
+        let (policy, host) = (self.policy(&spec.name), self.shared.config.host.clone());
+        let confined = self.confined_dir();
+        let own_folder = confine::needs_own_folder(&policy, &host);
+        let (sockets, socket) = if own_folder {
+            let socket = address::own_socket(&confined, &spec.name, &spec.revision);
+            (socket.parent().unwrap_or(&confined).to_owned(), socket)
+        } else {
+            (self.sockets_dir(), self.free_socket(spec))
+        };
+        let (program, install) = (program.to_owned(), install.to_owned());
         let config = spec.execution.one_shot().map(|_| spec.config.clone());
         let (name, limits) = (spec.name.clone(), spec.limits);
         let group = self.shared.config.cgroups.group(&name);
         let work = move || -> Result<Prepared, Cause> {
             exec_error::check(&program)?;
-            let (entrance, unenforced) = build_walls(&name, &group, &limits);
-            for (path, mode) in [(&state_dir, 0o700), (&sockets, 0o700)] {
+            let Planned { mut orders, owner, home, missing } = confine::plan(&policy, &host)?;
+            let (entrance, of_group) = build_walls(&name, &group, &limits);
+            let mut unenforced: Unenforced = missing.into_iter().chain(of_group).collect();
+            let common = own_folder.then_some((&confined, 0o711));
+            let folders = [(&state_dir, 0o700), (&sockets, 0o700)];
+            for (path, mode) in common.into_iter().chain(folders) {
                 make_dir(path, mode)
                     .map_err(|error| PrepareError::Make { path: path.clone(), error })?;
             }
+            if host.may_change_user() {
+                give(&name, &state_dir, owner)?;
+                if own_folder {
+                    give(&name, &sockets, owner)?;
+                }
+            }
+            let mut variables: Vec<(OsString, OsString)> = Vec::new();
+            variables.extend(home.map(|home| (HOME_VARIABLE.into(), home.into())));
+            if policy.private_tmp == Some(true) {
+                confine::make_in_given(&state_dir, OWN_TMP, owner)?;
+                variables.push((TMP_VARIABLE.into(), state_dir.join(OWN_TMP).into()));
+            }
             let opened = make_dir(log.parent().unwrap_or(&log), 0o750).and_then(|()| {
                 let file = output::open(&log)?;
+                if host.may_change_user() {
+                    // It may open what it writes to once more, by its name in /dev.
+                    confine::give_file(&file, owner)?;
+                }
                 let length = file.metadata()?.len();
                 Ok((file, length))
             });
             let (output, log_start) =
-                opened.map_err(|error| PrepareError::Make { path: log, error })?;
+                opened.map_err(|error| PrepareError::Make { path: log.clone(), error })?;
             let address = match transport {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
                 Transport::Unix => unix_or_loopback(&name, &sockets, socket)?,
             };
-            let handed_over = match &config {
-                None => Vec::new(),
-                Some(config) => once::hand_over(&state_dir, config.as_ref())
-                    .map_err(|error| PrepareError::HandOver { path: state_dir, error })?,
-            };
-            Ok(Prepared { address, output, log_start, handed_over, entrance, unenforced })
+            if let Some(config) = &config {
+                let told = once::hand_over(&state_dir, config.as_ref(), owner);
+                let path = state_dir.clone();
+                variables.extend(told.map_err(|error| PrepareError::HandOver { path, error })?);
+            }
+            for path in [&program, &state_dir.join("x"), &sockets.join("x")] {
+                if let Err(closed) = confine::may_enter(path, owner) {
+                    tracing::warn!(plugin = %name, "{closed}");
+                }
+            }
+            let (install, program) = (&*install, &*program);
+            let (state, sockets, log) = (&*state_dir, &*sockets, &*log);
+            let places = Places { install, program, state, sockets, log };
+            let (rules, absent) = confine::walls(&policy, &host, &places)?;
+            orders.landlock = rules;
+            unenforced.extend(absent);
+            Ok(Prepared {
+                address,
+                output,
+                log_start,
+                variables,
+                entrance,
+                orders,
+                owner,
+                unenforced,
+            })
         };
         match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(done)) => done,
@@ -280,7 +343,7 @@ impl ProcessLauncher {
         &self,
         spec: &PluginSpec,
         ticket: String,
-        handed_over: Vec<(OsString, OsString)>,
+        others: Vec<(OsString, OsString)>,
     ) -> Vec<(OsString, OsString)> {
         let mut environment: Vec<(OsString, OsString)> = INHERITED
             .iter()
@@ -297,7 +360,8 @@ impl ProcessLauncher {
             (TICKET_VARIABLE, ticket.into()),
         ];
         environment.extend(own.map(|(key, value)| (OsString::from(key), value)));
-        environment.extend(handed_over);
+        environment.retain(|(key, _)| !others.iter().any(|(other, _)| other == key));
+        environment.extend(others);
         environment
     }
 
@@ -388,6 +452,21 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
     }
 }
 
+/// Makes a folder of a plugin its user's.
+fn give(name: &PluginName, folder: &Path, owner: Owner) -> Result<(), Cause> {
+    match confine::give_folder(folder, owner)? {
+        0 => {}
+        linked => {
+            let (folder, user) = (folder.display(), owner.user);
+            tracing::warn!(
+                plugin = %name, %folder, %user, linked,
+                "files with several names were not given to the plugin's user"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Makes the plugin's control group and opens it. What the machine cannot do is told and does not keep
 /// the plugin from running.
 fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, Unenforced) {
@@ -449,10 +528,10 @@ fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
 /// Spawns; a program that is still open for writing is tried again for a moment. Whenever another
 /// thread of the agent forks while an installation writes, the forked child holds that file open
 /// until its own exec.
-async fn spawn_when_closed(plan: &Plan) -> io::Result<Child> {
+async fn spawn_when_closed(plan: &Plan) -> Result<Child, SpawnError> {
     for _ in 0..BUSY_TRIES {
         match plan.spawn() {
-            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+            Err(failed) if failed.error.kind() == io::ErrorKind::ExecutableFileBusy => {
                 tokio::time::sleep(BUSY_PAUSE).await;
             }
             done => return done,

@@ -83,6 +83,7 @@ impl ProcessLauncher {
             if let Some(Err(error)) = tree::look_aside(move || group.remove()).await {
                 tracing::warn!(plugin = %name, error = %Chain(&error), "an empty group stays");
             }
+            self.remove_own_folder(name).await;
         }
         drop(gate);
         if order.cleanup == Cleanup::Wipe {
@@ -216,7 +217,12 @@ impl ProcessLauncher {
         for endpoint in endpoints.into_iter().flatten() {
             self.shared.rpc.forget(endpoint);
             let path = endpoint.as_str().strip_prefix("unix:").map(std::path::Path::new);
-            let ours = path.filter(|path| path.parent() == Some(&self.sockets_dir()));
+            let confined = self.confined_dir();
+            let ours = path.filter(|path| {
+                let folder = path.parent();
+                folder == Some(&self.sockets_dir())
+                    || folder.and_then(std::path::Path::parent) == Some(&confined)
+            });
             if let Some(path) = ours
                 && let Err(error) = std::fs::remove_file(path)
                 && error.kind() != std::io::ErrorKind::NotFound
@@ -225,6 +231,21 @@ impl ProcessLauncher {
             }
         }
         self.clear_abandoned_sockets(&order.name);
+    }
+
+    /// Removes the folder that a plugin had for its socket, where its policy gave it one.
+    async fn remove_own_folder(&self, name: &PluginName) {
+        let (parent, name) = (self.confined_dir(), name.clone());
+        let work = move || {
+            for folder in address::own_folders(&name) {
+                if let Err(error) = crate::install::remove_below(&parent, &folder) {
+                    tracing::warn!(plugin = %name, error = %Chain(&error), "a folder stays");
+                }
+            }
+            // For the last of them, the folder of all; it stays while others are in it.
+            drop(std::fs::remove_dir(&parent));
+        };
+        drop(tokio::task::spawn_blocking(work).await);
     }
 
     /// Removes what processes of any revision left that ended while nobody looked: with an agent that

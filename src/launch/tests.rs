@@ -13,6 +13,8 @@ use tonic::Code;
 use super::*;
 use crate::plugin_rpc::tests::Script;
 
+mod confined;
+
 /// Longer than anything may take on a busy machine; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -45,6 +47,8 @@ impl Bed {
             transport,
             log_max_bytes: 1000,
             boot: BootId(boot.trim().into()),
+            host: Host::look(),
+            policies: Policies::default(),
         };
         ProcessLauncher::new(config, Arc::new(GrpcPluginRpc::new())).unwrap()
     }

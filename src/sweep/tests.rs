@@ -45,6 +45,8 @@ impl Rig {
                 plugins_dir: home.join("plugins"),
                 state_root: home.join("state"),
                 log_dir: dir.path().join("log/plugins"),
+                cache_dir: home.join("cache"),
+                cache_max_bytes: 0,
                 limits: Limits::default(),
                 max_parallel: 1,
             },

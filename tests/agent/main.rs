@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
 mod again;
+mod cache;
 mod chaos;
 mod cli;
 mod command_socket;

@@ -25,6 +25,8 @@ fn pipeline(dir: &Path) -> Pipeline {
             plugins_dir: dir.join("plugins"),
             state_root: dir.join("state"),
             log_dir: dir.join("log"),
+            cache_dir: dir.join("cache"),
+            cache_max_bytes: 0,
             limits: Limits::default(),
             max_parallel: 1,
         },

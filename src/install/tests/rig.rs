@@ -44,6 +44,8 @@ impl Rig {
                 plugins_dir: dir.path().join("plugins"),
                 state_root: dir.path().join("state"),
                 log_dir: dir.path().join("log"),
+                cache_dir: dir.path().join("cache"),
+                cache_max_bytes: 1 << 20,
                 limits,
                 max_parallel: 2,
             },

@@ -16,20 +16,20 @@ use super::tarball::{Tarball, gzip};
 use crate::config::{Binding, TrustConfig};
 
 /// A pair of keys in the rig's folder.
-struct Pair {
+pub(super) struct Pair {
     secret: PathBuf,
     public: String,
 }
 
 impl Pair {
-    fn new(rig: &Rig, name: &str) -> Self {
+    pub(super) fn new(rig: &Rig, name: &str) -> Self {
         let secret = rig.dir.path().join(name);
         let (_, public) = make_key(&secret).expect("a key");
         Self { secret, public }
     }
 
     /// Signs what an URL of the rig points to as a revision of a plugin.
-    fn sign(&self, url: &str, name: &str, revision: &str) {
+    pub(super) fn sign(&self, url: &str, name: &str, revision: &str) {
         let path = url.strip_prefix("file:").expect("a file");
         let key = SigningKey::read(&self.secret).expect("readable");
         let (name, revision) = (name.parse().expect("a name"), revision.parse().expect("one"));
@@ -38,7 +38,8 @@ impl Pair {
     }
 }
 
-fn trust(keys: &[&Pair]) -> Trust {
+/// Trust in these keys, for the plugins that signatures name.
+pub(super) fn trust(keys: &[&Pair]) -> Trust {
     let keys = keys.iter().map(|pair| pair.public.clone()).collect();
     let config = TrustConfig { keys, key_files: Vec::new(), binding: Binding::Plugin };
     Trust::load(&config).expect("keys")

@@ -93,10 +93,10 @@ pub(super) fn inventory(root: &Path) -> Vec<String> {
             format!("file {mode:o} {name} {} \"{shown}\"", content.len())
         };
         if !found.is_dir() && found.nlink() > 1 {
-            line.push_str(&format!(" names={}", found.nlink()));
+            line = format!("{line} names={}", found.nlink());
         }
         for attribute in attributes(&path) {
-            line.push_str(&format!(" +{}", attribute.display()));
+            line = format!("{line} +{}", attribute.display());
         }
         assert_eq!(found.uid(), rustix::process::geteuid().as_raw(), "the owner of {name}");
         lines.push(line);

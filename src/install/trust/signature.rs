@@ -15,6 +15,7 @@ pub(in crate::install) struct Signature {
     key: KeyId,
     prehashed: bool,
     parsed: minisign_verify::Signature,
+    text: String,
 }
 
 // === impl Signature ===
@@ -42,7 +43,7 @@ impl Signature {
         let id = bytes.get(2..10).and_then(|id| id.try_into().ok());
         let id = id.ok_or("its second line is too short")?;
         let prehashed = bytes.starts_with(b"ED");
-        Ok(Self { key: KeyId::from_bytes(id), prehashed, parsed })
+        Ok(Self { key: KeyId::from_bytes(id), prehashed, parsed, text: text.to_owned() })
     }
 
     /// Which key is said to have made it.
@@ -64,6 +65,11 @@ impl Signature {
     pub(super) fn stated<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
         let words = self.trusted_comment().split_ascii_whitespace();
         words.filter_map(move |word| word.strip_prefix(field)?.strip_prefix(':'))
+    }
+
+    /// The file.
+    pub(in crate::install) fn text(&self) -> &str {
+        &self.text
     }
 
     pub(super) fn parsed(&self) -> &minisign_verify::Signature {

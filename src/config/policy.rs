@@ -1,0 +1,156 @@
+//! What plugins may do on this machine, by local policy: `[plugins.NAME]`, and `[plugins.defaults]` for
+//! all of them.
+//!
+//! ```text
+//! each layer: its tables below [plugins] ─► settings (layers) ─► values, checked (values) ─► Policies
+//! launcher: Policies::of(name) ─► Policy, key by key: the plugin's own, else the defaults'
+//! ```
+//!
+//! Policies are not part of the schema of fixed keys, because plugins have names of their own: whatever is
+//! a table below `[plugins]` is a policy, whatever is not is a setting. Nothing here looks at the machine;
+//! whether a user exists is the launcher's and `doctor`'s business.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use guest_agent_actors::id::PluginName;
+
+mod layers;
+mod values;
+
+pub(super) use layers::{fold, setting_of_text, take_tables};
+pub(crate) use values::capability_names;
+pub use values::{
+    Account, CAPABILITY_NAMES, Capabilities, LIMITS, Limit, LimitName, Seccomp, Umask,
+};
+
+/// The name that stands for all plugins. A plugin of this name has the defaults.
+pub const DEFAULTS: &str = "defaults";
+
+/// All policies of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policies {
+    /// What holds for every plugin that has nothing else.
+    pub defaults: Policy,
+    /// What plugins have of their own.
+    pub named: BTreeMap<PluginName, Policy>,
+}
+
+/// What a plugin may do. `None` leaves it as it is for every process the agent starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The user it runs as.
+    pub user: Option<Account>,
+    /// The group it runs as; without one, the user's own.
+    pub group: Option<Account>,
+    /// Whether nothing that it executes may gain privileges.
+    pub no_new_privileges: Option<bool>,
+    /// The capabilities it keeps.
+    pub capabilities: Option<Capabilities>,
+    /// What it may read and execute beside its own files and the system's programs. Absolute.
+    pub read_only_paths: Option<Vec<PathBuf>>,
+    /// What it may also write. Absolute.
+    pub read_write_paths: Option<Vec<PathBuf>>,
+    /// Whether it has a folder of its own for temporary files, and not the common ones.
+    pub private_tmp: Option<bool>,
+    /// Which system calls it may not make.
+    pub seccomp: Option<Seccomp>,
+    /// Its resource limits, soft and hard.
+    pub rlimits: BTreeMap<LimitName, Limit>,
+    /// Permissions that files it makes do not get.
+    pub umask: Option<Umask>,
+    /// How readily the kernel ends it when memory is short, -1000 to 1000.
+    pub oom_score_adj: Option<i32>,
+    /// Whether it does not run where any of this cannot be enforced.
+    pub required: Option<bool>,
+}
+
+// === impl Policies ===
+
+impl Policies {
+    /// What holds for a plugin.
+    #[must_use]
+    pub fn of(&self, name: &PluginName) -> Policy {
+        match self.named.get(name) {
+            Some(own) => own.over(&self.defaults),
+            None => self.defaults.clone(),
+        }
+    }
+
+    /// Every key that is set, with its value as TOML: `plugins.NAME.key`, sorted.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(String, String)> {
+        let named = self.named.iter().map(|(name, policy)| (quoted(name.as_str()), policy));
+        let all = std::iter::once((DEFAULTS.to_owned(), &self.defaults)).chain(named);
+        let mut entries: Vec<_> = all
+            .flat_map(|(owner, policy)| {
+                let keys = policy.values().into_iter();
+                keys.map(move |(key, value)| (format!("plugins.{owner}.{key}"), value.to_string()))
+            })
+            .collect();
+        entries.sort();
+        entries
+    }
+}
+
+/// A name as a TOML key.
+fn quoted(name: &str) -> String {
+    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// This policy, and the other one where it says nothing.
+    #[must_use]
+    pub fn over(&self, base: &Self) -> Self {
+        let mut rlimits = base.rlimits.clone();
+        rlimits.extend(self.rlimits.iter().map(|(name, limit)| (*name, *limit)));
+        let (own, base) = (self.clone(), base.clone());
+        Self {
+            user: own.user.or(base.user),
+            group: own.group.or(base.group),
+            no_new_privileges: own.no_new_privileges.or(base.no_new_privileges),
+            capabilities: own.capabilities.or(base.capabilities),
+            read_only_paths: own.read_only_paths.or(base.read_only_paths),
+            read_write_paths: own.read_write_paths.or(base.read_write_paths),
+            private_tmp: own.private_tmp.or(base.private_tmp),
+            seccomp: own.seccomp.or(base.seccomp),
+            rlimits,
+            umask: own.umask.or(base.umask),
+            oom_score_adj: own.oom_score_adj.or(base.oom_score_adj),
+            required: own.required.or(base.required),
+        }
+    }
+
+    fn values(&self) -> Vec<(String, toml::Value)> {
+        let paths = |paths: &Option<Vec<PathBuf>>| {
+            paths.as_ref().map(|paths| {
+                paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().into()
+            })
+        };
+        let text = |text: Option<String>| text.map(toml::Value::from);
+        let fixed = [
+            ("user", text(self.user.as_ref().map(Account::to_string))),
+            ("group", text(self.group.as_ref().map(Account::to_string))),
+            ("no_new_privileges", self.no_new_privileges.map(Into::into)),
+            ("capabilities", self.capabilities.map(|kept| kept.names().into())),
+            ("read_only_paths", paths(&self.read_only_paths)),
+            ("read_write_paths", paths(&self.read_write_paths)),
+            ("private_tmp", self.private_tmp.map(Into::into)),
+            ("seccomp", text(self.seccomp.map(|profile| profile.name().to_owned()))),
+            ("umask", text(self.umask.map(|umask| umask.to_string()))),
+            ("oom_score_adj", self.oom_score_adj.map(Into::into)),
+            ("required", self.required.map(Into::into)),
+        ];
+        let fixed = fixed.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let limits = self
+            .rlimits
+            .iter()
+            .map(|(name, limit)| (format!("rlimits.{}", name.name()), limit.to_toml()));
+        fixed.chain(limits).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! What a policy means on a machine. Pure.
+
+use guest_agent_actors::ports::Shortfall;
+use rustix::process::{Resource, Rlimit};
+
+use super::child::{Kept, Orders};
+use super::host::{Host, SETGID, SETPCAP, SETUID, SYS_RESOURCE};
+use super::{Identity, LANDLOCK_WHOLE, Owner, Planned, seccomp};
+use crate::config::Policy;
+use crate::config::policy::{Capabilities, Limit, LimitName, Seccomp, Umask, capability_names};
+
+/// Whether a policy keeps a plugin to some files.
+#[must_use]
+pub fn wants_landlock(policy: &Policy) -> bool {
+    let named = policy.read_only_paths.is_some() || policy.read_write_paths.is_some();
+    // Which is how a plugin undoes what the defaults say.
+    let all = policy.read_write_paths.iter().flatten().any(|path| path.parent().is_none());
+    policy.private_tmp == Some(true) || (named && !all)
+}
+
+/// Whether a policy refuses system calls.
+pub(super) fn wants_seccomp(policy: &Policy) -> bool {
+    policy.seccomp == Some(Seccomp::Default)
+}
+
+/// Decides what the child does, and names what this machine cannot do.
+pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> Planned {
+    let mut missing = Vec::new();
+    let home = identity.as_ref().and_then(|it| it.home.clone());
+    let identity = identity.and_then(|wanted| change_of_user(wanted, host, &mut missing));
+    let home = if identity.is_some() { home } else { None };
+    let owner = match &identity {
+        Some(identity) => Owner { user: identity.user, group: identity.group, named: true },
+        None => Owner { user: host.user, group: host.group, named: false },
+    };
+    let landlock = wants_landlock(policy);
+    let filtered = wants_seccomp(policy);
+    if landlock {
+        look_at_landlock(host, &mut missing);
+    }
+    if filtered && !(host.seccomp && seccomp::is_supported()) {
+        missing.push(Shortfall::new(
+            "seccomp",
+            "this kernel does not filter system calls, or this processor has no profile",
+            "use a kernel built with CONFIG_SECCOMP_FILTER",
+        ));
+    }
+    // Without it, both could be used against programs that gain privileges, so the kernel wants it first.
+    let no_new_privileges =
+        policy.no_new_privileges == Some(true) || (landlock && host.landlock > 0) || filtered;
+    let kept = kept(policy, host, &owner, no_new_privileges, &mut missing);
+    let orders = Orders {
+        umask: policy.umask.unwrap_or(Umask::USUAL).bits(),
+        oom_score_adj: oom_score(policy, host, &mut missing),
+        limits: limits(policy, host, &mut missing),
+        identity: identity.map(|it| (it.user, it.group)),
+        kept,
+        no_new_privileges,
+        landlock: None,
+        filters: Vec::new(),
+    };
+    Planned { orders, owner, home, missing }
+}
+
+/// The identity, unless the agent cannot give it.
+fn change_of_user(wanted: Identity, host: &Host, missing: &mut Vec<Shortfall>) -> Option<Identity> {
+    if host.may_change_user() {
+        return Some(wanted);
+    }
+    if (wanted.user, wanted.group) != (host.user, host.group) {
+        let lacks = [SETUID, SETGID].into_iter().filter(|one| !host.has(*one));
+        let lacks = capability_names(lacks.fold(0, |bits, one| bits | 1 << one)).join(" and ");
+        missing.push(Shortfall::new(
+            &format!("user {} and group {}", wanted.user, wanted.group),
+            &format!("the agent runs as user {} and lacks {lacks}", host.user),
+            "run the agent as root",
+        ));
+    }
+    None
+}
+
+fn look_at_landlock(host: &Host, missing: &mut Vec<Shortfall>) {
+    if host.landlock == 0 {
+        missing.push(Shortfall::new(
+            "the restriction to read_only_paths, read_write_paths and private_tmp",
+            "this kernel has no Landlock",
+            "use one from 5.13 on, with landlock in its lsm= parameter",
+        ));
+    } else if host.landlock < LANDLOCK_WHOLE {
+        missing.push(Shortfall::new(
+            "that files outside of read_write_paths are not truncated",
+            &format!("Landlock of this kernel has version {}, not {LANDLOCK_WHOLE}", host.landlock),
+            "use a kernel from 6.2 on",
+        ));
+    }
+}
+
+fn kept(
+    policy: &Policy,
+    host: &Host,
+    owner: &Owner,
+    no_new_privileges: bool,
+    missing: &mut Vec<Shortfall>,
+) -> Option<Kept> {
+    let Some(Capabilities::Only(wanted)) = policy.capabilities else { return None };
+    let beyond = wanted & !host.capabilities;
+    if beyond != 0 {
+        missing.push(Shortfall::new(
+            &format!("keeping {}", capability_names(beyond).join(" ")),
+            "the agent itself has not got it",
+            "run the agent as root, and see to CapabilityBoundingSet= of its service",
+        ));
+    }
+    let may_bound = host.has(SETPCAP);
+    if !may_bound && !no_new_privileges {
+        missing.push(Shortfall::new(
+            "giving capabilities up for good",
+            "the agent lacks CAP_SETPCAP, so programs that have some give them back",
+            "set no_new_privileges = true, or run the agent as root",
+        ));
+    }
+    Some(Kept {
+        bits: wanted & host.capabilities,
+        bound: may_bound.then_some(host.last_capability),
+        // Programs of root get theirs from the kernel; those of others only by this set.
+        ambient: owner.user != 0,
+    })
+}
+
+fn oom_score(policy: &Policy, host: &Host, missing: &mut Vec<Shortfall>) -> Option<Vec<u8>> {
+    let wanted = policy.oom_score_adj?;
+    if wanted < host.oom_score_adj && !host.has(SYS_RESOURCE) {
+        missing.push(Shortfall::new(
+            &format!("oom_score_adj {wanted}"),
+            &format!("the agent has {} and may not lower it", host.oom_score_adj),
+            "run the agent as root",
+        ));
+        return None;
+    }
+    Some(wanted.to_string().into_bytes())
+}
+
+fn limits(policy: &Policy, host: &Host, missing: &mut Vec<Shortfall>) -> Vec<(Resource, Rlimit)> {
+    let mut limits = Vec::new();
+    for (name, limit) in &policy.rlimits {
+        let most = host.limits.get(name).copied().filter(|_| !host.has(SYS_RESOURCE));
+        let wanted = match limit {
+            Limit::At(number) => Some(*number),
+            Limit::Unlimited => None,
+        };
+        let given = match (wanted, most) {
+            (Some(wanted), Some(most)) if wanted > most => Some(most),
+            (None, Some(most)) => Some(most),
+            (wanted, _) => wanted,
+        };
+        if given != wanted {
+            missing.push(beyond(*name, *limit, most.unwrap_or_default()));
+        }
+        limits.push((name.resource(), Rlimit { current: given, maximum: given }));
+    }
+    limits
+}
+
+fn beyond(name: LimitName, limit: Limit, most: u64) -> Shortfall {
+    let wanted = match limit {
+        Limit::At(number) => number.to_string(),
+        Limit::Unlimited => "unlimited".to_owned(),
+    };
+    Shortfall::new(
+        &format!("rlimits.{} {wanted}", name.name()),
+        &format!("it is {most}, because the agent has no more and lacks CAP_SYS_RESOURCE"),
+        "run the agent as root, or raise its own limit",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::policy::Account;
+
+    /// A machine that can do everything, and its agent is root.
+    fn strong() -> Host {
+        Host {
+            landlock: 7,
+            seccomp: true,
+            user: 0,
+            group: 0,
+            capabilities: u64::MAX >> 23,
+            last_capability: 40,
+            limits: LimitName::parse("nofile").map(|name| (name, 100)).into_iter().collect(),
+            oom_score_adj: 0,
+        }
+    }
+
+    fn ordinary() -> Host {
+        Host { user: 1000, group: 1000, capabilities: 0, ..strong() }
+    }
+
+    fn text(planned: &Planned) -> String {
+        planned.missing.iter().map(|one| format!("{one}\n")).collect()
+    }
+
+    fn identity() -> Option<Identity> {
+        Some(Identity { user: 1, group: 2, home: Some("/home".into()) })
+    }
+
+    fn everything() -> Policy {
+        Policy {
+            user: Some(Account::Id(1)),
+            capabilities: Some(Capabilities::Only(1)),
+            read_only_paths: Some(Vec::new()),
+            seccomp: Some(Seccomp::Default),
+            rlimits: LimitName::parse("nofile")
+                .map(|it| (it, Limit::At(200)))
+                .into_iter()
+                .collect(),
+            oom_score_adj: Some(-1),
+            ..Policy::default()
+        }
+    }
+
+    #[test]
+    fn nothing_is_done_to_a_plugin_without_a_policy() {
+        let planned = plan(&Policy::default(), &strong(), None);
+        assert_eq!(planned.missing, []);
+        let orders = planned.orders;
+        assert_eq!(orders.umask, 0o022);
+        assert!(orders.identity.is_none() && orders.kept.is_none() && orders.limits.is_empty());
+        assert!(!orders.no_new_privileges && orders.oom_score_adj.is_none());
+        assert!(!planned.owner.named);
+    }
+
+    #[test]
+    fn a_machine_that_can_do_everything_does_everything() {
+        let planned = plan(&everything(), &strong(), identity());
+        assert_eq!(planned.missing, []);
+        let orders = planned.orders;
+        assert_eq!(orders.identity, Some((1, 2)));
+        assert_eq!(orders.kept, Some(Kept { bits: 1, bound: Some(40), ambient: true }));
+        assert!(orders.no_new_privileges, "both kinds of walls need it");
+        assert_eq!(orders.limits.len(), 1);
+        assert_eq!(orders.limits[0].1.maximum, Some(200));
+        assert_eq!(planned.home, Some("/home".into()));
+    }
+
+    #[test]
+    fn an_agent_that_is_not_root_names_each_thing_that_it_cannot_do() {
+        let planned = plan(&everything(), &ordinary(), identity());
+        let all = text(&planned);
+        for part in ["user 1 and group 2", "keeping CAP_CHOWN", "oom_score_adj -1", "it is 100"] {
+            assert!(all.contains(part), "no {part:?} in {all}");
+        }
+        assert_eq!(planned.missing.len(), 4, "walls and filters need no root: {all}");
+        assert_eq!(planned.orders.identity, None);
+        assert_eq!((planned.owner.user, planned.home), (1000, None));
+        assert_eq!(planned.orders.limits[0].1.maximum, Some(100), "as low as can be");
+    }
+
+    #[test]
+    fn capabilities_that_can_come_back_are_named_unless_nothing_can_bring_them() {
+        let dropped = Policy { capabilities: Some(Capabilities::Only(0)), ..Policy::default() };
+        let planned = plan(&dropped, &ordinary(), None);
+        assert!(text(&planned).contains("no_new_privileges = true"), "{:?}", planned.missing);
+        let sealed = Policy { no_new_privileges: Some(true), ..dropped };
+        assert_eq!(plan(&sealed, &ordinary(), None).missing, []);
+    }
+
+    #[test]
+    fn what_a_kernel_lacks_is_named() {
+        let bare = Host { landlock: 0, seccomp: false, ..strong() };
+        let all = text(&plan(&everything(), &bare, identity()));
+        assert!(all.contains("no Landlock") && all.contains("CONFIG_SECCOMP_FILTER"), "{all}");
+        let old = Host { landlock: LANDLOCK_WHOLE - 1, ..strong() };
+        let all = text(&plan(&everything(), &old, identity()));
+        assert!(all.contains("truncated") && all.contains("version 2, not 3"), "{all}");
+    }
+
+    #[test]
+    fn the_agents_own_user_is_no_change() {
+        let own = Some(Identity { user: 1000, group: 1000, home: None });
+        assert_eq!(plan(&Policy::default(), &ordinary(), own).missing, []);
+    }
+
+    #[test]
+    fn a_plugin_that_may_write_everywhere_has_no_walls() {
+        let read = Policy { read_only_paths: Some(vec!["/".into()]), ..Policy::default() };
+        assert!(wants_landlock(&read));
+        let all = Policy { read_write_paths: Some(vec!["/".into()]), ..read };
+        assert!(!wants_landlock(&all));
+        assert!(wants_landlock(&Policy { private_tmp: Some(true), ..all }));
+    }
+}

@@ -1,0 +1,367 @@
+//! Keeps archives that were installed, by what they hash to, so that they can be installed again without
+//! a network.
+//!
+//! ```text
+//! <instance>/cache/<SHA-256>            the archive
+//! <instance>/cache/<SHA-256>.minisig    its signature, if it was installed with one
+//! <instance>/cache/.incoming-<random>   one that arrives; swept later if that is interrupted
+//! ```
+//!
+//! Nothing here is trusted: what is taken from the cache is hashed, and its signature checked, like
+//! anything else. So nothing here has to be durable either. The cache is a convenience: whatever goes
+//! wrong with it is logged and fails no installation, it is the first to yield when the disk is full,
+//! and the archives of what is installed are the last of it to go. The pipeline and the sweep call this;
+//! it blocks.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
+
+use super::folder::RECORD;
+use super::leftovers::{NAMES_MAX, is_random, shown};
+use super::trust::{SIGNATURE_MAX, SUFFIX};
+
+mod tee;
+
+pub(super) use tee::Tee;
+
+const INCOMING: &str = ".incoming-";
+
+/// With less room than this on its file system, the cache keeps what is installed only.
+const ROOM_LOW: u64 = 128 << 20;
+
+/// Archives that were installed.
+#[derive(Debug)]
+pub(super) struct Cache {
+    dir: PathBuf,
+    plugins_dir: PathBuf,
+    max_bytes: AtomicU64,
+    /// Names of what arrives now. Held for each short change of the folder.
+    arriving: Mutex<BTreeSet<String>>,
+}
+
+/// An archive that is there.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) path: PathBuf,
+    /// The signature it was installed with.
+    pub(super) signature: Option<Vec<u8>>,
+}
+
+/// An archive that arrives. Deleted on drop unless it was kept.
+pub(super) struct Incoming {
+    cache: Arc<Cache>,
+    file: File,
+    name: String,
+    bytes: u64,
+}
+
+/// What the cache gives up when something else needs the room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Yield {
+    /// What is not installed.
+    Unneeded,
+    /// Everything.
+    All,
+}
+
+/// An archive with its signature.
+struct Entry {
+    sha256: Sha256Digest,
+    bytes: u64,
+    used: SystemTime,
+}
+
+// === impl Cache ===
+
+impl Cache {
+    /// A cache in a folder, which is made with the first archive. No bytes at all switch it off.
+    pub(super) fn new(dir: PathBuf, plugins_dir: PathBuf, max_bytes: u64) -> Self {
+        let max_bytes = AtomicU64::new(max_bytes);
+        Self { dir, plugins_dir, max_bytes, arriving: Mutex::default() }
+    }
+
+    /// Whether anything is kept at all.
+    pub(super) fn is_on(&self) -> bool {
+        self.max_bytes() > 0
+    }
+
+    /// From now on it is not larger than this, as far as what is installed allows.
+    pub(super) fn set_max(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
+    }
+
+    /// Deletes what an earlier life left half way, and what is over the bound: the disk may have become
+    /// full, or the bound smaller. Before anything arrives.
+    pub(super) fn settle(&self) {
+        let mut report = SweepReport::default();
+        self.sweep(SweepManner::Delete, &mut report, &mut || true);
+        for item in report.items {
+            tracing::info!(path = item.path, fate = ?item.fate, why = item.why, "the cache");
+        }
+    }
+
+    /// An archive, which counts as used now.
+    pub(super) fn find(&self, sha256: Sha256Digest) -> Option<Kept> {
+        if !self.is_on() {
+            return None;
+        }
+        let path = self.path_of(sha256);
+        if !fs::symlink_metadata(&path).is_ok_and(|found| found.is_file()) {
+            return None;
+        }
+        drop(File::open(&path).and_then(|file| file.set_modified(SystemTime::now())));
+        let mut signature = Vec::new();
+        let read = File::open(self.signature_of(sha256))
+            .and_then(|file| file.take(SIGNATURE_MAX as u64 + 1).read_to_end(&mut signature));
+        Some(Kept { path, signature: read.is_ok().then_some(signature) })
+    }
+
+    /// Deletes an archive that turned out not to be what its name says.
+    pub(super) fn forget(&self, sha256: Sha256Digest) {
+        let _changing = self.lock();
+        self.delete(sha256);
+    }
+
+    /// Gives room back. Says whether there was any to give.
+    pub(super) fn make_room(&self, how: Yield) -> bool {
+        let _changing = self.lock();
+        let Ok((entries, _)) = self.list() else { return false };
+        let needed = self.needed();
+        let mut any = false;
+        for entry in entries {
+            let may_go = match (how, &needed) {
+                (Yield::All, _) => true,
+                (Yield::Unneeded, Some(needed)) => !needed.contains(&entry.sha256),
+                (Yield::Unneeded, None) => false,
+            };
+            if may_go {
+                self.delete(entry.sha256);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Begins to keep an archive.
+    pub(super) fn receive(self: &Arc<Self>) -> io::Result<Incoming> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        let name = format!("{INCOMING}{:016x}", rand::random::<u64>());
+        let mut arriving = self.lock();
+        let path = self.dir.join(&name);
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+        arriving.insert(name.clone());
+        Ok(Incoming { cache: Arc::clone(self), file, name, bytes: 0 })
+    }
+
+    /// Deletes what interrupted installations left, and what is over the bound, and names what is not
+    /// the cache's.
+    pub(super) fn sweep(
+        &self,
+        manner: SweepManner,
+        report: &mut SweepReport,
+        go_on: &mut dyn FnMut() -> bool,
+    ) {
+        let arriving = self.lock();
+        let names = match names(&self.dir) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => {
+                let why = format!("cannot list it: {error}");
+                report.push(shown(&self.dir), SweepFate::Failed, why);
+                return;
+            }
+        };
+        let mut delete = |path: &Path, why: &str| {
+            let fate = match manner {
+                SweepManner::Pretend => Ok(SweepFate::WouldDelete),
+                SweepManner::Delete => fs::remove_file(path).map(|()| SweepFate::Deleted),
+            };
+            match fate {
+                Ok(fate) => report.push(shown(path), fate, why),
+                Err(error) => report.push(shown(path), SweepFate::Failed, error.to_string()),
+            }
+        };
+        let mut odd = Vec::new();
+        for name in &names {
+            if !go_on() {
+                report.unfinished = true;
+                return;
+            }
+            let path = self.dir.join(name);
+            let archive = name.strip_suffix(SUFFIX);
+            if name.strip_prefix(INCOMING).is_some_and(is_random) {
+                if !arriving.contains(name) {
+                    delete(&path, "an interrupted installation left it");
+                }
+            } else if archive.unwrap_or(name).parse::<Sha256Digest>().is_err() {
+                odd.push(path);
+            } else if archive.is_some_and(|archive| !names.contains(archive)) {
+                delete(&path, "its archive is not there");
+            }
+        }
+        for entry in self.over(self.most_now()) {
+            delete(&self.path_of(entry.sha256), "the cache is over its bound");
+            let signature = self.signature_of(entry.sha256);
+            if signature.exists() {
+                delete(&signature, "the cache is over its bound");
+            }
+        }
+        for path in odd {
+            let why = "no name that this agent gives";
+            report.push(shown(&path), SweepFate::LeftAlone, why);
+        }
+    }
+
+    fn max_bytes(&self) -> u64 {
+        self.max_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How large it may be, given how full the disk is.
+    fn most_now(&self) -> u64 {
+        let free = rustix::fs::statvfs(&self.dir)
+            .map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        if free < ROOM_LOW { 0 } else { self.max_bytes() }
+    }
+
+    /// What has to go for the rest to be no larger than `most`: what was not used for longest first, and
+    /// what is installed never, but when the cache is switched off.
+    fn over(&self, most: u64) -> Vec<Entry> {
+        let Ok((mut entries, mut total)) = self.list() else { return Vec::new() };
+        let needed = if self.max_bytes() == 0 { Some(BTreeSet::new()) } else { self.needed() };
+        let Some(needed) = needed else { return Vec::new() };
+        entries.sort_by_key(|entry| entry.used);
+        entries.retain(|entry| {
+            let goes = total > most && !needed.contains(&entry.sha256);
+            if goes {
+                total = total.saturating_sub(entry.bytes);
+            }
+            goes
+        });
+        entries
+    }
+
+    /// All archives, and how large they are together.
+    fn list(&self) -> io::Result<(Vec<Entry>, u64)> {
+        let size = |path: &Path| fs::symlink_metadata(path).map_or(0, |found| found.len());
+        let mut entries = Vec::new();
+        let mut total: u64 = 0;
+        for name in names(&self.dir)? {
+            let Ok(sha256) = name.parse::<Sha256Digest>() else { continue };
+            let Ok(found) = fs::symlink_metadata(self.dir.join(&name)) else { continue };
+            let bytes = found.len().saturating_add(size(&self.signature_of(sha256)));
+            let used = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            total = total.saturating_add(bytes);
+            entries.push(Entry { sha256, bytes, used });
+        }
+        Ok((entries, total))
+    }
+
+    /// Which archives the installed revisions were made from: those that run, those to go back to and
+    /// those to go on with. `None` when that cannot be told.
+    fn needed(&self) -> Option<BTreeSet<Sha256Digest>> {
+        let mut needed = BTreeSet::new();
+        for plugin in fs::read_dir(&self.plugins_dir).ok()?.take(NAMES_MAX) {
+            let Ok(files) = fs::read_dir(plugin.ok()?.path()) else { continue };
+            for file in files.take(NAMES_MAX) {
+                let file = file.ok()?;
+                if !file.file_name().to_string_lossy().starts_with(RECORD) {
+                    continue;
+                }
+                let mut text = String::new();
+                let read = File::open(file.path()).map(|file| file.take(128));
+                if read.and_then(|mut file| file.read_to_string(&mut text)).is_ok() {
+                    needed.extend(text.trim_end().parse::<Sha256Digest>());
+                }
+            }
+        }
+        Some(needed)
+    }
+
+    fn delete(&self, sha256: Sha256Digest) {
+        // What is not deleted now is found by the sweep.
+        drop(fs::remove_file(self.path_of(sha256)));
+        drop(fs::remove_file(self.signature_of(sha256)));
+    }
+
+    fn path_of(&self, sha256: Sha256Digest) -> PathBuf {
+        self.dir.join(sha256.to_string())
+    }
+
+    fn signature_of(&self, sha256: Sha256Digest) -> PathBuf {
+        self.dir.join(format!("{sha256}{SUFFIX}"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Incoming ===
+
+impl Incoming {
+    /// The next bytes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        if self.bytes > self.cache.max_bytes() {
+            return Err(io::Error::other("it is larger than install.cache_max_bytes"));
+        }
+        self.file.write_all(bytes)
+    }
+
+    /// Keeps it, now that it is known to be the archive of this digest, and lets older ones go for it.
+    fn keep(self, sha256: Sha256Digest, signature: Option<&str>) -> io::Result<()> {
+        let cache = Arc::clone(&self.cache);
+        let _arriving = cache.lock();
+        let signed = signature.map_or(0, |text| text.len() as u64);
+        let bytes = self.bytes.saturating_add(signed);
+        // It is hashed again when it is used, so a torn one costs a download and nothing else.
+        cache.delete(sha256);
+        let most = cache.most_now().checked_sub(bytes);
+        let over = most.map(|most| (most, cache.over(most)));
+        let Some((most, over)) = over else {
+            return Err(io::Error::other("there is no room for it"));
+        };
+        over.iter().for_each(|entry| cache.delete(entry.sha256));
+        if cache.list()?.1 > most {
+            return Err(io::Error::other("what is installed takes all of install.cache_max_bytes"));
+        }
+        if let Some(text) = signature {
+            // The archive makes the entry, so what vouches for it is there first.
+            let path = cache.signature_of(sha256);
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            options.open(path)?.write_all(text.as_bytes())?;
+        }
+        fs::rename(cache.dir.join(&self.name), cache.path_of(sha256))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        drop(fs::remove_file(self.cache.dir.join(&self.name)));
+        // The lock may be held by `keep`, which is over when this is.
+        let mut arriving = self.cache.lock();
+        arriving.remove(&self.name);
+    }
+}
+
+/// The names in a folder, those that are not UTF-8 in a form that is no name of ours.
+fn names(dir: &Path) -> io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(dir)?.take(NAMES_MAX) {
+        names.insert(entry?.file_name().to_string_lossy().into_owned());
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;

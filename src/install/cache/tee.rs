@@ -1,0 +1,94 @@
+//! The way of an archive into the cache, beside its way into the files.
+//!
+//! `attempt` hands on what it hands to the unpacking thread; a thread of its own writes it. Nothing that
+//! happens here is anybody's failure: an archive that cannot be kept is not, and that is logged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use guest_agent_actors::id::Sha256Digest;
+use tokio::sync::mpsc;
+
+use super::Cache;
+
+/// Chunks on their way to the disk. When they are used up the installation waits: the disk is the one
+/// that it writes to itself, and more.
+const CHUNKS_IN_FLIGHT: usize = 32;
+
+/// Longest that an installation which is done waits for its last bytes to be taken.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+enum Piece {
+    Data(Bytes),
+    /// That was all, and it is the right archive.
+    Keep {
+        signature: Option<String>,
+    },
+}
+
+/// An archive on its way into the cache. What was not said to be kept is deleted.
+pub(in crate::install) struct Tee {
+    pieces: mpsc::Sender<Piece>,
+    queued: Option<Piece>,
+}
+
+// === impl Tee ===
+
+impl Tee {
+    /// Begins to keep an archive.
+    pub(in crate::install) fn begin(cache: Arc<Cache>, sha256: Sha256Digest) -> Self {
+        let (pieces, received) = mpsc::channel(CHUNKS_IN_FLIGHT);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = write(&cache, sha256, received) {
+                tracing::info!(%sha256, %error, "the archive is not kept in the cache");
+            }
+        });
+        Self { pieces, queued: None }
+    }
+
+    /// Sets something aside for the next flush, which has to come before anything else is queued.
+    pub(in crate::install) fn queue(&mut self, data: Bytes) {
+        debug_assert!(self.queued.is_none());
+        self.queued = Some(Piece::Data(data));
+    }
+
+    /// Hands on what is queued. Loses nothing when it is dropped.
+    pub(in crate::install) async fn flush(&mut self) {
+        if self.queued.is_some()
+            && let Ok(room) = self.pieces.reserve().await
+            && let Some(piece) = self.queued.take()
+        {
+            room.send(piece);
+        }
+        // Nobody takes it any more: it could not be written.
+        self.queued = None;
+    }
+
+    /// That was all, and it is to be kept.
+    pub(in crate::install) async fn keep(mut self, signature: Option<String>) {
+        let last = async {
+            self.flush().await;
+            self.queued = Some(Piece::Keep { signature });
+            self.flush().await;
+        };
+        // Without its last piece it is forgotten.
+        drop(tokio::time::timeout(LAST_WAIT, last).await);
+    }
+}
+
+fn write(
+    cache: &Arc<Cache>,
+    sha256: Sha256Digest,
+    mut pieces: mpsc::Receiver<Piece>,
+) -> std::io::Result<()> {
+    let mut incoming = cache.receive()?;
+    loop {
+        match pieces.blocking_recv() {
+            Some(Piece::Data(bytes)) => incoming.write(&bytes)?,
+            Some(Piece::Keep { signature }) => return incoming.keep(sha256, signature.as_deref()),
+            // It was given up, by an installation that says so itself.
+            None => return Ok(()),
+        }
+    }
+}
