@@ -54,7 +54,7 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-use cache::Cache;
+use cache::{Cache, Yield};
 use error::{DeleteError, FolderError, PipelineError};
 use fetch::Fetcher;
 pub(crate) use folder::remove_below;
@@ -227,9 +227,17 @@ impl Installer for Pipeline {
             return Ok(());
         }
         if !self.is_rehearsal {
-            let plugins_dir = self.config.plugins_dir.clone();
-            let checked =
-                tokio::task::spawn_blocking(move || preflight::before_download(&plugins_dir));
+            let (plugins_dir, cache) = (self.config.plugins_dir.clone(), Arc::clone(&self.cache));
+            let checked = tokio::task::spawn_blocking(move || {
+                preflight::usable(&plugins_dir)?;
+                let has_room = || preflight::has_room(&plugins_dir);
+                // What is only kept for later yields.
+                let yielding =
+                    |how, unfit| if cache.make_room(how) { has_room() } else { Err(unfit) };
+                has_room()
+                    .or_else(|unfit| yielding(Yield::Unneeded, unfit))
+                    .or_else(|unfit| yielding(Yield::All, unfit))
+            });
             checked
                 .await
                 .map_err(|_| FolderError::Panicked.into())

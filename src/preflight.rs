@@ -1,7 +1,7 @@
 //! What on this machine would keep a plugin from running, found before anything is touched.
 //!
 //! ```text
-//! install pipeline ─► before_download   room, inodes, how the file system is mounted   (place)
+//! install pipeline ─► usable, has_room  how the file system is mounted, bytes, inodes  (place)
 //!                 └─► before_publish    processor, loader, interpreter of the program  (program ─► elf)
 //! launcher, local plugins ─────────────────────────────────────────────────────────────┘
 //! cli/plan ─► CHECKS, one line each: all of the above, limits, clock                   (limits, host)
@@ -70,16 +70,20 @@ pub const CHECKS: [Check; 4] = [
     Check { about: "security", run: security },
 ];
 
-/// Whether a plugin can be installed in a folder at all. Blocks.
+/// Whether a plugin that is installed in a folder can be run there. Blocks.
 ///
 /// # Errors
-/// Its file system is full, or is mounted so that nothing on it can be written or run.
-pub(crate) fn before_download(folder: &Path) -> Result<(), Unfit> {
-    // Where it cannot be looked at, the first file that is made will tell.
-    let Some(place) = Place::nearest(folder) else { return Ok(()) };
-    let mut findings = place.mounted();
-    findings.extend(place.room(LEAST));
-    if findings.is_empty() { Ok(()) } else { Err(Unfit(findings)) }
+/// Its file system is mounted so that nothing on it can be written or run.
+pub(crate) fn usable(folder: &Path) -> Result<(), Unfit> {
+    unfit(Place::nearest(folder).map_or_else(Vec::new, |place| place.mounted()))
+}
+
+/// Whether a folder has room for any plugin at all. Blocks.
+///
+/// # Errors
+/// Its file system is full, or can make no more files.
+pub(crate) fn has_room(folder: &Path) -> Result<(), Unfit> {
+    unfit(Place::nearest(folder).map_or_else(Vec::new, |place| place.room(LEAST)))
 }
 
 /// Whether this machine can run the program of an unpacked revision. Blocks.
@@ -90,7 +94,7 @@ pub(crate) fn before_publish(revision: &Path, entry_point: &EntryPoint) -> Resul
     // `<plugins>/<name>/<staging>`: an interpreter that a plugin brings is named by where it will be.
     let plugins = revision.ancestors().nth(2);
     let (name, program) = (entry_point.as_str(), revision.join(entry_point.as_str()));
-    unfit(program::check(name, &program, &search_path(), plugins))
+    unfit(program::check(name, &program, &search_path(), plugins).into_iter().collect())
 }
 
 /// Whether this machine can run a program. Blocks.
@@ -98,11 +102,11 @@ pub(crate) fn before_publish(revision: &Path, entry_point: &EntryPoint) -> Resul
 /// # Errors
 /// It is for another machine, or what it needs to be started is missing.
 pub(crate) fn runnable(name: &str, program: &Path) -> Result<(), Unfit> {
-    unfit(program::check(name, program, &search_path(), None))
+    unfit(program::check(name, program, &search_path(), None).into_iter().collect())
 }
 
-fn unfit(finding: Option<Finding>) -> Result<(), Unfit> {
-    finding.map_or(Ok(()), |finding| Err(Unfit(vec![finding])))
+fn unfit(findings: Vec<Finding>) -> Result<(), Unfit> {
+    if findings.is_empty() { Ok(()) } else { Err(Unfit(findings)) }
 }
 
 /// Where plugins look for commands.

@@ -37,7 +37,14 @@ pub async fn rehearse(config: &Config, spec: &Arc<PluginSpec>) -> Result<Content
     let failed = |cause: Cause| InstallError { step: InstallStep::Prepare, cause };
     let scratch = tempfile::tempdir().map_err(|error| failed(error.into()))?;
     let at = |name: &str| scratch.path().join(name);
-    let settings = PipelineConfig::configured(config, at("plugins"), at("state"), at("log"));
+    let settings = PipelineConfig::configured(
+        config,
+        at("plugins"),
+        at("state"),
+        at("log"),
+        // What is only looked at is not kept.
+        (at("cache"), 0),
+    );
     let trust = Trust::load_or_nobody(&config.trust);
     let mut pipeline = Pipeline::new(settings, trust).map_err(|error| failed(error.into()))?;
     pipeline.is_rehearsal = true;

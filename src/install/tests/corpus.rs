@@ -149,7 +149,6 @@ impl Yard {
                 plugins_dir: self.dir.path().join("plugins"),
                 state_root: self.dir.path().join("state"),
                 log_dir: self.dir.path().join("log"),
-
                 cache_dir: self.dir.path().join("cache"),
                 cache_max_bytes: 0,
                 limits,

@@ -39,6 +39,8 @@ impl Mount {
             plugins_dir: self.plugins(),
             state_root: self.dir.path().join("state"),
             log_dir: self.dir.path().join("log"),
+            cache_dir: self.dir.path().join("cache"),
+            cache_max_bytes: 1 << 20,
             limits: Limits::default(),
             max_parallel: 1,
         };
