@@ -34,6 +34,7 @@ use guest_agent_actors::wire::AgentFacts;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::cgroup::Cgroups;
@@ -44,6 +45,7 @@ use crate::confine::Host;
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
+use crate::host_api::{self, HostApi, SocketProber};
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
 use crate::launch::{self, LauncherConfig, ProcessLauncher};
@@ -164,6 +166,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let facts = Arc::new(LocalFacts::read());
     let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
     let (link, link_task) = (opened.link, opened.task);
+    let prober = Arc::new(SocketProber::default());
     let trust = read_keys(config).await;
     let installer = Arc::new(Pipeline::new(pipeline, trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
@@ -175,6 +178,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         storage: storage.clone(),
         sweeper: Arc::new(sweeper),
         local: Arc::new(PluginFolders::new(config.agent.local_plugin_dir.clone())),
+        prober: prober.clone(),
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         facts: facts.clone(),
@@ -193,7 +197,17 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     modules.succeeded(Module::Core, core_begun_at);
     listener.hear(system.control_plane.clone());
 
+    let ending = CancellationToken::new();
+    let registry = host_api::registry_service(system.offers.clone(), ending.clone());
+    let host = HostApi {
+        launcher: launcher.clone(),
+        registry: system.registry.clone(),
+        service: registry.clone(),
+        prober,
+    };
+    let host = serve_host(host, config, ending.clone()).await;
     let api = LocalApi {
+        registry,
         manager: system.manager.clone(),
         control_plane: system.control_plane.clone(),
         vm_events: system.vm_events.clone(),
@@ -282,6 +296,11 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);
+    }
+    // Whoever watches what plugins offer is told.
+    ending.cancel();
+    if let Some(host) = host {
+        host.end().await;
     }
     drop(stop_api);
     // Followers keep their streams open; they are cut.
@@ -414,7 +433,7 @@ fn launcher(
         state_root: places.state.clone(),
         runtime_dir: config.agent.runtime_dir.clone(),
         log_dir: config.agent.log_dir.clone(),
-        host_socket: config.agent.runtime_dir.join("host.sock"),
+        host_socket: config.agent.host_socket(),
         transport: match config.plugins.transport {
             Transport::Unix => launch::Transport::Unix,
             Transport::Tcp => launch::Transport::Tcp,
@@ -601,6 +620,22 @@ async fn serve_commands(
     modules.succeeded(Module::Commands, begun_at);
     let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect };
     Some(actix_rt::spawn(commands.serve(listener)))
+}
+
+/// Serves the socket that plugins call. Plugins run without it, so whatever keeps it from being made is
+/// said loudly and no more.
+async fn serve_host(
+    host: HostApi,
+    config: &Config,
+    ending: CancellationToken,
+) -> Option<host_api::Serving> {
+    match host.serve(&config.agent.host_socket(), ending).await {
+        Ok(serving) => Some(serving),
+        Err(error) => {
+            error!(error = %Chain(&error), "goes on without the host socket: plugins cannot call");
+            None
+        }
+    }
 }
 
 /// Tells plugins that they, or the whole machine, are about to stop. Bounded.

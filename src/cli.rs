@@ -37,6 +37,7 @@ mod logs;
 mod order;
 pub mod pack;
 mod plan;
+mod registry;
 mod remove;
 mod restart;
 mod run;
@@ -115,6 +116,8 @@ enum Verb {
     Doctor(doctor::Flags),
     /// Tell all plugins what happens to the machine
     VmEvent(vm_event::Flags),
+    /// Show what plugins offer each other
+    Registry(registry::Flags),
     /// Make an archive of a plugin's directory, and the order that installs it
     Pack(pack::Flags),
     /// Make a pair of keys to sign archives with
@@ -186,6 +189,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Events(flags) => wait_for(events::run(flags, context)),
         Verb::Doctor(flags) => wait_for(doctor::run(flags, context)),
         Verb::VmEvent(flags) => wait_for(vm_event::run(flags, context)),
+        Verb::Registry(flags) => wait_for(registry::run(flags, context)),
         Verb::Logs(flags) => wait_for(logs::run(flags, context)),
     }
 }

@@ -304,6 +304,12 @@ impl AgentConfig {
     pub fn command_socket(&self) -> PathBuf {
         self.runtime_dir.join("command.sock")
     }
+
+    /// The socket that plugins call.
+    #[must_use]
+    pub fn host_socket(&self) -> PathBuf {
+        self.runtime_dir.join("host.sock")
+    }
 }
 
 // === impl ControlPlaneConfig ===

@@ -44,7 +44,7 @@ use crate::cgroup::Cgroups;
 use crate::config::{Policies, Policy};
 use crate::confine::Host;
 use crate::launch::pidfd::Pidfd;
-use crate::launch::ticket::Tickets;
+use crate::launch::ticket::{Owner, Tickets};
 use crate::launch::tree::{Family, Member};
 use crate::launch::watch::{Subject, Watched};
 use crate::plugin_rpc::GrpcPluginRpc;
@@ -138,7 +138,7 @@ struct Shared {
 }
 
 /// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     slots: HashMap<PluginName, Slot>,
     tickets: Tickets,
@@ -150,6 +150,22 @@ struct Slot {
     gate: Arc<tokio::sync::Mutex<()>>,
     /// The newest process, also after its end.
     newest: Option<Arc<Watched>>,
+}
+
+/// Who has a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A plugin that runs.
+    Plugin {
+        /// The plugin.
+        name: PluginName,
+        /// Its process. Whoever calls may be a helper of it.
+        process: Process,
+    },
+    /// A plugin of an earlier life of the agent, whose process was not found again yet.
+    ComingBack(PluginName),
+    /// Nobody: it is not of a plugin's newest launch, or that has ended.
+    Nobody,
 }
 
 /// Keeps others from ending or spawning processes of a plugin.
@@ -164,7 +180,9 @@ impl ProcessLauncher {
     /// A directory cannot be made, or sockets in it would have too long a path.
     pub fn new(config: LauncherConfig, rpc: Arc<GrpcPluginRpc>) -> Result<Self, LauncherError> {
         let policies = Mutex::new(Arc::new(config.policies.clone()));
-        let shared = Shared { config, rpc, table: Mutex::default(), policies };
+        let tickets = Tickets::in_folder(config.runtime_dir.join("tickets"));
+        let table = Mutex::new(Table { slots: HashMap::new(), tickets });
+        let shared = Shared { config, rpc, table, policies };
         let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
         // 16 digits and ".sock".
@@ -177,11 +195,21 @@ impl ProcessLauncher {
         Ok(launcher)
     }
 
-    /// Whose ticket this is, for the socket that plugins call. `None` for one that is not
-    /// of a plugin's newest launch, or whose plugin was stopped.
+    /// Who has this ticket, for the socket that plugins call.
     #[must_use]
-    pub fn ticket_owner(&self, ticket: &str) -> Option<PluginName> {
-        self.table().tickets.owner(ticket)
+    pub fn holder(&self, ticket: &str) -> Holder {
+        let table = self.table();
+        match table.tickets.owner(ticket) {
+            Owner::Plugin(name) => {
+                let newest = table.slots.get(&name).and_then(|slot| slot.newest.as_ref());
+                match newest.filter(|watched| watched.is_alive()) {
+                    Some(watched) => Holder::Plugin { process: watched.process.clone(), name },
+                    None => Holder::Nobody,
+                }
+            }
+            Owner::ComingBack(name) => Holder::ComingBack(name),
+            Owner::Nobody => Holder::Nobody,
+        }
     }
 
     /// Cuts every log that has outgrown its bound down to its newest part. To be called every now
@@ -282,10 +310,10 @@ impl ProcessLauncher {
         let slot = table.slots.entry(name.clone()).or_default();
         if slot.newest.as_ref().is_none_or(|newest| !newest.is_alive()) {
             slot.newest = Some(Arc::clone(&watched));
-            if let Some(ticket) = procfs::variable(&environ, start::TICKET_VARIABLE)
-                && tree::carries(&environ, name, &self.state_dir(name))
-            {
-                table.tickets.restore(name, ticket);
+            if alive {
+                let carried = procfs::variable(&environ, start::TICKET_VARIABLE);
+                let marked = tree::carries(&environ, name, &self.state_dir(name));
+                table.tickets.restore(name, carried.filter(|_| marked));
             }
         }
         drop(table);
@@ -329,6 +357,12 @@ impl Launcher for ProcessLauncher {
         match self.adopt(name, process).await {
             Some(watched) => watched.cause().await,
             None => ExitCause::Unknown,
+        }
+    }
+
+    async fn ended(&self, name: &PluginName, process: &Process) {
+        if let Some(watched) = self.adopt(name, process).await {
+            watched.dead().await;
         }
     }
 

@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod facts;
 pub mod finding;
 pub mod going_down;
+pub mod host_api;
 pub mod install;
 pub mod launch;
 pub mod local_api;

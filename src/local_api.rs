@@ -24,6 +24,7 @@ use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
 use guest_agent_actors::scheduler::SchedulerActor;
 use guest_agent_actors::sweep::SweepActor;
 use guest_agent_actors::vm_events::{VmEvent, VmEventActor};
+use guest_agent_proto::host::registry_server::RegistryServer;
 use guest_agent_proto::local;
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use prost::Message;
@@ -34,6 +35,7 @@ use tonic::{Request, Response, Status};
 
 use crate::command_socket::plugin_status;
 use crate::control_link::LinkState;
+use crate::host_api::RegistryService;
 use crate::storage::SledStorage;
 
 mod events;
@@ -76,6 +78,8 @@ pub struct LocalApi {
     pub link: watch::Receiver<LinkState>,
     /// Knows what makes plugins run.
     pub scheduler: Addr<SchedulerActor>,
+    /// What plugins offer each other.
+    pub registry: RegistryService,
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
@@ -100,9 +104,11 @@ impl LocalApi {
         listener: UnixListener,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), tonic::transport::Error> {
+        let registry = RegistryServer::new(self.registry.clone());
         let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
         tonic::transport::Server::builder()
             .add_service(service)
+            .add_service(registry)
             .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
             .await
     }

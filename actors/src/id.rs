@@ -245,7 +245,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-fn check(what: &'static str, text: &str, max: usize) -> Result<(), IdError> {
+pub(crate) fn check(what: &'static str, text: &str, max: usize) -> Result<(), IdError> {
     let wrong = |reason: String| IdError { what, value: quoted(text, QUOTED_MAX), reason };
     let Some(first) = text.bytes().next() else {
         return Err(wrong("is empty".to_owned()));

@@ -33,6 +33,7 @@ pub mod manager;
 pub mod metrics;
 pub mod monitor;
 pub mod outbox;
+pub mod registry;
 pub mod scheduler;
 pub mod store;
 pub mod sweep;

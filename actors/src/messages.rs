@@ -16,6 +16,8 @@ use crate::plugin::machine::{Boot, Event, Order};
 use crate::plugin::runs::Firing;
 use crate::plugin::state::{Policy, State};
 use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
+use crate::registry::catalogue::Refusal;
+use crate::registry::entry::{Entry, Key, Offer, Registrant};
 use crate::spec::MetricsPolicy;
 use crate::view::PluginView;
 use crate::vm_events::{Notified, NotifyError, VmEvent};
@@ -386,6 +388,39 @@ pub struct Verdict {
     pub name: String,
     /// The order's number, or why it was refused.
     pub result: Result<Generation, String>,
+}
+
+// === To the registry ===
+
+/// From the host socket: a plugin offers something. Answered when it is durable.
+#[derive(Message, Debug)]
+#[rtype(result = "Result<Arc<Entry>, NotRegistered>")]
+pub struct Register {
+    /// Who.
+    pub by: Registrant,
+    /// What; somebody answers there.
+    pub offer: Offer,
+}
+
+/// From the host socket: a plugin takes something back. Answered when it is durable.
+#[derive(Message, Debug)]
+#[rtype(result = "Result<(), NotRegistered>")]
+pub struct Deregister {
+    /// Who.
+    pub by: Registrant,
+    /// What.
+    pub key: Key,
+}
+
+/// Why nothing changed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotRegistered {
+    /// It is not as the plugin thinks.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It could not be made durable.
+    #[error(transparent)]
+    NotSaved(SaveFailed),
 }
 
 // === To the VM-event actor ===

@@ -16,10 +16,12 @@ use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
 use crate::spec::{Config, PluginSpec};
 
 mod local;
+mod prober;
 mod sweeper;
 mod unenforced;
 
 pub use local::{LocalPlugins, LocalScan, ScanError};
+pub use prober::{ProbeError, Prober};
 pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
     SweepReport, Sweeper,
@@ -46,6 +48,8 @@ pub struct Ports {
     pub sweeper: Arc<dyn Sweeper>,
     /// Plugins that came with the machine.
     pub local: Arc<dyn LocalPlugins>,
+    /// Whether somebody answers on what plugins offer.
+    pub prober: Arc<dyn Prober>,
     /// The connection to the control plane.
     pub link: Arc<dyn ControlLink>,
     /// What the machine says of itself.
@@ -178,6 +182,12 @@ pub trait Launcher: Send + Sync {
     /// Resolves when a running process has exited, with its cause as far as the kernel tells.
     /// Works for processes of an earlier life of the agent too.
     async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause;
+
+    /// Resolves when a running process has exited, as [`Self::exited`] does, but without waiting for
+    /// the cause.
+    async fn ended(&self, name: &PluginName, process: &Process) {
+        let _cause = self.exited(name, process).await;
+    }
 
     /// Looks for a living process of the plugin: first the recorded one, else one that was spawned
     /// but never recorded. Never mistakes another program for it.
@@ -400,12 +410,14 @@ pub enum Table {
     History,
     /// What is known of this machine, by key.
     Facts,
+    /// What plugins offer.
+    Registry,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 5] =
-        [Self::Plugins, Self::Inbox, Self::Outbox, Self::History, Self::Facts];
+    pub const ALL: [Self; 6] =
+        [Self::Plugins, Self::Inbox, Self::Outbox, Self::History, Self::Facts, Self::Registry];
 }
 
 /// One change of the store.

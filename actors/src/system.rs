@@ -33,6 +33,10 @@ use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
 use crate::records::{InboxEntry, key_number};
+use crate::registry::catalogue::Catalogue;
+use crate::registry::record::{self, Record};
+use crate::registry::view::RegistryView;
+use crate::registry::{self, RegistryActor};
 use crate::scheduler::{self, SchedulerActor};
 use crate::store::{NEXT_EVENT, StoreActor};
 use crate::sweep::SweepActor;
@@ -70,6 +74,10 @@ pub struct System {
     pub events: OutboxView,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
+    /// Takes what plugins offer.
+    pub registry: Addr<RegistryActor>,
+    /// What plugins offer.
+    pub offers: RegistryView,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
     monitor: Recipient<UseHealthPolicy>,
@@ -91,6 +99,7 @@ struct Left {
     next_event: u64,
     next_generation: Generation,
     taken: Vec<(MessageKey, SystemTime)>,
+    catalogue: Catalogue,
 }
 
 /// Starts all actors on the current arbiter.
@@ -176,6 +185,13 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     pulses.push(("control-plane", pulse(&control_plane)));
     let sweep = SweepActor::new(ports.clone(), &manager, store.clone().recipient()).start();
     pulses.push(("sweep", pulse(&sweep)));
+    let partners = registry::Partners {
+        store: store.clone().recipient(),
+        or_forget: store.clone().recipient(),
+    };
+    let (registry, offers) = RegistryActor::new(&ports, left.catalogue, partners);
+    let registry = registry.start();
+    pulses.push(("registry", pulse(&registry)));
     let partners = vm_events::Partners {
         store: store.clone().recipient(),
         begin: manager.clone().recipient(),
@@ -193,6 +209,8 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         scheduler,
         events,
         sweep,
+        registry,
+        offers,
         roster,
         monitor: health_policy,
         readiness,
@@ -263,7 +281,11 @@ impl Left {
         let next_generation = Generation(next_generation);
         let taken = load(storage, Table::Facts, remembered::read_fact).await;
         let taken = taken.into_iter().flatten().collect();
-        Self { waiting, history, next_event, next_generation, taken }
+        let offers = |key: &[u8], bytes: &[u8]| {
+            Record::decode(key, bytes).map_err(|error| Chain(&error).to_string())
+        };
+        let catalogue = record::restore(load(storage, Table::Registry, offers).await);
+        Self { waiting, history, next_event, next_generation, taken, catalogue }
     }
 }
 

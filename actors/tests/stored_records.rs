@@ -25,7 +25,9 @@ use std::time::{Duration, SystemTime};
 use guest_agent_actors::event::{Draft, Recorded};
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::facts::{Number, Scope, Value};
-use guest_agent_actors::id::{Attempt, BootId, Endpoint, Generation, Process, Sha256Digest};
+use guest_agent_actors::id::{
+    Attempt, BootId, Endpoint, Generation, PluginName, Process, Sha256Digest,
+};
 use guest_agent_actors::outbox::{Gap, Waiting};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::runs::{Mark, Marks, Outcome, Runs};
@@ -34,8 +36,11 @@ use guest_agent_actors::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
 };
 use guest_agent_actors::plugin::story::Story;
-use guest_agent_actors::ports::{Shortfall, Unenforced};
+use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
+use guest_agent_actors::registry::catalogue::Life;
+use guest_agent_actors::registry::entry::{Entry, Epoch, Offer, RawOffer, Registrant};
+use guest_agent_actors::registry::record::{self, Record as RegistryRecord};
 use guest_agent_actors::spec::{
     Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
     LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
@@ -124,9 +129,50 @@ fn render(name: &str, bytes: &[u8]) -> String {
         "event" => Waiting::decode(&number_key(EVENT_KEY), bytes)
             .map(|read| format!("{read:#?}\ntold as {:#?}\n", read.told()))
             .map_err(|e| format!("{e:?}")),
+        "registry" => RegistryRecord::decode(&registry_key(name), bytes)
+            .map(|read| format!("{read:#?}\n"))
+            .map_err(|e| format!("{e:?}")),
         other => Err(format!("no kind of record is called {other:?}")),
     };
     read.unwrap_or_else(|reason| format!("unreadable: {reason}\n"))
+}
+
+/// The key under which a record of the registry was kept.
+fn registry_key(name: &str) -> Vec<u8> {
+    match name {
+        "registry-entry" => b"e\0csi-node\0ebs\0i-7".to_vec(),
+        "registry-life" => b"l\0storage".to_vec(),
+        "registry-type" => b"t\0csi-node".to_vec(),
+        _ => b"n".to_vec(),
+    }
+}
+
+/// One record of each kind that the registry keeps.
+fn registry() -> [(&'static str, Write); 4] {
+    let plugin: PluginName = "storage".parse().unwrap();
+    let raw = RawOffer {
+        kind: "csi-node".to_owned(),
+        name: "ebs".to_owned(),
+        instance: "i-7".to_owned(),
+        version: "1.2".to_owned(),
+        socket: "/run/ebs.sock".to_owned(),
+        options: [("zone".to_owned(), "a".to_owned())].into(),
+    };
+    let process = Process { pid: 4242, start_ticks: 99, boot: BootId("boot-1".into()) };
+    let entry = Entry {
+        offer: Offer::parse(raw, &plugin).unwrap(),
+        registrant: Registrant { plugin: plugin.clone(), process: process.clone(), uid: 1000 },
+        epoch: Epoch(7),
+        order: 9,
+        registered_at: at(1_700_000_000, 5),
+        standing: guest_agent_actors::registry::entry::Standing::Unverified,
+    };
+    [
+        ("registry-entry", record::put_entry(&entry)),
+        ("registry-life", record::put_life(&plugin, &Life { process, epoch: Epoch(7) })),
+        ("registry-type", record::put_kind(&entry.key().kind)),
+        ("registry-sequence", record::put_sequence(12)),
+    ]
 }
 
 fn snapshot(read: &Snapshot) -> String {
@@ -230,6 +276,14 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     ] {
         let entry = InboxEntry { first: Generation(u64::MAX - 1), content, origin };
         add(format!("inbox-{name}"), entry.encode());
+    }
+    for (name, write) in registry() {
+        match write {
+            Write::Put { key, value, .. } if key == registry_key(name) => {
+                add(name.to_owned(), value);
+            }
+            other => panic!("{name} is kept elsewhere: {other:?}"),
+        }
     }
     for number in 1..=15 {
         let kind = wire::event_kind(number).unwrap();

@@ -14,6 +14,7 @@ mod supervision {
     mod one_shot;
     mod overflow;
     mod recovery;
+    mod registry;
     mod rules;
     mod store;
     mod sweep;

@@ -60,7 +60,8 @@
 //! `plugin` is the trait; `config`, `status` and `error` are what its methods take and give.
 //! `arguments`, `address` and `environment` are what the agent hands to the process. `server`
 //! ties them together: it binds a `listener` and serves `service` (wire types in and out), which
-//! drives `life` (order of calls, panics, deadlines).
+//! drives `life` (order of calls, panics, deadlines). `registry` is the other direction: what plugins
+//! ask of the agent.
 
 mod plugin;
 
@@ -79,6 +80,8 @@ mod once;
 mod run;
 mod server;
 mod service;
+
+pub mod registry;
 
 pub use address::{Address, AddressError};
 pub use arguments::{Arguments, ArgumentsError};

@@ -10,6 +10,7 @@
 pub use generated::agent_controlplane;
 pub use generated::google::cloud::agentcommunication::v1 as agent_communication;
 pub use generated::google::rpc;
+pub use generated::guest_agent::host::v1 as host;
 pub use generated::guest_agent::local::v1 as local;
 pub use generated::guest_agent::record::v1 as record;
 pub use generated::plugin_comm;
@@ -39,6 +40,11 @@ mod generated {
         }
     }
     pub mod guest_agent {
+        pub mod host {
+            pub mod v1 {
+                include!("gen/guest_agent.host.v1.rs");
+            }
+        }
         pub mod local {
             pub mod v1 {
                 include!("gen/guest_agent.local.v1.rs");

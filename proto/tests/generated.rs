@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use codegen::{compile, generate_into};
 
-const PROTOS: [&str; 5] = [
+const PROTOS: [&str; 6] = [
     "plugin_comm.proto",
     "agent_controlplane.proto",
     "agent_communication.proto",
     "local.proto",
+    "host.proto",
     "record.proto",
 ];
 

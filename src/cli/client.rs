@@ -27,6 +27,11 @@ pub(super) type Client = LocalAgentClient<Channel>;
 
 /// Connects to the agent's socket.
 pub(super) async fn connect(socket: &Path) -> Result<Client, Failure> {
+    Ok(LocalAgentClient::new(channel(socket).await?))
+}
+
+/// The same, for whichever service is there.
+pub(super) async fn channel(socket: &Path) -> Result<Channel, Failure> {
     // The first connection is made here, where the operating system's reason can still be seen.
     match tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(socket)).await {
         Ok(Ok(_probe)) => {}
@@ -43,7 +48,7 @@ pub(super) async fn connect(socket: &Path) -> Result<Client, Failure> {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    let channel = Endpoint::from_static("http://agent")
+    Endpoint::from_static("http://agent")
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(ANSWER_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -54,8 +59,7 @@ pub(super) async fn connect(socket: &Path) -> Result<Client, Failure> {
             let what =
                 format_args!("failed to talk to the agent on {}", socket.display()).to_string();
             Failure::new(Exit::Unreachable, what).because(&error)
-        })?;
-    Ok(LocalAgentClient::new(channel))
+        })
 }
 
 fn unreachable_because(socket: &Path, error: &std::io::Error) -> Failure {

@@ -439,23 +439,32 @@ async fn a_plugin_gets_its_arguments_environment_and_nothing_else() {
     }
 }
 
+/// The plugin that a launcher knows by a ticket.
+fn ticket_owner(launcher: &ProcessLauncher, ticket: &str) -> Option<PluginName> {
+    match launcher.holder(ticket) {
+        Holder::Plugin { name, .. } => Some(name),
+        Holder::ComingBack(_) | Holder::Nobody => None,
+    }
+}
+
 #[tokio::test]
 async fn a_ticket_names_its_plugin_until_it_is_stopped() {
     let bed = Bed::new();
     let spec = bed.plugin("p", "echo $GUEST_AGENT_TICKET > ../../../ticket; exec sleep 1000");
     let launched = bed.launch_answered(&spec, &Script::default()).await;
     let ticket = bed.wait_for_file("ticket").await;
-    assert_eq!(bed.launcher.ticket_owner(ticket.trim()), Some(spec.name.clone()));
-    assert_eq!(bed.launcher.ticket_owner("x"), None);
+    assert_eq!(ticket_owner(&bed.launcher, ticket.trim()), Some(spec.name.clone()));
+    assert_eq!(ticket_owner(&bed.launcher, "x"), None);
     // The agent restarts, finds the plugin, and knows its ticket again.
     let next = bed.another_life();
+    assert_eq!(next.holder(ticket.trim()), Holder::ComingBack(spec.name.clone()));
     assert_eq!(
         next.find(&spec.name, Some(&launched.process)).await.unwrap(),
         Some(launched.process)
     );
-    assert_eq!(next.ticket_owner(ticket.trim()), Some(spec.name.clone()));
+    assert_eq!(ticket_owner(&next, ticket.trim()), Some(spec.name.clone()));
     next.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
-    assert_eq!(next.ticket_owner(ticket.trim()), None);
+    assert_eq!(ticket_owner(&next, ticket.trim()), None);
 }
 
 #[tokio::test]
@@ -693,8 +702,8 @@ async fn another_process_does_not_take_the_ticket_of_the_living_plugin() {
     let boot = bed.launcher.shared.config.boot.clone();
     let other = Process { pid, start_ticks, boot };
     assert_eq!(bed.launcher.find(&spec.name, Some(&other)).await.unwrap(), Some(other));
-    assert_eq!(bed.launcher.ticket_owner(ticket.trim()), Some(spec.name.clone()));
-    assert_eq!(bed.launcher.ticket_owner("other"), None);
+    assert_eq!(ticket_owner(&bed.launcher, ticket.trim()), Some(spec.name.clone()));
+    assert_eq!(ticket_owner(&bed.launcher, "other"), None);
     bed.launcher.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();
     assert!(!lives(pid));
 }

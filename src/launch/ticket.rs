@@ -2,8 +2,17 @@
 //!
 //! The launcher makes one per launch; the host socket asks whose it is. Kept by digest, so that
 //! neither a comparison nor a dump of this table gives one away.
+//!
+//! A ticket outlives the agent: its digest, and nothing else, is in a file that only the agent may
+//! read, below the runtime directory. It counts again when the plugin's process is found again, and is
+//! deleted when that is known to have ended. A process that clears its own environment, or that the
+//! agent may not look into, keeps its ticket that way.
 
 use std::collections::HashMap;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -16,13 +25,44 @@ const TICKET_BYTES: usize = 32;
 /// Longest text that is looked up: hashing megabytes for a stranger is no service to anybody.
 const TICKET_TEXT_MAX: usize = 256;
 
+/// Most files that are read back.
+const FILES_MAX: usize = 4096;
+
 /// The tickets of the running plugins, one each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tickets {
+    folder: PathBuf,
     owners: HashMap<Sha256Digest, PluginName>,
+    /// Of an earlier life of the agent, while the processes that have them were not found yet.
+    left: HashMap<Sha256Digest, PluginName>,
+}
+
+/// Whose a ticket is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// This plugin's.
+    Plugin(PluginName),
+    /// This plugin's if its process is found again.
+    ComingBack(PluginName),
+    /// Nobody's, or nobody's any more.
+    Nobody,
 }
 
 impl Tickets {
+    /// The tickets that an earlier life of the agent left in a folder, which need not be there.
+    pub(crate) fn in_folder(folder: PathBuf) -> Self {
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let left = entries.take(FILES_MAX).filter_map(|entry| {
+            let name = entry.file_name().to_str()?.parse().ok()?;
+            let mut text = String::new();
+            let file = std::fs::File::open(entry.path()).ok()?;
+            file.take(128).read_to_string(&mut text).ok()?;
+            Some((text.trim().parse().ok()?, name))
+        });
+        let left = left.collect();
+        Self { folder, owners: HashMap::new(), left }
+    }
+
     /// Makes a fresh ticket for a plugin; its former one is worth nothing from now on.
     ///
     /// # Errors
@@ -31,55 +71,137 @@ impl Tickets {
         let mut bytes = [0u8; TICKET_BYTES];
         rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
         let ticket = STANDARD_NO_PAD.encode(bytes);
-        self.revoke(name);
-        self.owners.insert(Sha256Digest::of(ticket.as_bytes()), name.clone());
+        self.forget(name);
+        let digest = Sha256Digest::of(ticket.as_bytes());
+        if let Err(error) = self.write(name, &digest) {
+            let folder = self.folder.display();
+            tracing::warn!(
+                plugin = %name, %folder, %error,
+                "a ticket cannot be recorded; the plugin may have to be restarted to call the agent \
+                 after the agent's next start"
+            );
+        }
+        self.owners.insert(digest, name.clone());
         Ok(ticket)
     }
 
-    /// Takes back a ticket that an earlier life of the agent made, as the plugin's process has it.
-    /// A ticket that is somebody's already stays theirs.
-    pub(crate) fn restore(&mut self, name: &PluginName, ticket: &[u8]) {
-        if ticket.is_empty() || ticket.len() > TICKET_TEXT_MAX {
-            return;
-        }
-        let digest = Sha256Digest::of(ticket);
+    /// The plugin's process of an earlier life of the agent was found; this is the ticket that it has in
+    /// its environment. The recorded one goes before, and one that is somebody's already stays theirs.
+    pub(crate) fn restore(&mut self, name: &PluginName, ticket: Option<&[u8]>) {
+        let recorded =
+            self.left.iter().find(|(_, owner)| *owner == name).map(|(digest, _)| *digest);
+        let carried = ticket.filter(|it| !it.is_empty() && it.len() <= TICKET_TEXT_MAX);
+        let Some(digest) = recorded.or_else(|| carried.map(Sha256Digest::of)) else { return };
         if !self.owners.contains_key(&digest) {
-            self.revoke(name);
+            self.forget(name);
             self.owners.insert(digest, name.clone());
         }
     }
 
     /// Makes the plugin's ticket worthless.
     pub(crate) fn revoke(&mut self, name: &PluginName) {
-        self.owners.retain(|_, owner| owner != name);
+        self.forget(name);
+        match std::fs::remove_file(self.folder.join(name.as_str())) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!(plugin = %name, %error, "the digest of a worthless ticket stays");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        // The last one takes the folder along; it is made again when it is needed.
+        drop(std::fs::remove_dir(&self.folder));
     }
 
     /// Whose ticket this is.
-    pub(crate) fn owner(&self, ticket: &str) -> Option<PluginName> {
+    pub(crate) fn owner(&self, ticket: &str) -> Owner {
         if ticket.len() > TICKET_TEXT_MAX {
-            return None;
+            return Owner::Nobody;
         }
-        self.owners.get(&Sha256Digest::of(ticket.as_bytes())).cloned()
+        let digest = Sha256Digest::of(ticket.as_bytes());
+        match (self.owners.get(&digest), self.left.get(&digest)) {
+            (Some(name), _) => Owner::Plugin(name.clone()),
+            (None, Some(name)) => Owner::ComingBack(name.clone()),
+            (None, None) => Owner::Nobody,
+        }
+    }
+
+    fn forget(&mut self, name: &PluginName) {
+        self.owners.retain(|_, owner| owner != name);
+        self.left.retain(|_, owner| owner != name);
+    }
+
+    /// Not synced: when the machine goes down, so does every process with a ticket.
+    fn write(&self, name: &PluginName, digest: &Sha256Digest) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let path = self.folder.join(name.as_str());
+        // Whatever was left under a name that no plugin can have is never read.
+        let fresh = self.folder.join(format!(".{name}"));
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        writeln!(file, "{digest}")?;
+        std::fs::rename(&fresh, &path)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    fn names() -> (PluginName, PluginName) {
+        ("a".parse().expect("a name"), "b".parse().expect("a name"))
+    }
 
     #[test]
     fn only_the_newest_ticket_of_a_plugin_counts() {
-        let (a, b): (PluginName, PluginName) =
-            ("a".parse().expect("a name"), "b".parse().expect("a name"));
-        let mut tickets = Tickets::default();
+        let folder = tempfile::tempdir().expect("a folder");
+        let (a, b) = names();
+        let mut tickets = Tickets::in_folder(folder.path().join("tickets"));
         let first = tickets.issue(&a).expect("a ticket");
         let second = tickets.issue(&a).expect("a ticket");
         assert_ne!(first, second);
-        assert_eq!(tickets.owner(&first), None);
-        assert_eq!(tickets.owner(&second), Some(a.clone()));
-        tickets.restore(&b, second.as_bytes());
-        assert_eq!(tickets.owner(&second), Some(a.clone()), "taken from its owner");
+        assert_eq!(tickets.owner(&first), Owner::Nobody);
+        assert_eq!(tickets.owner(&second), Owner::Plugin(a.clone()));
+        tickets.restore(&b, Some(second.as_bytes()));
+        assert_eq!(tickets.owner(&second), Owner::Plugin(a.clone()), "taken from its owner");
         tickets.revoke(&a);
-        assert_eq!(tickets.owner(&second), None);
+        assert_eq!(tickets.owner(&second), Owner::Nobody);
+        assert!(!folder.path().join("tickets").exists(), "something is left");
+    }
+
+    #[test]
+    fn a_ticket_comes_back_with_its_process_and_only_its_digest_is_on_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().join("tickets");
+        let (a, b) = names();
+        let mut tickets = Tickets::in_folder(at.clone());
+        let ticket = tickets.issue(&a).expect("a ticket");
+        let gone = tickets.issue(&b).expect("a ticket");
+        let file = std::fs::read_to_string(at.join("a")).expect("a file");
+        assert!(!file.contains(&ticket));
+        let mode = |path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(at.clone()), mode(at.join("a"))), (0o700, 0o600));
+
+        let mut next = Tickets::in_folder(at.clone());
+        assert_eq!(next.owner(&ticket), Owner::ComingBack(a.clone()));
+        // What the process says of itself does not count when it is known better.
+        next.restore(&a, Some(b"other"));
+        assert_eq!(next.owner(&ticket), Owner::Plugin(a));
+        assert_eq!(next.owner("other"), Owner::Nobody);
+        assert_eq!(next.owner(&gone), Owner::ComingBack(b.clone()));
+        next.issue(&b).expect("another ticket");
+        assert_eq!(next.owner(&gone), Owner::Nobody);
+    }
+
+    #[test]
+    fn nonsense_in_the_folder_is_nobodys_ticket() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let digest = Sha256Digest::of(b"x").to_string();
+        for (name, text) in [(".hidden", digest.as_str()), ("a", "zz"), ("b", "")] {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        std::fs::create_dir(folder.path().join("c")).expect("made");
+        let tickets = Tickets::in_folder(folder.path().to_owned());
+        assert_eq!(tickets.owner("x"), Owner::Nobody);
     }
 }

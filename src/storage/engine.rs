@@ -64,6 +64,7 @@ pub(super) fn tag(table: Table) -> u8 {
         Table::Outbox => b'o',
         Table::History => b'h',
         Table::Facts => b'f',
+        Table::Registry => b'r',
     }
 }
 

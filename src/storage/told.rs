@@ -155,6 +155,7 @@ pub(crate) fn table_name(table: Table) -> &'static str {
         Table::Outbox => "outbox",
         Table::History => "history",
         Table::Facts => "facts",
+        Table::Registry => "registry",
     }
 }
 

@@ -28,6 +28,7 @@ mod notify;
 mod one_shot;
 mod orders;
 mod preflight;
+mod registry;
 mod reload;
 mod restart;
 mod rules;

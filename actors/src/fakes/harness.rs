@@ -9,8 +9,8 @@ use tokio::task::LocalSet;
 
 use crate::fakes::{
     ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle, LinkHandle,
-    LocalHandle, MachineHandle, MeterHandle, RpcHandle, StorageHandle, SweeperHandle, clock, facts,
-    installer, launcher, link, local, machine, meter, rpc, storage, sweeper,
+    LocalHandle, MachineHandle, MeterHandle, ProberHandle, RpcHandle, StorageHandle, SweeperHandle,
+    clock, facts, installer, launcher, link, local, machine, meter, prober, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -42,6 +42,8 @@ pub struct World {
     pub sweeper: SweeperHandle,
     /// Plugins that came with the machine.
     pub local: LocalHandle,
+    /// Sockets of what plugins offer.
+    pub prober: ProberHandle,
     /// The control plane.
     pub link: LinkHandle,
     /// The machine.
@@ -78,6 +80,7 @@ impl World {
         let (fake_storage, storage) = storage();
         let (fake_sweeper, sweeper) = sweeper();
         let (fake_local, local) = local();
+        let (fake_prober, prober) = prober();
         let (fake_link, link) = link();
         let (fake_machine, machine) = machine(launcher.clone());
         let (fake_clock, clock) = clock();
@@ -90,6 +93,7 @@ impl World {
             storage: Arc::new(fake_storage),
             sweeper: Arc::new(fake_sweeper),
             local: Arc::new(fake_local),
+            prober: Arc::new(fake_prober),
             link: Arc::new(fake_link),
             machine: Arc::new(fake_machine),
             facts: Arc::new(fake_facts),
@@ -104,6 +108,7 @@ impl World {
             storage,
             sweeper,
             local,
+            prober,
             link,
             machine,
             facts,

@@ -361,7 +361,7 @@ fn local_of(record: rec::Spec) -> Result<Arc<PluginSpec>, SnapshotError> {
     }
 }
 
-fn process_record(process: &Process) -> rec::Process {
+pub(crate) fn process_record(process: &Process) -> rec::Process {
     rec::Process {
         pid: process.pid,
         start_ticks: process.start_ticks,
@@ -369,7 +369,7 @@ fn process_record(process: &Process) -> rec::Process {
     }
 }
 
-fn process_of(record: rec::Process) -> Process {
+pub(crate) fn process_of(record: rec::Process) -> Process {
     Process { pid: record.pid, start_ticks: record.start_ticks, boot: BootId(record.boot.into()) }
 }
 

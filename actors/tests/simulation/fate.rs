@@ -365,7 +365,7 @@ impl Ledger {
                         _ => None,
                     };
                 }
-                Table::Plugins | Table::History | Table::Facts => {}
+                Table::Plugins | Table::History | Table::Facts | Table::Registry => {}
             }
         }
     }

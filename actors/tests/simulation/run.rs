@@ -276,7 +276,7 @@ impl Run {
                 self.deeds.untold.insert(event.event.plugin.to_string());
             }
             Table::Facts => self.deeds.facts_torn = true,
-            Table::History => {}
+            Table::History | Table::Registry => {}
         }
         storage.plant(*table, key, &[0xff; 11]);
     }

@@ -610,3 +610,73 @@ pub struct Gap {
     #[prost(bool, tag = "5")]
     pub sent: bool,
 }
+/// What the registry of plugins keeps, one record each.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RegistryRecord {
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    #[prost(oneof = "registry_record::Record", tags = "2, 3, 4, 5")]
+    pub record: ::core::option::Option<registry_record::Record>,
+}
+/// Nested message and enum types in `RegistryRecord`.
+pub mod registry_record {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Record {
+        #[prost(message, tag = "2")]
+        Entry(super::RegistryEntry),
+        #[prost(message, tag = "3")]
+        Life(super::RegistryLife),
+        /// A type that was offered once.
+        #[prost(string, tag = "4")]
+        Type(::prost::alloc::string::String),
+        /// Number of the newest change.
+        #[prost(uint64, tag = "5")]
+        Sequence(u64),
+    }
+}
+/// Something that a plugin offers.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RegistryEntry {
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub instance: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub plugin: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "5")]
+    pub process: ::core::option::Option<Process>,
+    #[prost(uint64, tag = "6")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "7")]
+    pub order: u64,
+    #[prost(string, tag = "8")]
+    pub offered_version: ::prost::alloc::string::String,
+    #[prost(string, tag = "9")]
+    pub socket_path: ::prost::alloc::string::String,
+    /// The user that has to answer on it.
+    #[prost(uint32, tag = "10")]
+    pub uid: u32,
+    #[prost(message, repeated, tag = "11")]
+    pub options: ::prost::alloc::vec::Vec<RegistryOption>,
+    #[prost(message, optional, tag = "12")]
+    pub registered_at: ::core::option::Option<::prost_types::Timestamp>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegistryOption {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+/// A life of a plugin that registered something.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegistryLife {
+    #[prost(string, tag = "1")]
+    pub plugin: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub process: ::core::option::Option<Process>,
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
+}

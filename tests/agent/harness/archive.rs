@@ -130,7 +130,8 @@ impl ArchiveSpec {
         Self::tar("bin/plugin", Tarball::default().file("bin/plugin", 0o755, &program))
     }
 
-    fn script_for(example: &str) -> Self {
+    /// An example plugin of the SDK, as a script that becomes it.
+    pub(crate) fn script_for(example: &str) -> Self {
         let program = plugins::program(example);
         Self::script(&format!("exec '{}' \"$@\"", program.display()))
     }

@@ -24,9 +24,9 @@ pub(crate) fn program(name: &str) -> PathBuf {
 fn is_fresh(examples: &Path) -> bool {
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin-sdk");
     let newest_source = ["src", "examples"].iter().filter_map(|it| newest(&sdk.join(it))).max();
-    let oldest_program = ["echo_plugin", "trouble_plugin", "one_shot"]
-        .map(|name| modified(&examples.join(name)))
-        .into_iter();
+    let programs =
+        ["echo_plugin", "trouble_plugin", "one_shot", "registry_provider", "registry_consumer"];
+    let oldest_program = programs.map(|name| modified(&examples.join(name))).into_iter();
     match oldest_program.min().flatten() {
         Some(built) => newest_source.is_none_or(|changed| changed <= built),
         None => false,

@@ -1,0 +1,37 @@
+//! The port that finds out whether somebody answers on a socket.
+
+use async_trait::async_trait;
+
+use super::Cause;
+
+/// Connects to sockets of plugins.
+#[async_trait]
+pub trait Prober: Send + Sync {
+    /// Which user listens on the unix socket at this path. Bounded in time. The path comes from a
+    /// plugin: nothing but a connection is made, and it is closed at once.
+    async fn probe(&self, socket: &str) -> Result<u32, ProbeError>;
+}
+
+/// Why a socket cannot be taken for what it is said to be.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// Nobody answers.
+    #[error("nobody answers on {socket}")]
+    Silent {
+        /// The socket.
+        socket: String,
+        /// Why.
+        #[source]
+        cause: Cause,
+    },
+    /// Somebody else does.
+    #[error("{socket} is answered by a process of user {found}, not of user {wanted}")]
+    Foreign {
+        /// The socket.
+        socket: String,
+        /// The user that listens.
+        found: u32,
+        /// The user that should.
+        wanted: u32,
+    },
+}

@@ -1,0 +1,197 @@
+//! How entries are printed: lines for people, and JSON whose names are a promise.
+
+use std::collections::BTreeMap;
+
+use guest_agent_proto::host::{Change, Entry, Offer, Snapshot, change};
+use serde::Serialize;
+
+use super::super::Failure;
+use super::super::console::{Console, Tone};
+use super::super::format::{one_line, rfc3339};
+
+/// An entry as scripts see it.
+#[derive(Serialize)]
+struct EntryJson<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    name: &'a str,
+    instance: &'a str,
+    version: &'a str,
+    socket_path: &'a str,
+    options: BTreeMap<&'a str, &'a str>,
+    plugin: &'a str,
+    epoch: u64,
+    verified: bool,
+    registered_at: Option<String>,
+}
+
+/// What a watcher is told, as scripts see it.
+#[derive(Serialize)]
+struct ToldJson<'a> {
+    event: &'a str,
+    sequence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<Vec<EntryJson<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<EntryJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+/// What an entry offers.
+pub(super) fn offer(entry: &Entry) -> &Offer {
+    static NOTHING: std::sync::OnceLock<Offer> = std::sync::OnceLock::new();
+    entry.offer.as_ref().unwrap_or_else(|| NOTHING.get_or_init(Offer::default))
+}
+
+pub(super) fn list(
+    entries: &[Entry],
+    json: bool,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    if json {
+        let entries: Vec<_> = entries.iter().map(EntryJson::from).collect();
+        return Ok(console.document(&entries)?);
+    }
+    if entries.is_empty() {
+        return Ok(console.line("nothing is offered")?);
+    }
+    let headings = ["TYPE", "NAME", "INSTANCE", "VERSION", "PLUGIN", "SOCKET"];
+    let mut widths = headings.map(str::len);
+    let rows: Vec<_> = entries.iter().map(row).collect();
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &[String; 6]| {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let heading = console.paint(Tone::Quiet, &line(&headings.map(str::to_owned)));
+    console.line(&heading)?;
+    for (row, entry) in rows.iter().zip(entries) {
+        let mark = if entry.verified { "" } else { "  (not verified)" };
+        console.line(&format!("{}{}", line(row), console.paint(Tone::Busy, mark)))?;
+    }
+    Ok(())
+}
+
+fn row(entry: &Entry) -> [String; 6] {
+    let offer = offer(entry);
+    let cells = [
+        &offer.r#type,
+        &offer.name,
+        &offer.instance,
+        &offer.version,
+        &entry.plugin,
+        &offer.socket_path,
+    ];
+    cells.map(|cell| one_line(cell))
+}
+
+pub(super) fn one(entry: &Entry, json: bool, console: &mut Console<'_>) -> Result<(), Failure> {
+    if json {
+        return Ok(console.document(&EntryJson::from(entry))?);
+    }
+    let shown = EntryJson::from(entry);
+    let epoch = shown.epoch.to_string();
+    let verified = if shown.verified { "yes" } else { "not since the agent started" };
+    let facts = [
+        ("type", shown.kind),
+        ("name", shown.name),
+        ("instance", shown.instance),
+        ("version", shown.version),
+        ("socket", shown.socket_path),
+        ("plugin", shown.plugin),
+        ("epoch", &epoch),
+        ("verified", verified),
+        ("registered", shown.registered_at.as_deref().unwrap_or_default()),
+    ];
+    for (fact, value) in facts.into_iter().filter(|(_, value)| !value.is_empty()) {
+        console.line(&format!("{fact:<11} {}", one_line(value)))?;
+    }
+    for (key, value) in &shown.options {
+        console.line(&format!("{:<11} {}={}", "option", one_line(key), one_line(value)))?;
+    }
+    Ok(())
+}
+
+pub(super) fn snapshot(
+    snapshot: &Snapshot,
+    json: bool,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    if json {
+        let entries = snapshot.entries.iter().map(EntryJson::from).collect();
+        let (sequence, event) = (snapshot.sequence, "snapshot");
+        let told = ToldJson { event, sequence, entries: Some(entries), entry: None, reason: None };
+        return Ok(console.object(&told)?);
+    }
+    let count = snapshot.entries.len();
+    let head = format!("{} {count} offered\n", console.paint(Tone::Quiet, "snapshot    "));
+    console.text(&head)?;
+    for entry in &snapshot.entries {
+        console.text(&format!("             {}\n", in_short(entry)))?;
+    }
+    Ok(())
+}
+
+pub(super) fn change(
+    change: &Change,
+    json: bool,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let (event, tone) = match change.kind() {
+        change::Kind::Registered => ("registered", Tone::Good),
+        change::Kind::Updated => ("updated", Tone::Plain),
+        change::Kind::Deregistered => ("deregistered", Tone::Bad),
+        change::Kind::Unspecified => ("changed", Tone::Plain),
+    };
+    let reason = match change.reason() {
+        change::Reason::Asked => Some("asked"),
+        change::Reason::PluginEnded => Some("plugin_ended"),
+        change::Reason::Unspecified => None,
+    };
+    let Some(entry) = &change.entry else { return Ok(()) };
+    if json {
+        let (sequence, entry) = (change.sequence, Some(EntryJson::from(entry)));
+        return Ok(console.object(&ToldJson { event, sequence, entries: None, entry, reason })?);
+    }
+    let why = match change.reason() {
+        change::Reason::PluginEnded => ": the plugin has ended",
+        change::Reason::Asked | change::Reason::Unspecified => "",
+    };
+    let word = console.paint(tone, &format!("{event:<12}"));
+    Ok(console.text(&format!("{word} {}{why}\n", in_short(entry)))?)
+}
+
+fn in_short(entry: &Entry) -> String {
+    let offer = offer(entry);
+    let version = if offer.version.is_empty() { "" } else { " " };
+    let mark = if entry.verified { "" } else { " (not verified)" };
+    one_line(&format!(
+        "{}/{}/{}{version}{} of {} on {}{mark}",
+        offer.r#type, offer.name, offer.instance, offer.version, entry.plugin, offer.socket_path
+    ))
+}
+
+// === impl EntryJson ===
+
+impl<'a> From<&'a Entry> for EntryJson<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let offer = offer(entry);
+        Self {
+            kind: &offer.r#type,
+            name: &offer.name,
+            instance: &offer.instance,
+            version: &offer.version,
+            socket_path: &offer.socket_path,
+            options: offer.options.iter().map(|(key, value)| (&**key, &**value)).collect(),
+            plugin: &entry.plugin,
+            epoch: entry.epoch,
+            verified: entry.verified,
+            registered_at: rfc3339(entry.registered_at.as_ref()),
+        }
+    }
+}
