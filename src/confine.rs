@@ -34,7 +34,7 @@ pub use plan::wants_landlock as keeps_to_files;
 pub use seccomp::is_supported as seccomp_is_supported;
 
 pub(crate) use child::{Failed, Orders, Step};
-pub(crate) use ownership::{Owner, give_file, give_folder, make_in_given, may_enter};
+pub(crate) use ownership::{Owner, give_file, give_folder, give_state, make_in_given, may_enter};
 pub(crate) use paths::Places;
 
 /// The least version of Landlock's interface that keeps a plugin from changing files elsewhere in every way:

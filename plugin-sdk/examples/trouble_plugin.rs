@@ -23,7 +23,8 @@
 //! | `--spam-stdout=BYTES` | after a Start that many bytes go to stdout, in lines |
 //!
 //! Questions: `echo TEXT`, `pid`, `children` (pids of those spawned), `config`, `exit N`,
-//! `log TEXT` (to stderr), `panic TEXT`. FILE is relative to the state directory; its object has
+//! `log TEXT` (to stderr), `panic TEXT`, `run COMMAND` (answers with what a shell command exits with and says).
+//! FILE is relative to the state directory; its object has
 //! `argv`, `cwd`, `environment`, `descriptors` (number → target), `oom_score_adj`, `pid`, `session`.
 
 use std::io::{self, Write};
@@ -107,6 +108,7 @@ impl Plugin for Trouble {
                 PluginStatus::healthy()
             }
             ("panic", text) => panic!("{text}"),
+            ("run", command) => run_in_shell(command),
             _ => PluginStatus::unhealthy(1, format!("unknown question {question:?}")),
         }
     }
@@ -289,6 +291,17 @@ fn write_at_once(path: &Path, text: &str) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     std::fs::write(&unfinished, text)?;
     std::fs::rename(unfinished, path)
+}
+
+fn run_in_shell(command: &str) -> PluginStatus {
+    match quiet("sh").args(["-c", command]).stdout(Stdio::piped()).output() {
+        Ok(done) => {
+            let said = String::from_utf8_lossy(&done.stdout);
+            let results = said.lines().map(str::to_owned).collect();
+            PluginStatus { code: done.status.code().unwrap_or(-1), results }
+        }
+        Err(error) => PluginStatus::unhealthy(-1, error.to_string()),
+    }
 }
 
 fn quiet(program: &str) -> Command {

@@ -6,12 +6,18 @@
 //! folder's former owner is given on, and no file that has another name somewhere: a plugin that put a
 //! link to somebody else's file in its folder does not get that file. The folder itself comes last, so a
 //! walk that was interrupted is begun again.
+//!
+//! A folder that was given by a policy is marked. Only such a one is taken back when the policy goes: a plugin
+//! that gives its folder to a user by itself is left alone.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
+
+/// Marks a state directory that was given by a policy. A leading dot, so that it is not taken for the plugin's.
+const MARK: &str = ".guest-agent-owner";
 
 /// Deepest that is walked; each level holds two descriptors.
 const DEPTH_MAX: usize = 64;
@@ -64,6 +70,36 @@ pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipE
     walk.give_entries(folder.as_fd(), path, 0)?;
     chown(folder.as_fd(), owner).map_err(|errno| failed("give the folder", errno))?;
     Ok(walk.linked)
+}
+
+/// Gives a plugin's state directory to its owner, as [`give_folder`] does, if a policy names that owner, or
+/// named the former one; `None` where no policy has anything to do with it.
+///
+/// # Errors
+/// Something of it cannot be opened or given.
+pub(crate) fn give_state(path: &Path, owner: Owner) -> Result<Option<usize>, OwnershipError> {
+    let failed = failure(path);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| failed("open the folder", errno))?;
+    if owner.named {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        match rustix::fs::openat(&folder, MARK, flags, Mode::RUSR) {
+            Ok(_) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed("mark", errno)),
+        }
+        return give_folder(path, owner).map(Some);
+    }
+    match rustix::fs::statat(&folder, MARK, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => {}
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(failed("look for the mark of", errno)),
+    }
+    let linked = give_folder(path, owner)?;
+    // After the rest, so that an interrupted walk is begun again. Whatever the plugin made of it stays.
+    match rustix::fs::unlinkat(&folder, MARK, AtFlags::empty()) {
+        Ok(()) | Err(_) => Ok(Some(linked)),
+    }
 }
 
 /// Gives an open file to its owner.
@@ -294,6 +330,29 @@ mod tests {
         give_folder(&home, ANOTHER).expect("given");
         assert_eq!(owner(&home.join("roots")), (0, 0));
         assert_eq!(owner(&home.join("own")), (54322, 54322));
+    }
+
+    #[test]
+    fn only_what_a_policy_gave_is_taken_back() {
+        if !is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = dir.path().join("p");
+        fs::create_dir(&home).expect("made");
+        fs::write(home.join("own"), "x").expect("written");
+        // The plugin, which is root, gives its folder to a user of its own.
+        std::os::unix::fs::chown(&home, Some(54323), Some(54323)).expect("given");
+        assert_eq!(give_state(&home, Owner::me()).expect("left alone"), None);
+        assert_eq!(owner(&home), (54323, 54323));
+        std::os::unix::fs::chown(&home, Some(0), Some(0)).expect("given");
+        assert_eq!(give_state(&home, SOMEBODY).expect("given"), Some(0));
+        assert_eq!((owner(&home), owner(&home.join("own"))), ((54321, 54321), (54321, 54321)));
+        assert_eq!(give_state(&home, SOMEBODY).expect("as it is"), Some(0));
+        assert_eq!(give_state(&home, Owner::me()).expect("taken back"), Some(0));
+        assert_eq!((owner(&home), owner(&home.join("own"))), ((0, 0), (0, 0)));
+        assert_eq!(give_state(&home, Owner::me()).expect("left alone"), None);
+        assert!(!home.join(MARK).exists());
     }
 
     #[test]

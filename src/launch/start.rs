@@ -252,10 +252,11 @@ impl ProcessLauncher {
                 make_dir(path, mode)
                     .map_err(|error| PrepareError::Make { path: path.clone(), error })?;
             }
+            let mut given = false;
             if host.may_change_user() {
-                give(&name, &state_dir, owner)?;
+                given = give_state(&name, &state_dir, owner)?;
                 if own_folder {
-                    give(&name, &sockets, owner)?;
+                    confine::give_folder(&sockets, owner)?;
                 }
             }
             let mut variables: Vec<(OsString, OsString)> = Vec::new();
@@ -266,7 +267,7 @@ impl ProcessLauncher {
             }
             let opened = make_dir(log.parent().unwrap_or(&log), 0o750).and_then(|()| {
                 let file = output::open(&log)?;
-                if host.may_change_user() {
+                if given {
                     // It may open what it writes to once more, by its name in /dev.
                     confine::give_file(&file, owner)?;
                 }
@@ -452,11 +453,12 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
     }
 }
 
-/// Makes a folder of a plugin its user's.
-fn give(name: &PluginName, folder: &Path, owner: Owner) -> Result<(), Cause> {
-    match confine::give_folder(folder, owner)? {
-        0 => {}
-        linked => {
+/// Makes the state directory of a plugin its user's, and says whether a policy decides whose it is.
+fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Cause> {
+    let given = confine::give_state(folder, owner)?;
+    match given {
+        None | Some(0) => {}
+        Some(linked) => {
             let (folder, user) = (folder.display(), owner.user);
             tracing::warn!(
                 plugin = %name, %folder, %user, linked,
@@ -464,7 +466,7 @@ fn give(name: &PluginName, folder: &Path, owner: Owner) -> Result<(), Cause> {
             );
         }
     }
-    Ok(())
+    Ok(given.is_some())
 }
 
 /// Makes the plugin's control group and opens it. What the machine cannot do is told and does not keep

@@ -10,6 +10,7 @@ mod cache;
 mod chaos;
 mod cli;
 mod command_socket;
+mod confined;
 mod conformance;
 mod crash;
 mod crash_points;

@@ -29,6 +29,7 @@ async fn an_ordinary_user_can_run_the_agent_and_its_plugins() {
         .args(["run", "--config"])
         .arg(bed.dir().join("agent.toml"))
         .args(["--set", "instance.id=test", "--set", "control_plane.auth=none"])
+        .args(["--set", "plugins.echo.user=0", "--set", "plugins.echo.no_new_privileges=true"])
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .current_dir("/")
@@ -47,6 +48,10 @@ async fn an_ordinary_user_can_run_the_agent_and_its_plugins() {
     bed.until("the agent answers", async || bed.try_status().await.ok().map(|_| ())).await;
     let before = bed.running("echo", "1").await;
     let status = std::fs::read_to_string(format!("/proc/{}/status", before.pid.unwrap())).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"), "what needs no root holds: {status}");
+    let told = before.not_enforced.iter().find(|it| it.what.starts_with("user 0"));
+    let told = told.unwrap_or_else(|| panic!("it is not told: {:?}", before.not_enforced));
+    assert!(told.why.contains("CAP_SETUID") && told.fix.contains("as root"), "{told:?}");
     let uids = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
     assert_eq!(
         uids.split_whitespace().collect::<Vec<_>>(),

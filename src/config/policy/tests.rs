@@ -160,3 +160,20 @@ fn a_key_overrides_its_default_even_with_nothing() {
     let other = loaded.config.policies.of(&name("x")).read_write_paths.expect("the defaults'");
     assert_eq!(other, [Path::new("/srv")]);
 }
+
+#[test]
+fn the_example_in_the_shipped_file_is_a_policy_with_every_key_but_the_group() {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/guest-agent.toml");
+    let text = std::fs::read_to_string(shipped).expect("the shipped file");
+    let (_, example) = text.split_once("For example:\n").expect("it has an example");
+    let lines = example.lines().map_while(|line| line.strip_prefix('#'));
+    let example: Vec<&str> = lines.map(str::trim).collect();
+    let loaded = Fixture::new().file("guest-agent.toml", &example.join("\n")).load().expect("good");
+    let policies = loaded.config.policies;
+    let (name, own) = policies.named.first_key_value().expect("a plugin's own");
+    assert_eq!(name.as_str(), "metrics-helper");
+    let Policy { group, no_new_privileges, .. } = policies.of(name);
+    assert_eq!((group, no_new_privileges), (None, Some(true)));
+    assert_eq!(own.rlimits.len(), 3);
+    assert_eq!(own.values().len(), 12, "a key is missing in the example");
+}

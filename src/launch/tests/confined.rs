@@ -364,3 +364,19 @@ async fn a_socket_of_somebody_else_is_not_taken_for_the_plugins() {
     assert!(matches!(error, LaunchError::NotListening { .. }), "{error:?}");
     assert_eq!(answers.asked(), Vec::<String>::new(), "the agent was led to another's socket");
 }
+
+#[tokio::test]
+async fn a_run_of_another_user_can_read_its_configuration() {
+    use guest_agent_actors::spec::{Kind, OneShot, Triggers};
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::with_policies([("p", nobody())]);
+    let script =
+        "told=$GUEST_AGENT_STATE_DIR/told; cat $GUEST_AGENT_CONFIG > $told; id -u >> $told";
+    let mut spec = Arc::unwrap_or_clone(bed.plugin("p", script));
+    let once = OneShot { triggers: Triggers::default(), timeout: PATIENCE };
+    spec.execution.kind = Kind::OneShot(once);
+    bed.launch(&Arc::new(spec)).await.unwrap();
+    assert_eq!(bed.wait_for_file("state/p/told").await, "secret65534\n");
+}
