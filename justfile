@@ -19,6 +19,11 @@ docs:
 test:
     cargo test --workspace --locked
 
+# Tests of limits in a virtual machine with control groups of version 2; see tests/vm/README.md.
+vm:
+    tests/vm/get-kernel "${CARGO_TARGET_DIR:-target}"
+    cargo test --workspace --locked vm:: -- --include-ignored --nocapture
+
 # Writes what is generated: protobuf code and the lifecycle diagram.
 gen:
     UPDATE_GENERATED=1 cargo test -p guest-agent-proto --test generated

@@ -55,6 +55,7 @@ use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock
 use crate::metadata::{self, MetadataAddress};
 use crate::meter::SystemMeter;
 use crate::notify::{self, Notifier, Watched};
+use crate::plugin_logs::{Keeping, PluginLogs};
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
 use crate::socket::{self, Access};
@@ -69,9 +70,6 @@ mod report;
 use attributes::Attributes;
 use link::{Leads, Listener};
 use report::{Module, Modules};
-
-/// How often logs of plugins are looked at for their size.
-const LOG_BEAT: Duration = Duration::from_secs(30);
 
 /// How long the agent runs under an instance id that it found out itself before it deletes what belongs
 /// to others: whoever gives ids out may only be silent for the moment.
@@ -160,7 +158,10 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
     let cgroups = find_cgroups(config);
-    let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups)?);
+    let log_max = config.plugins.log_max_bytes;
+    let logs = PluginLogs::new(places.logs.clone(), Some(places.state.clone()), log_max);
+    let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups, &logs)?);
+    logs.take_over().await;
     let listener = Arc::new(Listener::default());
     let attributes = Attributes::new(metadata.clone());
     let facts = Arc::new(LocalFacts::read());
@@ -220,7 +221,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         sweep: system.sweep.clone(),
         rpc,
         link: link.watch_state(),
-        log_dir: places.logs.clone(),
+        logs: logs.clone(),
         plugins_dir: places.plugins.clone(),
         instance_id: machine.instance_id(),
         started_at,
@@ -242,7 +243,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
             std::future::pending::<()>().await;
         }
     });
-    let trimming = actix_rt::spawn(trim_logs(launcher.clone()));
+    let trimming = actix_rt::spawn(logs.clone().watch(Keeping::ByThisProgram));
     let notifier = Notifier::from_environment(&ProcessEnvironment);
     let informing = inform(&notifier, &system, &link);
     let teller = Teller {
@@ -427,18 +428,18 @@ fn launcher(
     machine: &LocalMachine,
     rpc: &Arc<GrpcPluginRpc>,
     cgroups: &Cgroups,
+    logs: &PluginLogs,
 ) -> Result<ProcessLauncher, launch::LauncherError> {
     let launcher = LauncherConfig {
         plugins_dir: places.plugins.clone(),
         state_root: places.state.clone(),
         runtime_dir: config.agent.runtime_dir.clone(),
-        log_dir: config.agent.log_dir.clone(),
+        logs: logs.clone(),
         host_socket: config.agent.host_socket(),
         transport: match config.plugins.transport {
             Transport::Unix => launch::Transport::Unix,
             Transport::Tcp => launch::Transport::Tcp,
         },
-        log_max_bytes: config.plugins.log_max_bytes,
         boot: machine.boot_id(),
         cgroups: cgroups.clone(),
         host: Host::look(),
@@ -645,14 +646,6 @@ async fn tell_shutdown(system: &System) {
         Ok(Ok(Ok(_))) => {}
         Ok(Ok(Err(error))) => warn!(%error, "no plugin was told of the shutdown"),
         Ok(Err(_)) | Err(_) => warn!("not every plugin may have been told of the shutdown"),
-    }
-}
-
-async fn trim_logs(launcher: Arc<ProcessLauncher>) {
-    let mut beat = tokio::time::interval(LOG_BEAT);
-    loop {
-        beat.tick().await;
-        launcher.trim_logs().await;
     }
 }
 

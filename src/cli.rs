@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, ConfigError, Environment, Sources};
+use crate::plugin_logs::keeper::{self, KeeperArgs};
 
 mod apply;
 mod client;
@@ -156,6 +157,14 @@ where
             Err(failure) => console.fail(&failure),
         };
     }
+    if let [_, verb, rest @ ..] = arguments.as_slice()
+        && verb == keeper::VERB
+    {
+        return match keep_logs(rest, services) {
+            Ok(()) => Exit::Done,
+            Err(failure) => console.fail(&failure),
+        };
+    }
     let parsed = Arguments::command()
         .term_width(console.columns())
         .try_get_matches_from(arguments)
@@ -169,6 +178,12 @@ where
         Ok(()) => Exit::Done,
         Err(failure) => console.fail(&failure),
     }
+}
+
+/// Nobody types this verb either; the agent does.
+fn keep_logs(arguments: &[OsString], services: &dyn Services) -> Result<(), Failure> {
+    let kept = KeeperArgs::parse(arguments).and_then(|args| services.keep_logs(args));
+    kept.map_err(|error| Failure::of(&*error))
 }
 
 fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {

@@ -163,7 +163,7 @@ pub struct PluginsConfig {
     /// Longest wait before a restart.
     #[serde(with = "duration::text")]
     pub restart_max_backoff: Duration,
-    /// Bytes of output after which a plugin's log is cut.
+    /// Bytes that a plugin's log may have.
     pub log_max_bytes: u64,
     /// Whether plugins are walled in control groups.
     pub cgroups: CgroupUse,

@@ -28,7 +28,6 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -47,13 +46,13 @@ use crate::launch::pidfd::Pidfd;
 use crate::launch::ticket::{Owner, Tickets};
 use crate::launch::tree::{Family, Member};
 use crate::launch::watch::{Subject, Watched};
+use crate::plugin_logs::PluginLogs;
 use crate::plugin_rpc::GrpcPluginRpc;
 
 pub(crate) mod address;
 mod exec_error;
 mod once;
 mod oom;
-mod output;
 pub(crate) mod pidfd;
 pub(crate) mod procfs;
 mod ready;
@@ -74,14 +73,12 @@ pub struct LauncherConfig {
     /// Sockets of plugins are made in `plugins/` below it, or in `confined/<name>/` for those whose policy
     /// keeps them from there.
     pub runtime_dir: PathBuf,
-    /// Logs of plugins are made in `plugins/` below it.
-    pub log_dir: PathBuf,
+    /// Takes what plugins print.
+    pub logs: PluginLogs,
     /// What plugins may call.
     pub host_socket: PathBuf,
     /// How plugins listen.
     pub transport: Transport,
-    /// A log longer than this many bytes is cut by `trim_logs` to half of that, at most to 16 MiB.
-    pub log_max_bytes: u64,
     /// The current boot.
     pub boot: BootId,
     /// Where plugins are walled in.
@@ -189,7 +186,7 @@ impl ProcessLauncher {
         if sockets.as_os_str().len() + "/0123456789abcdef.sock".len() > address::SOCKET_PATH_MAX {
             return Err(LauncherError::RuntimeDirTooLong { path: sockets });
         }
-        for (path, mode) in [(sockets, 0o700), (launcher.logs_dir(), 0o750)] {
+        for (path, mode) in [(sockets, 0o700), (launcher.logs().dir().to_owned(), 0o750)] {
             make_dir(&path, mode).map_err(|error| LauncherError::Directory { path, error })?;
         }
         Ok(launcher)
@@ -212,19 +209,6 @@ impl ProcessLauncher {
         }
     }
 
-    /// Cuts every log that has outgrown its bound down to its newest part. To be called every now
-    /// and then; between two calls a log may grow as fast as its plugin writes. A log that cannot be
-    /// cut is named in the agent's own log, and the others are cut all the same.
-    pub async fn trim_logs(&self) {
-        let (dir, max) = (self.logs_dir(), self.shared.config.log_max_bytes);
-        let work = tokio::task::spawn_blocking(move || trim_all(&dir, max));
-        for (name, removed) in work.await.unwrap_or_default() {
-            let Some(watched) = self.newest(&name) else { continue };
-            let start = watched.log_start.load(Ordering::Acquire);
-            watched.log_start.store(start.saturating_sub(removed), Ordering::Release);
-        }
-    }
-
     /// Has every launch from now on follow these policies. What runs is not touched.
     pub fn use_policies(&self, policies: Policies) {
         *self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
@@ -243,17 +227,13 @@ impl ProcessLauncher {
         self.shared.config.runtime_dir.join("plugins")
     }
 
+    fn logs(&self) -> &PluginLogs {
+        &self.shared.config.logs
+    }
+
     /// Where plugins that are kept out of the common folder have folders of their own.
     fn confined_dir(&self) -> PathBuf {
         self.shared.config.runtime_dir.join("confined")
-    }
-
-    fn logs_dir(&self) -> PathBuf {
-        self.shared.config.log_dir.join("plugins")
-    }
-
-    fn log_path(&self, name: &PluginName) -> PathBuf {
-        self.logs_dir().join(format!("{name}.log"))
     }
 
     fn state_dir(&self, name: &PluginName) -> PathBuf {
@@ -303,7 +283,7 @@ impl ProcessLauncher {
         let endpoint = self.endpoint_of(name, process.pid, &environ).await;
         let family = self.family(name, Some(process));
         let process = process.clone();
-        let subject = Subject { process, pidfd, endpoint, log_start: 0, family };
+        let subject = Subject { process, pidfd, endpoint, family };
         let watched = Watched::stranger(subject);
         let mut table = self.table();
         // A living child of ours is not forgotten for the sake of another process, nor is its ticket.
@@ -396,9 +376,8 @@ impl Launcher for ProcessLauncher {
     }
 
     async fn last_output(&self, name: &PluginName) -> String {
-        let start = self.newest(name).map_or(0, |w| w.log_start.load(Ordering::Acquire));
-        let path = self.log_path(name);
-        tokio::task::spawn_blocking(move || output::tail(&path, start)).await.unwrap_or_default()
+        let (logs, name) = (self.logs().clone(), name.clone());
+        tokio::task::spawn_blocking(move || logs.last_words(&name)).await.unwrap_or_default()
     }
 }
 
@@ -435,30 +414,6 @@ fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
     DirBuilder::new().recursive(true).mode(mode).create(path)
-}
-
-fn trim_all(dir: &Path, max: u64) -> Vec<(PluginName, u64)> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) => {
-            tracing::warn!(dir = %dir.display(), %error, "the plugins' logs cannot be listed");
-            return Vec::new();
-        }
-    };
-    let mut trimmed = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let Some(name) = log_owner(&path) else { continue };
-        match output::trim(&path, max) {
-            Ok(0) => {}
-            Ok(removed) => trimmed.push((name, removed)),
-            Err(error) => tracing::warn!(log = %path.display(), %error, "a log cannot be trimmed"),
-        }
-    }
-    trimmed
-}
-
-fn log_owner(path: &Path) -> Option<PluginName> {
-    path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub mod machine;
 pub mod metadata;
 pub mod meter;
 pub mod notify;
+pub mod plugin_logs;
 pub mod plugin_rpc;
 pub mod preflight;
 mod readable;

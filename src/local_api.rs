@@ -36,6 +36,7 @@ use tonic::{Request, Response, Status};
 use crate::command_socket::plugin_status;
 use crate::control_link::LinkState;
 use crate::host_api::RegistryService;
+use crate::plugin_logs::PluginLogs;
 use crate::storage::SledStorage;
 
 mod events;
@@ -83,7 +84,7 @@ pub struct LocalApi {
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
-    pub log_dir: PathBuf,
+    pub logs: PluginLogs,
     /// Where revisions are.
     pub plugins_dir: PathBuf,
     /// Instance this agent runs for.
@@ -328,13 +329,12 @@ impl LocalAgent for LocalApi {
     ) -> Result<Response<Self::StreamLogsStream>, Status> {
         let request = request.into_inner();
         let name = parse_name(&request.name)?;
-        let path = self.log_dir.join(format!("{name}.log"));
         let known = self.list().await?.iter().any(|listed| listed.view.name == name);
-        if !known && !path.exists() {
+        if !known && !self.logs.path(&name).exists() {
             return Err(unknown(name.as_str()));
         }
         let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
-        tokio::spawn(logs::stream(path, request.lines, request.follow, sender));
+        tokio::spawn(logs::stream(self.logs.clone(), name, request, sender));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use guest_agent::cli::{self, Console, DevArgs, RunArgs, SamplePluginArgs, Services};
 use guest_agent::config::{Config, LogConfig, ProcessEnvironment};
 use guest_agent::install::pack::{Compression, Packed, pack};
+use guest_agent::plugin_logs::keeper::{self, KeeperArgs};
 use guest_agent::{agent, dev, sample_plugin};
 use guest_agent_actors::ports::Cause;
 
@@ -40,6 +41,10 @@ impl Services for Linked {
 
     fn sample_plugin(&self, args: SamplePluginArgs) -> Result<(), Cause> {
         sample_plugin::run(args)
+    }
+
+    fn keep_logs(&self, args: KeeperArgs) -> Result<(), Cause> {
+        keeper::run(args)
     }
 
     fn pack(&self, dir: &Path, out: &Path, how: Compression) -> Result<Packed, Cause> {

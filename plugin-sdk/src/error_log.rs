@@ -1,19 +1,22 @@
 //! The file in which a plugin leaves its last words.
 //!
 //! The agent reads the last lines of it into its crash events. `run` writes fatal errors here and
-//! makes the panic hook do the same; a plugin may add lines of its own. The file is bounded: it
-//! begins anew when it has grown too large.
+//! makes the panic hook do the same; a plugin may add lines of its own. The file is bounded: when it has
+//! grown too large only its newest part is kept, because the agent may still have to tell of that.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-/// Beyond this many bytes the file begins anew. A plugin that panics at every health check would
+/// Beyond this many bytes only the newest are kept. A plugin that panics at every health check would
 /// otherwise fill the disk.
 const MAX_FILE: u64 = 1024 * 1024;
+
+/// So many of them: more than the agent shows in an event.
+const KEPT: u64 = 64 * 1024;
 
 /// The longest text of one entry, in bytes.
 const MAX_ENTRY: usize = 16 * 1024;
@@ -45,8 +48,9 @@ impl ErrorLog {
     /// If the file cannot be opened or written.
     pub fn append(&self, text: &str) -> io::Result<()> {
         let file = self.open()?;
-        if file.metadata()?.len() > MAX_FILE {
-            file.set_len(0)?;
+        let length = file.metadata()?.len();
+        if length > MAX_FILE {
+            shorten(&file, length)?;
         }
         let text = &text[..text.floor_char_boundary(MAX_ENTRY)];
         let time = jiff::Timestamp::now();
@@ -71,8 +75,19 @@ impl ErrorLog {
     }
 
     fn open(&self) -> io::Result<File> {
-        OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)
+        OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)
     }
+}
+
+/// Keeps the newest whole lines of a file that is open for appending.
+fn shorten(mut file: &File, length: u64) -> io::Result<()> {
+    let mut kept = Vec::new();
+    file.seek(SeekFrom::Start(length.saturating_sub(KEPT)))?;
+    // Others may append meanwhile.
+    file.take(2 * KEPT).read_to_end(&mut kept)?;
+    let line = kept.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    file.set_len(0)?;
+    file.write_all(&kept[line..])
 }
 
 /// Thread, place and message; no backtrace, which would cost tens of megabytes.
@@ -118,13 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_has_grown_too_large_begins_anew() {
+    fn a_log_that_has_grown_too_large_keeps_its_newest_entries() {
         let (_directory, log) = log();
-        let size = usize::try_from(MAX_FILE).expect("small") + 1;
-        std::fs::write(log.path(), vec![b'x'; size]).expect("written");
+        let line = "an entry of an earlier day\n";
+        let lines = usize::try_from(MAX_FILE).expect("small") / line.len() + 1;
+        std::fs::write(log.path(), line.repeat(lines) + "what happened last\n").expect("written");
         log.append("fresh").expect("written");
-        assert!(content(&log).ends_with("Z fresh\n"));
-        assert!(content(&log).len() < 100);
+        let content = content(&log);
+        assert!(content.len() < usize::try_from(KEPT).expect("small") + 100);
+        assert!(content.starts_with(line));
+        let mut newest = content.lines().rev();
+        assert!(newest.next().expect("a line").ends_with("Z fresh"));
+        assert_eq!(newest.next(), Some("what happened last"));
     }
 
     #[test]

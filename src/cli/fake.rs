@@ -235,7 +235,8 @@ impl LocalAgent for Server {
         self.known(&request.name)?;
         self.record(|asked| asked.logs.push(request));
         let script = self.script();
-        let chunks = script.logs.into_iter().map(|data| LogChunk { data }).collect();
+        let chunks =
+            script.logs.into_iter().map(|data| LogChunk { data, ..LogChunk::default() }).collect();
         Ok(answers(chunks, script.then))
     }
 

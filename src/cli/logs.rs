@@ -1,11 +1,29 @@
-//! `logs`: what a plugin printed, byte for byte.
+//! `logs`: what a plugin printed. Byte for byte where it goes into a file or a pipe; on a terminal
+//! without anything that would do more than show text.
+
+use std::fmt::Write as _;
+use std::time::Duration;
 
 use guest_agent_actors::id::PluginName;
-use guest_agent_proto::local::StreamLogsRequest;
+use guest_agent_proto::local::{LogChunk, StreamLogsRequest};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::client::{self, Patience};
-use super::{Context, Failure};
+use super::console::Console;
+use super::{Context, Exit, Failure};
+
+/// An agent that went away while it was followed may take so long to come back.
+const COMEBACK: Duration = Duration::from_secs(30);
+
+/// How often it is looked for.
+const BEAT: Duration = Duration::from_millis(200);
+
+/// A line longer than this many bytes becomes several objects.
+const LINE_MAX: usize = 64 * 1024;
+
+/// Longest beginning of a character that is not whole.
+const UNFINISHED_MAX: usize = 3;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -19,24 +37,208 @@ pub(super) struct Flags {
     lines: u32,
 }
 
-pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
-    let patience = if flags.follow { Patience::Forever } else { Patience::Soon };
-    let mut client = context.connect().await?;
-    let name = flags.name.as_str();
-    let request =
-        StreamLogsRequest { name: name.to_owned(), follow: flags.follow, lines: flags.lines };
-    let mut chunks = match client.stream_logs(request).await {
-        Ok(answer) => answer.into_inner(),
-        Err(error) => return Err(client::about(&mut client, name, error).await),
+pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<(), Failure> {
+    let mut request = StreamLogsRequest {
+        name: flags.name.as_str().to_owned(),
+        follow: flags.follow,
+        lines: flags.lines,
+        from: None,
     };
-    let console = context.console;
+    let mut printer = Printer::new(context.global.json, context.console.width.is_some());
+    let mut gone_since = None;
+    loop {
+        let before = request.from;
+        let ended = read(&mut request, &mut printer, &mut context).await;
+        if request.from != before {
+            gone_since = None;
+        }
+        let since = *gone_since.get_or_insert_with(Instant::now);
+        match ended {
+            // It goes on where it was, with the agent that comes next.
+            Err(failure)
+                if failure.exit == Exit::Unreachable
+                    && request.from.is_some()
+                    && since.elapsed() < COMEBACK =>
+            {
+                tokio::time::sleep(BEAT).await;
+            }
+            ended => {
+                printer.finish(context.console)?;
+                return ended;
+            }
+        }
+    }
+}
+
+async fn read(
+    request: &mut StreamLogsRequest,
+    printer: &mut Printer,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let patience = if request.follow { Patience::Forever } else { Patience::Soon };
+    let mut client = context.connect().await?;
+    let mut chunks = match client.stream_logs(request.clone()).await {
+        Ok(answer) => answer.into_inner(),
+        Err(error) => return Err(client::about(&mut client, &request.name, error).await),
+    };
     while let Some(chunk) = client::next(&mut chunks, patience).await? {
-        if context.global.json {
-            console.object(&json!({ "data": String::from_utf8_lossy(&chunk.data) }))?;
-        } else {
-            console.out.write_all(&chunk.data)?;
-            console.out.flush()?;
+        printer.print(&chunk, context.console)?;
+        // Agents that do not count have nothing to go on from.
+        if request.follow && chunk.next > 0 {
+            request.from = Some(chunk.next);
         }
     }
     Ok(())
+}
+
+/// Prints chunks. What it keeps between two of them is bounded.
+struct Printer {
+    form: Form,
+    /// The beginning of a line, or of a character.
+    unfinished: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Bytes,
+    Safe,
+    Objects,
+}
+
+// === impl Printer ===
+
+impl Printer {
+    fn new(json: bool, terminal: bool) -> Self {
+        let form = match (json, terminal) {
+            (true, _) => Form::Objects,
+            (false, true) => Form::Safe,
+            (false, false) => Form::Bytes,
+        };
+        Self { form, unfinished: Vec::new() }
+    }
+
+    fn print(&mut self, chunk: &LogChunk, console: &mut Console<'_>) -> std::io::Result<()> {
+        if chunk.skipped > 0 {
+            self.finish(console)?;
+            self.missing(chunk.skipped, console)?;
+        }
+        match self.form {
+            Form::Bytes => console.out.write_all(&chunk.data)?,
+            Form::Safe => {
+                self.unfinished.extend_from_slice(&chunk.data);
+                let whole = self.unfinished.len() - unfinished_character(&self.unfinished);
+                let rest = self.unfinished.split_off(whole);
+                let text = std::mem::replace(&mut self.unfinished, rest);
+                console.out.write_all(safe(&text).as_bytes())?;
+            }
+            Form::Objects => {
+                for part in chunk.data.split_inclusive(|&byte| byte == b'\n') {
+                    for part in part.chunks(LINE_MAX) {
+                        self.unfinished.extend_from_slice(part);
+                        if self.unfinished.ends_with(b"\n") || self.unfinished.len() >= LINE_MAX {
+                            self.finish(console)?;
+                        }
+                    }
+                }
+            }
+        }
+        console.out.flush()
+    }
+
+    /// Prints what is left of a line that has no end.
+    fn finish(&mut self, console: &mut Console<'_>) -> std::io::Result<()> {
+        let rest = std::mem::take(&mut self.unfinished);
+        match self.form {
+            _ if rest.is_empty() => Ok(()),
+            Form::Objects => console.object(&json!({ "data": String::from_utf8_lossy(&rest) })),
+            Form::Bytes | Form::Safe => console.text(&safe(&rest)),
+        }
+    }
+
+    fn missing(&self, bytes: u64, console: &mut Console<'_>) -> std::io::Result<()> {
+        match self.form {
+            Form::Objects => console.object(&json!({ "skipped": bytes })),
+            Form::Bytes | Form::Safe => {
+                let text = "were cut off the log before they could be read";
+                writeln!(console.err, "guest-agent: {bytes} bytes {text}")
+            }
+        }
+    }
+}
+
+/// How many bytes at the end are the beginning of a character of which more is to come.
+fn unfinished_character(bytes: &[u8]) -> usize {
+    (1..=UNFINISHED_MAX.min(bytes.len()))
+        .find(|&count| {
+            let error = std::str::from_utf8(&bytes[bytes.len() - count..]).err();
+            error.is_some_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+        })
+        .unwrap_or(0)
+}
+
+/// Text that only shows: what would move the cursor, colour, ring or worse is written as `\x1b`.
+fn safe(bytes: &[u8]) -> String {
+    let mut shown = String::new();
+    for character in String::from_utf8_lossy(bytes).chars() {
+        match character {
+            '\n' | '\t' => shown.push(character),
+            // Text with line ends of another system is still text.
+            '\r' => {}
+            control if control.is_control() => {
+                // A string takes whatever is written into it.
+                let _fits = write!(shown, "\\x{:02x}", u32::from(control));
+            }
+            // These turn text around, so that it reads as what it is not.
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                shown.push_str(&character.escape_unicode().to_string());
+            }
+            other => shown.push(other),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(json: bool, terminal: bool, chunks: &[&[u8]]) -> String {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console {
+            out: &mut out,
+            err: &mut err,
+            width: terminal.then_some(80),
+            err_is_terminal: false,
+            colour: false,
+            now: jiff::Timestamp::now,
+        };
+        let mut printer = Printer::new(json, terminal);
+        for data in chunks {
+            let chunk = LogChunk { data: data.to_vec(), ..LogChunk::default() };
+            printer.print(&chunk, &mut console).expect("printed");
+        }
+        printer.finish(&mut console).expect("printed");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn a_terminal_is_shown_text_and_nothing_else() {
+        let chunks: [&[u8]; 3] = [b"\x1b]0;owned\x07 gr\xc3", b"\xbc\xc3\x9f\xff\n", b"\xe2\x80"];
+        let shown = printed(false, true, &chunks);
+        assert_eq!(shown, "\\x1b]0;owned\\x07 gr\u{fc}\u{df}\u{fffd}\n\u{fffd}");
+        assert_eq!(safe("a\u{202e}b\u{9b}c\r\n".as_bytes()), "a\\u{202e}b\\x9bc\n");
+    }
+
+    #[test]
+    fn each_line_is_an_object_however_it_comes() {
+        let shown = printed(true, false, &[b"on", b"e\ntwo\nth", b"ree"]);
+        assert_eq!(shown, "{\"data\":\"one\\n\"}\n{\"data\":\"two\\n\"}\n{\"data\":\"three\"}\n");
+    }
+
+    #[test]
+    fn a_line_without_end_is_passed_on_in_parts() {
+        let endless = vec![b'x'; 5 * LINE_MAX];
+        let shown = printed(true, false, &[&endless]);
+        assert_eq!(shown.lines().count(), 5);
+    }
 }

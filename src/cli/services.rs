@@ -7,6 +7,7 @@ use guest_agent_actors::ports::Cause;
 use super::{DevArgs, RunArgs, SamplePluginArgs};
 use crate::config::{Config, LogConfig};
 use crate::install::pack::{Compression, Packed};
+use crate::plugin_logs::keeper::KeeperArgs;
 
 /// The verbs that are not clients of a running agent. `main.rs` implements this with the real
 /// thing, tests with records of what they were asked. Nothing here is called on an event loop: each
@@ -38,6 +39,12 @@ pub trait Services {
     /// # Errors
     /// Says why it ended.
     fn sample_plugin(&self, args: SamplePluginArgs) -> Result<(), Cause>;
+
+    /// Keeps the logs of plugins short while there is no agent.
+    ///
+    /// # Errors
+    /// Says why it cannot.
+    fn keep_logs(&self, args: KeeperArgs) -> Result<(), Cause>;
 
     /// Writes a reproducible archive of `dir` to `out`.
     ///

@@ -17,6 +17,7 @@ use super::fake::{FakeAgent, Script, Then, plugins};
 use super::*;
 use crate::config::{Config, LogConfig, MapEnvironment};
 use crate::install::pack::{Compression, Packed};
+use crate::plugin_logs::keeper::KeeperArgs;
 
 mod basics;
 mod doctor;
@@ -43,6 +44,7 @@ struct Recorder {
     devs: RefCell<Vec<DevArgs>>,
     samples: RefCell<Vec<SamplePluginArgs>>,
     logs: RefCell<Vec<LogConfig>>,
+    kept: RefCell<Vec<KeeperArgs>>,
 }
 
 impl Services for Recorder {
@@ -70,6 +72,11 @@ impl Services for Recorder {
 
     fn sample_plugin(&self, args: SamplePluginArgs) -> Result<(), Cause> {
         self.samples.borrow_mut().push(args);
+        Ok(())
+    }
+
+    fn keep_logs(&self, args: KeeperArgs) -> Result<(), Cause> {
+        self.kept.borrow_mut().push(args);
         Ok(())
     }
 

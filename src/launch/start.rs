@@ -28,8 +28,9 @@ use crate::launch::spawn::{Plan, SpawnError};
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
-    ProcessLauncher, Transport, address, exec_error, make_dir, once, output, procfs, ready,
+    ProcessLauncher, Transport, address, exec_error, make_dir, once, procfs, ready,
 };
+use crate::plugin_logs;
 use crate::preflight;
 
 /// Names the revision in the environment of a plugin.
@@ -102,7 +103,6 @@ enum PrepareError {
 struct Prepared {
     address: Address,
     output: File,
-    log_start: u64,
     /// What it finds in its environment beside what every plugin does, or instead.
     variables: Vec<(OsString, OsString)>,
     entrance: Entrance,
@@ -201,7 +201,6 @@ impl ProcessLauncher {
             process,
             pidfd,
             endpoint: Some(prepared.address.endpoint()),
-            log_start: prepared.log_start,
             family: self.family(name, None),
         };
         let watched = Watched::child(subject, child, oom);
@@ -226,7 +225,7 @@ impl ProcessLauncher {
         install: &Path,
     ) -> Result<Prepared, Cause> {
         let state_dir = self.state_dir(&spec.name);
-        let log = self.log_path(&spec.name);
+        let logs = self.logs().clone();
         let transport = self.shared.config.transport;
         let (policy, host) = (self.policy(&spec.name), self.shared.config.host.clone());
         let confined = self.confined_dir();
@@ -265,17 +264,18 @@ impl ProcessLauncher {
                 confine::make_in_given(&state_dir, OWN_TMP, owner)?;
                 variables.push((TMP_VARIABLE.into(), state_dir.join(OWN_TMP).into()));
             }
-            let opened = make_dir(log.parent().unwrap_or(&log), 0o750).and_then(|()| {
-                let file = output::open(&log)?;
-                if given {
-                    // It may open what it writes to once more, by its name in /dev.
-                    confine::give_file(&file, owner)?;
+            let output = match make_dir(logs.dir(), 0o750).and_then(|()| logs.begin(&name)) {
+                Ok(file) => {
+                    if given {
+                        // It may open what it writes to once more, by its name in /dev.
+                        let changed = confine::give_file(&file, owner);
+                        let path = logs.path(&name);
+                        changed.map_err(|error| PrepareError::Make { path, error })?;
+                    }
+                    file
                 }
-                let length = file.metadata()?.len();
-                Ok((file, length))
-            });
-            let (output, log_start) =
-                opened.map_err(|error| PrepareError::Make { path: log.clone(), error })?;
+                Err(error) => nowhere(&name, &logs.path(&name), &error)?,
+            };
             let address = match transport {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
                 Transport::Unix => unix_or_loopback(&name, &sockets, socket)?,
@@ -291,21 +291,13 @@ impl ProcessLauncher {
                 }
             }
             let (install, program) = (&*install, &*program);
+            let log = logs.path(&name);
             let (state, sockets, log) = (&*state_dir, &*sockets, &*log);
             let places = Places { install, program, state, sockets, log };
             let (rules, absent) = confine::walls(&policy, &host, &places)?;
             orders.landlock = rules;
             unenforced.extend(absent);
-            Ok(Prepared {
-                address,
-                output,
-                log_start,
-                variables,
-                entrance,
-                orders,
-                owner,
-                unenforced,
-            })
+            Ok(Prepared { address, output, variables, entrance, orders, owner, unenforced })
         };
         match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(done)) => done,
@@ -336,7 +328,7 @@ impl ProcessLauncher {
     /// The last of the arguments; no other plugin and no helper has the same.
     pub(super) fn error_log_argument(&self, name: &PluginName) -> OsString {
         let mut argument = OsString::from("--errorlogfile=");
-        argument.push(self.state_dir(name).join("plugin.log"));
+        argument.push(self.state_dir(name).join(plugin_logs::ERROR_LOG));
         argument
     }
 
@@ -451,6 +443,14 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
         }
         Err(error) => Err(PrepareError::Make { path: socket, error }.into()),
     }
+}
+
+/// Takes the output of a plugin whose log cannot be made. It runs all the same.
+fn nowhere(name: &PluginName, log: &Path, error: &io::Error) -> Result<File, PrepareError> {
+    tracing::warn!(plugin = %name, log = %log.display(), %error, "its output is not kept");
+    let path = PathBuf::from("/dev/null");
+    let opened = File::options().write(true).open(&path);
+    opened.map_err(|error| PrepareError::Make { path, error })
 }
 
 /// Makes the state directory of a plugin its user's, and says whether a policy decides whose it is.

@@ -207,6 +207,7 @@ impl ProcessLauncher {
 
     /// Drops the slot of a plugin that is being removed, unless somebody waits at its gate.
     fn forget_plugin(&self, name: &PluginName) {
+        self.logs().forget(name);
         let mut table = self.table();
         table.slots.retain(|owner, slot| owner != name || Arc::strong_count(&slot.gate) > 1);
     }

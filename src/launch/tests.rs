@@ -42,10 +42,9 @@ impl Bed {
             plugins_dir: root.join("plugins"),
             state_root: root.join("state"),
             runtime_dir: root.join("run"),
-            log_dir: root.join("log"),
+            logs: PluginLogs::new(root.join("log/plugins"), Some(root.join("state")), 1000),
             host_socket: root.join("host.sock"),
             transport,
-            log_max_bytes: 1000,
             boot: BootId(boot.trim().into()),
             host: Host::look(),
             policies: Policies::default(),
@@ -804,7 +803,7 @@ async fn the_last_output_is_of_this_launch_also_after_a_trim() {
     let spec = bed.plugin("p", "echo fresh; exit 1");
     bed.launch(&spec).await.unwrap_err();
     assert_eq!(bed.launcher.last_output(&spec.name).await, "fresh");
-    bed.launcher.trim_logs().await;
+    bed.launcher.logs().tend_all();
     assert!(bed.read("log/plugins/p.log").len() <= 500);
     assert_eq!(bed.launcher.last_output(&spec.name).await, "fresh");
     assert_eq!(bed.launcher.last_output(&"q".parse().unwrap()).await, "");

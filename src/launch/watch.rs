@@ -46,8 +46,6 @@ pub(crate) struct Watched {
     pub(crate) process: Process,
     /// Where it was told to listen, where that is known.
     pub(crate) endpoint: Option<Endpoint>,
-    /// Where its output begins in its log, in bytes. Moves when the log is trimmed.
-    pub(crate) log_start: std::sync::atomic::AtomicU64,
     pidfd: Arc<Pidfd>,
     life: watch::Receiver<Life>,
     killed: Arc<AtomicBool>,
@@ -72,8 +70,6 @@ pub(crate) struct Subject {
     pub(crate) pidfd: Pidfd,
     /// Where it was told to listen.
     pub(crate) endpoint: Option<Endpoint>,
-    /// Where its output begins.
-    pub(crate) log_start: u64,
     /// Where to look for what it leaves behind.
     pub(crate) family: Family,
 }
@@ -181,7 +177,6 @@ impl Watched {
         let watched = Self {
             process: subject.process,
             endpoint: subject.endpoint,
-            log_start: subject.log_start.into(),
             pidfd,
             life,
             killed,

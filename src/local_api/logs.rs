@@ -1,119 +1,86 @@
 //! A plugin's output, as a stream.
 
-use std::io::SeekFrom;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use guest_agent_actors::id::PluginName;
 use guest_agent_proto::local;
-use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
 
-/// The last lines are looked for in this much of the file's end.
-const TAIL_MAX: u64 = 1024 * 1024;
+use crate::plugin_logs::PluginLogs;
+use crate::plugin_logs::read::{Begin, Piece, Reader};
 
-/// How often a followed file is looked at.
+/// How often a followed log is looked at when nobody says that it was written into.
 const BEAT: Duration = Duration::from_millis(200);
 
-/// Sends the last lines, then, when following, what is added, until the reader leaves.
-///
-/// A log that is cut keeps its newest part; a follower goes on at its new end.
+type Out = Sender<Result<local::LogChunk, Status>>;
+
+/// Sends the last lines, or what comes after a position; then, when following, what is added, until
+/// whoever listens leaves.
 pub(super) async fn stream(
-    path: PathBuf,
-    lines: u32,
-    follow: bool,
-    out: Sender<Result<local::LogChunk, Status>>,
+    logs: PluginLogs,
+    name: PluginName,
+    request: local::StreamLogsRequest,
+    out: Out,
 ) {
-    let mut position = match tail(&path, lines).await {
-        Ok((data, position)) => {
-            if !data.is_empty() && out.send(Ok(local::LogChunk { data })).await.is_err() {
-                return;
-            }
-            position
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-        Err(error) => {
-            let status = Status::internal(format!("failed to read {}: {error}", path.display()));
-            drop(out.send(Err(status)).await);
-            return;
-        }
-    };
-    if !follow {
-        return;
+    if let Err(error) = send(logs, name, &request, &out).await {
+        let status =
+            Status::internal(format!("failed to read the log of {}: {error}", request.name));
+        drop(out.send(Err(status)).await);
     }
+}
+
+async fn send(
+    logs: PluginLogs,
+    name: PluginName,
+    request: &local::StreamLogsRequest,
+    out: &Out,
+) -> std::io::Result<()> {
+    let begin = match request.from {
+        Some(position) => Begin::At(position),
+        None => Begin::LastLines(request.lines),
+    };
+    let written = logs.clone();
+    let (mut reader, end) = aside(move || {
+        let reader = Reader::new(logs, name, begin)?;
+        let end = reader.end()?;
+        Ok((reader, end))
+    })
+    .await?;
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(BEAT) => {}
-            () = out.closed() => return,
+        let piece;
+        (reader, piece) = aside(move || {
+            let piece = reader.next()?;
+            Ok((reader, piece))
+        })
+        .await?;
+        match piece {
+            Some(piece) => {
+                let next = piece.next;
+                if out.send(Ok(chunk(piece))).await.is_err() {
+                    return Ok(());
+                }
+                // A plugin that writes faster than this reads would never be read to its end.
+                if !request.follow && next >= end {
+                    return Ok(());
+                }
+            }
+            None if request.follow => tokio::select! {
+                () = written.written() => {}
+                () = tokio::time::sleep(BEAT) => {}
+                () = out.closed() => return Ok(()),
+            },
+            None => return Ok(()),
         }
-        // A log that is away for a moment (the plugin is being removed and installed) comes back.
-        let Ok((data, end)) = added(&path, position).await else { continue };
-        position = end;
-        if !data.is_empty() && out.send(Ok(local::LogChunk { data })).await.is_err() {
-            return;
-        }
     }
 }
 
-async fn tail(path: &Path, lines: u32) -> std::io::Result<(Vec<u8>, u64)> {
-    let mut file = File::open(path).await?;
-    let end = file.metadata().await?.len();
-    file.seek(SeekFrom::Start(end.saturating_sub(TAIL_MAX))).await?;
-    let mut data = Vec::new();
-    file.take(TAIL_MAX).read_to_end(&mut data).await?;
-    let position = end.saturating_sub(TAIL_MAX) + u64::try_from(data.len()).unwrap_or(0);
-    Ok((last_lines(data, lines), position))
+fn chunk(Piece { data, skipped, next }: Piece) -> local::LogChunk {
+    local::LogChunk { data, skipped, next }
 }
 
-fn last_lines(data: Vec<u8>, lines: u32) -> Vec<u8> {
-    let lines = usize::try_from(lines).unwrap_or(usize::MAX);
-    let body = data.strip_suffix(b"\n").unwrap_or(&data);
-    let start = if lines == 0 {
-        data.len()
-    } else {
-        let ends = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
-        ends.map(|(at, _)| at + 1).nth(lines - 1).unwrap_or(0)
-    };
-    data[start..].to_vec()
-}
-
-async fn added(path: &Path, position: u64) -> std::io::Result<(Vec<u8>, u64)> {
-    let mut file = File::open(path).await?;
-    let end = file.metadata().await?.len();
-    let from = if end < position { end } else { position };
-    file.seek(SeekFrom::Start(from)).await?;
-    let mut data = Vec::new();
-    file.take((end - from).min(TAIL_MAX)).read_to_end(&mut data).await?;
-    let read = u64::try_from(data.len()).unwrap_or(0);
-    Ok((data, from + read))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_lines_are_whole_lines() {
-        let log = b"one\ntwo\nthree\n".to_vec();
-        assert_eq!(last_lines(log.clone(), 2), b"two\nthree\n");
-        assert_eq!(last_lines(log.clone(), 10), log);
-        assert_eq!(last_lines(log, 0), b"");
-        assert_eq!(last_lines(b"one\ntwo".to_vec(), 1), b"two");
-        assert_eq!(last_lines(Vec::new(), 5), b"");
-    }
-
-    #[tokio::test]
-    async fn a_cut_log_is_followed_from_its_new_end() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("x.log");
-        std::fs::write(&path, "0123456789").expect("writes");
-        let (_, position) = tail(&path, 1).await.expect("reads");
-        std::fs::write(&path, "cut").expect("writes");
-        let (data, position) = added(&path, position).await.expect("reads");
-        assert!(data.is_empty());
-        std::fs::write(&path, "cut and more").expect("writes");
-        let (data, _) = added(&path, position).await.expect("reads");
-        assert_eq!(data, b" and more");
-    }
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)?
 }

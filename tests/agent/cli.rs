@@ -62,13 +62,13 @@ fn text(path: &Path) -> String {
 }
 
 /// A command that goes on, read line by line.
-struct Following {
+pub(crate) struct Following {
     _child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Following {
-    fn start(bed: &Bed, arguments: &[&str]) -> Self {
+    pub(crate) fn start(bed: &Bed, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_guest-agent"))
             .args(arguments)
             .env("GUEST_AGENT_SOCKET", bed.socket())
@@ -82,7 +82,7 @@ impl Following {
     }
 
     /// The next line that contains a text.
-    async fn next_with(&mut self, bed: &Bed, wanted: &str) -> String {
+    pub(crate) async fn next_with(&mut self, bed: &Bed, wanted: &str) -> String {
         let search = async {
             loop {
                 let line = self.lines.next_line().await.unwrap().expect("the command goes on");

@@ -147,7 +147,7 @@ impl Builder {
             settings,
             flags: self.flags,
             variables: self.variables,
-            program: env!("CARGO_BIN_EXE_guest-agent").into(),
+            program: program(),
             agent: None,
             finished: false,
         }
@@ -472,7 +472,7 @@ impl Bed {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::null());
-        for kept in ["PATH", "HOME", "LANG", "TZ"] {
+        for kept in ["PATH", "HOME", "LANG", "TZ", "GUEST_AGENT_TEST_AGENT"] {
             if let Some(value) = std::env::var_os(kept) {
                 command.env(kept, value);
             }
@@ -499,6 +499,12 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Ok(pid) = i32::try_from(pid) {
         let _gone_already = kill(Pid::from_raw(pid), signal);
     }
+}
+
+/// The agent's program, or what a virtual machine has in its place.
+fn program() -> PathBuf {
+    let given = std::env::var_os("GUEST_AGENT_TEST_PROGRAM");
+    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_guest-agent").into()).into()
 }
 
 /// The paths in a folder; none when there is no such folder.

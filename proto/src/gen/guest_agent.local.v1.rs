@@ -252,11 +252,20 @@ pub struct StreamLogsRequest {
     /// How many of the last lines come first.
     #[prost(uint32, tag = "3")]
     pub lines: u32,
+    /// Goes on at this position, which an earlier chunk said was next, instead of with the last lines.
+    #[prost(uint64, optional, tag = "4")]
+    pub from: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogChunk {
     #[prost(bytes = "vec", tag = "1")]
     pub data: ::prost::alloc::vec::Vec<u8>,
+    /// How many bytes before it were cut off the log before they could be read.
+    #[prost(uint64, tag = "2")]
+    pub skipped: u64,
+    /// The position after it. Positions count all bytes that were ever written, also those cut off.
+    #[prost(uint64, tag = "3")]
+    pub next: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExplainRequest {

@@ -150,3 +150,19 @@ fn a_sample_plugin_gets_every_argument_untouched() {
     assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
     assert_eq!(services.samples.borrow()[0].args, own);
 }
+
+#[test]
+fn a_keeper_of_logs_is_told_what_to_keep_and_by_nobody_else() {
+    let services = Recorder::default();
+    let keep = |arguments: &[&str]| {
+        let arguments = [&["keep-logs"], arguments].concat();
+        ran_with(&arguments, &MapEnvironment::default(), &services, Looks::Plain)
+    };
+    assert_eq!(keep(&["/var/log/x", "4096", "/state"]).exit, Exit::Done);
+    let expected =
+        KeeperArgs { dir: "/var/log/x".into(), max: 4096, state_root: Some("/state".into()) };
+    assert_eq!(services.kept.borrow()[0], expected);
+    for wrong in [&[][..], &["/var/log/x"], &["/var/log/x", "much"], &["/x", "-1"]] {
+        assert_eq!(keep(wrong).exit, Exit::Failed, "{wrong:?}");
+    }
+}

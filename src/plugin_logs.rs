@@ -1,0 +1,305 @@
+//! Logs of plugins: what they print, and the error logs they keep.
+//!
+//! ```text
+//! plugin ─ stdout, stderr ─► <log_dir>/plugins/<name>.log ─┬─► last_words: the end of it, for crash events
+//!        ─ --errorlogfile ─► <state>/<name>/plugin.log ────┘
+//!                              ▲
+//!                              └ cut: the agent, as soon as one grows (watch);
+//!                                     while there is no agent, its keeper (keeper)
+//! ```
+//!
+//! A plugin writes straight into its file. Nobody has to read it, so a plugin never waits and never ends
+//! because nobody does, and its last words are in the file the moment it is dead. What that costs is
+//! that the file grows until somebody cuts it, which is what this module is about
+//! (`docs/decisions/0017-logs-are-files-that-are-cut.md`).
+//!
+//! A cut takes the oldest part away and never the newest, so what an event is still to carry stays.
+//! Positions in a log count from the first byte that was ever written into it, also the bytes that are
+//! gone; a *mark* beside the log remembers how many those are, and where the newest launch began.
+//!
+//! Everything here blocks, and is called on threads that may. Plugins may be hostile: what is no plain
+//! file with one name is neither read nor changed.
+
+mod cut;
+mod file;
+pub mod keeper;
+mod mark;
+pub(crate) mod read;
+mod tail;
+mod watch;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use guest_agent_actors::id::PluginName;
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation};
+use tokio::sync::Notify;
+
+use mark::Mark;
+pub use watch::Keeping;
+
+/// The error log of a plugin, in its own folder.
+pub const ERROR_LOG: &str = "plugin.log";
+
+/// How often a launch tries to say that somebody writes into a log.
+const CLAIM_TRIES: u32 = 10;
+
+/// How often a log is cut before others are looked at.
+const CUTS_AT_ONCE: u32 = 4;
+
+/// The logs of all plugins. Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub struct PluginLogs {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dir: PathBuf,
+    state_root: Option<PathBuf>,
+    bound: Bound,
+    /// Whoever cuts holds it alone; whoever needs positions to stay holds it with others.
+    gate: RwLock<()>,
+    /// The logs of the newest launches, also when they have no name any more.
+    open: Mutex<HashMap<PluginName, File>>,
+    /// The lock that says who cuts these logs, while it is this process.
+    lock: Mutex<Option<File>>,
+    /// Fires with every launch.
+    launched: Notify,
+    /// Wakes all who follow a log when one was written into.
+    written: Notify,
+}
+
+/// How long a log may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// In bytes.
+    max: u64,
+}
+
+// === impl Bound ===
+
+impl Bound {
+    /// Longer logs are cut. There is room above it for what is written until somebody does.
+    const fn trigger(self) -> u64 {
+        self.max - self.max / 4
+    }
+
+    /// What is left of a log that is cut.
+    const fn kept(self) -> u64 {
+        self.max / 2
+    }
+}
+
+// === impl PluginLogs ===
+
+impl PluginLogs {
+    /// The logs in a folder, each of which may have `max` bytes. Error logs are below `state_root`, in a
+    /// folder for each plugin.
+    #[must_use]
+    pub fn new(dir: PathBuf, state_root: Option<PathBuf>, max: u64) -> Self {
+        let shared = Shared {
+            dir,
+            state_root,
+            bound: Bound { max },
+            gate: RwLock::default(),
+            open: Mutex::default(),
+            lock: Mutex::default(),
+            launched: Notify::new(),
+            written: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.shared.dir
+    }
+
+    /// Begins a launch: the file that takes what the plugin prints, and a note of where that begins.
+    /// Whatever is in its place and is no log is deleted.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub(crate) fn begin(&self, name: &PluginName) -> io::Result<File> {
+        let _nothing_is_cut = self.shared.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let file = file::open_to_append(&self.path(name))?;
+        claim(&file);
+        let mark_path = self.mark_path(name);
+        let cut = Mark::read(&mark_path).cut;
+        let errors = self.error_log(name).and_then(|path| file::open_to_read(&path).ok());
+        let errors = errors.and_then(|file| Some(file.metadata().ok()?.len())).unwrap_or_default();
+        let mark = Mark { cut, launch: cut.saturating_add(file.metadata()?.len()), errors };
+        if let Err(error) = mark.write(&mark_path) {
+            // Then older lines may be shown with those of this launch.
+            tracing::warn!(plugin = %name, %error, "the place where its output begins is not noted");
+        }
+        self.open_logs().insert(name.clone(), file.try_clone()?);
+        self.shared.launched.notify_one();
+        Ok(file)
+    }
+
+    /// The plugin is gone; its log may go, too.
+    pub(crate) fn forget(&self, name: &PluginName) {
+        self.open_logs().remove(name);
+    }
+
+    /// The last lines that the newest launch of a plugin wrote, to its output and then to its error
+    /// log: of each at most 20 lines and 4 KiB, without control characters. Empty when there are none.
+    pub(crate) fn last_words(&self, name: &PluginName) -> String {
+        let _nothing_is_cut = self.shared.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let mark = Mark::read(&self.mark_path(name));
+        let log = file::open_to_read(&self.path(name)).or_else(|error| self.nameless(name, error));
+        let mut words = log.map(|file| tail::of(file, mark.begins())).unwrap_or_default();
+        let errors = self.error_log(name).and_then(|path| file::open_to_read(&path).ok());
+        let errors = errors.map(|file| tail::of(file, mark.errors)).unwrap_or_default();
+        if !errors.is_empty() {
+            let gap = if words.is_empty() { "" } else { "\n" };
+            words.push_str(gap);
+            words.push_str("in its error log:\n");
+            words.push_str(&errors);
+        }
+        words
+    }
+
+    /// Cuts whatever is too long, error logs as well. What cannot be cut is named in the agent's own log.
+    pub(crate) fn tend_all(&self) {
+        for name in self.names() {
+            if let Err(error) = self.tend(&name) {
+                tracing::warn!(plugin = %name, %error, "its log cannot be kept short");
+            }
+            if let Err(error) = self.tend_errors(&name) {
+                tracing::warn!(plugin = %name, %error, "its error log cannot be kept short");
+            }
+        }
+    }
+
+    /// Cuts the log of a plugin if it is too long. Answers how many bytes it may grow until it has more
+    /// than it may.
+    ///
+    /// # Errors
+    /// It is too long and cannot be cut.
+    pub(crate) fn tend(&self, name: &PluginName) -> io::Result<u64> {
+        let path = self.path(name);
+        let stat = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW).ok();
+        self.tend_nameless(name, stat.as_ref().map(|stat| (stat.st_dev, stat.st_ino)))?;
+        let Some(stat) = stat else { return Ok(self.shared.bound.max) };
+        let length = u64::try_from(stat.st_size).unwrap_or_default();
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other(format!("{} is no plain file", path.display())));
+        }
+        if length <= self.shared.bound.trigger() {
+            return Ok(self.shared.bound.max - length);
+        }
+        let _alone = self.shared.gate.write().unwrap_or_else(PoisonError::into_inner);
+        // A log that was given another name is still the one that was opened for the launch.
+        let file = file::open_to_cut(&path).or_else(|error| self.nameless(name, error))?;
+        let mark_path = self.mark_path(name);
+        // A cut may wait for the disk, and the plugin went on meanwhile.
+        for _ in 0..CUTS_AT_ONCE {
+            let removed = cut::down_to(&file, self.shared.bound)?;
+            if removed == 0 {
+                break;
+            }
+            let mut mark = Mark::read(&mark_path);
+            mark.cut = mark.cut.saturating_add(removed);
+            mark.write(&mark_path)?;
+        }
+        Ok(self.shared.bound.max.saturating_sub(file.metadata()?.len()))
+    }
+
+    /// The log of a running plugin may have been deleted, or have something else in its place. What is
+    /// written into it takes room all the same.
+    fn tend_nameless(&self, name: &PluginName, named: Option<(u64, u64)>) -> io::Result<()> {
+        let open = self.open_logs();
+        let Some(file) = open.get(name) else { return Ok(()) };
+        let stat = rustix::fs::fstat(file)?;
+        let length = u64::try_from(stat.st_size).unwrap_or_default();
+        if named == Some((stat.st_dev, stat.st_ino)) || length <= self.shared.bound.trigger() {
+            return Ok(());
+        }
+        cut::down_to(&file::again(file)?, self.shared.bound).map(drop)
+    }
+
+    fn tend_errors(&self, name: &PluginName) -> io::Result<()> {
+        let Some(path) = self.error_log(name) else { return Ok(()) };
+        let file = match file::open_to_cut(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        if file.metadata()?.len() <= self.shared.bound.trigger() {
+            return Ok(());
+        }
+        let _alone = self.shared.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = cut::down_to(&file, self.shared.bound)?;
+        let mark_path = self.mark_path(name);
+        let mut mark = Mark::read(&mark_path);
+        mark.errors = mark.errors.saturating_sub(removed);
+        mark.write(&mark_path)
+    }
+
+    /// Resolves when any log was written into. May miss it.
+    pub(crate) async fn written(&self) {
+        self.shared.written.notified().await;
+    }
+
+    /// The plugins that have a log here.
+    pub(crate) fn names(&self) -> BTreeSet<PluginName> {
+        let listed = std::fs::read_dir(&self.shared.dir).into_iter().flatten().flatten();
+        let named = listed.filter_map(|entry| owner(Path::new(&entry.file_name())));
+        let open = self.open_logs();
+        named.chain(open.keys().cloned()).collect()
+    }
+
+    /// Whether a plugin may still write into a log.
+    pub(crate) fn is_written(&self, name: &PluginName) -> bool {
+        // Whoever writes holds it shared, through the very descriptor it writes to.
+        let alone =
+            |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        file::open_to_read(&self.path(name)).is_ok_and(|file| !alone(&file))
+    }
+
+    pub(crate) fn path(&self, name: &PluginName) -> PathBuf {
+        self.shared.dir.join(format!("{name}.log"))
+    }
+
+    fn mark_path(&self, name: &PluginName) -> PathBuf {
+        self.shared.dir.join(format!("{name}.log.mark"))
+    }
+
+    fn error_log(&self, name: &PluginName) -> Option<PathBuf> {
+        Some(self.shared.state_root.as_ref()?.join(name.as_str()).join(ERROR_LOG))
+    }
+
+    fn nameless(&self, name: &PluginName, error: io::Error) -> io::Result<File> {
+        self.open_logs().get(name).map_or(Err(error), file::again)
+    }
+
+    fn open_logs(&self) -> std::sync::MutexGuard<'_, HashMap<PluginName, File>> {
+        self.shared.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The plugin of a log.
+fn owner(file: &Path) -> Option<PluginName> {
+    file.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
+}
+
+/// Says that somebody writes into a log, for as long as anybody has the file open. Nobody may wait for
+/// this: a plugin could hold the lock for ever. Without it the log is only forgotten earlier while
+/// there is no agent.
+fn claim(file: &File) {
+    for _ in 0..CLAIM_TRIES {
+        if rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Opens logs, whatever a plugin has put in their place.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use nix::libc;
+use rustix::fs::OFlags;
+
+/// Nothing is followed, and nobody waits for the other end of a pipe.
+const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
+/// Readable by its owner and group.
+const MODE: u32 = 0o640;
+
+/// Opens a log for whoever writes into it, and makes it if need be. Anything else of that name is
+/// deleted; what it led to is not touched.
+pub(super) fn open_to_append(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(MODE).custom_flags(CAREFULLY);
+    let file = match options.open(path).and_then(plain) {
+        Ok(file) => file,
+        Err(first) => {
+            clear_away(path).map_err(|_| first)?;
+            options.open(path).and_then(plain)?
+        }
+    };
+    // The plugin inherits the flags, and is to find an ordinary file.
+    rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+    let metadata = file.metadata()?;
+    if metadata.permissions().mode() & 0o7777 != MODE && [0, metadata.uid()].contains(&own_uid()) {
+        file.set_permissions(Permissions::from_mode(MODE))?;
+    }
+    Ok(file)
+}
+
+/// Opens a log for reading.
+pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(CAREFULLY).open(path).and_then(plain)
+}
+
+/// Opens a log for cutting. Not for appending: that would write at the end, wherever one asks for.
+pub(super) fn open_to_cut(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).custom_flags(CAREFULLY).open(path).and_then(plain)
+}
+
+/// Opens a file for cutting that may have no name any more.
+pub(super) fn again(file: &File) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// Opens a small file of the agent's own, and makes it if need be.
+pub(super) fn open_own(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(CAREFULLY);
+    options.open(path).and_then(plain).or_else(|first| {
+        clear_away(path).map_err(|_| first)?;
+        options.open(path).and_then(plain)
+    })
+}
+
+/// A second name may be that of a file which is nobody's log.
+fn plain(file: File) -> io::Result<File> {
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.nlink() <= 1 {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file with one name"))
+}
+
+fn clear_away(path: &Path) -> io::Result<()> {
+    let metadata = path.symlink_metadata()?;
+    if metadata.is_dir() {
+        return std::fs::remove_dir_all(path);
+    }
+    if metadata.is_file() && metadata.nlink() <= 1 {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    std::fs::remove_file(path)
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}

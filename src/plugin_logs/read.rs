@@ -1,0 +1,289 @@
+//! Reads a log from a position on, also while it is cut, deleted and made again.
+//!
+//! A reader keeps the file open, so it reads a deleted log to its end before it goes on with the next.
+//! Positions count bytes that were cut, so a cut neither repeats nor skips anything; what was cut before
+//! it was read is said to be missing.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::PoisonError;
+
+use guest_agent_actors::id::PluginName;
+
+use super::PluginLogs;
+use super::file;
+use super::mark::Mark;
+
+/// What is read at a time.
+const STEP: usize = 64 * 1024;
+
+/// The last lines are looked for in this much of the file's end.
+const LOOKED_AT_MAX: u64 = 64 * 1024 * 1024;
+
+/// Where reading begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// So many lines before the end.
+    LastLines(u32),
+    /// At a position that an earlier reader came to.
+    At(u64),
+}
+
+/// A part of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// What it says; at most 64 KiB.
+    pub(crate) data: Vec<u8>,
+    /// How many bytes before it were cut before they could be read.
+    pub(crate) skipped: u64,
+    /// The position after it.
+    pub(crate) next: u64,
+}
+
+/// Somebody who reads a log.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    logs: PluginLogs,
+    name: PluginName,
+    file: Option<File>,
+    /// How many bytes the open file has lost, as far as is known.
+    cut: u64,
+    at: u64,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// Begins to read. A log that is not there yet is waited for.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) fn new(logs: PluginLogs, name: PluginName, begin: Begin) -> io::Result<Self> {
+        let mut reader = Self { logs, name, file: None, cut: 0, at: 0 };
+        let logs = reader.logs.clone();
+        let _nothing_is_cut = logs.shared.gate.read().unwrap_or_else(PoisonError::into_inner);
+        reader.open()?;
+        reader.at = match (begin, &reader.file) {
+            (Begin::At(position), _) => position,
+            (Begin::LastLines(_), None) => reader.cut,
+            (Begin::LastLines(lines), Some(file)) => reader.cut + last_lines(file, lines)?,
+        };
+        Ok(reader)
+    }
+
+    /// The position after everything that is there now.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) fn end(&self) -> io::Result<u64> {
+        let length = self.file.as_ref().map_or(Ok(0), |file| file.metadata().map(|it| it.len()))?;
+        Ok(self.cut + length)
+    }
+
+    /// What comes next; `None` when there is no more for now.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Piece>> {
+        let logs = self.logs.clone();
+        let _nothing_is_cut = logs.shared.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if self.file.is_none() {
+            self.open()?;
+        }
+        let Some(piece) = self.read()? else { return Ok(None) };
+        if piece.skipped > 0 || !piece.data.is_empty() || self.is_current() {
+            return Ok(Some(piece).filter(|it| it.skipped > 0 || !it.data.is_empty()));
+        }
+        // Read to its end, and there is another one in its place, or none.
+        self.file = None;
+        self.open()?;
+        self.at = self.cut;
+        Ok(self.read()?.filter(|piece| !piece.data.is_empty()))
+    }
+
+    fn read(&mut self) -> io::Result<Option<Piece>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        if self.is_current() {
+            self.cut = Mark::read(&self.logs.mark_path(&self.name)).cut;
+        }
+        let skipped = self.cut.saturating_sub(self.at);
+        self.at = self.at.max(self.cut);
+        if self.at - self.cut > file.metadata()?.len() {
+            // Somebody else emptied it; all of it is new.
+            self.at = self.cut;
+        }
+        let mut data = vec![0; STEP];
+        let count = file.read_at(&mut data, self.at - self.cut)?;
+        data.truncate(count);
+        self.at += u64::try_from(count).unwrap_or(0);
+        Ok(Some(Piece { data, skipped, next: self.at }))
+    }
+
+    fn open(&mut self) -> io::Result<()> {
+        match file::open_to_read(&self.logs.path(&self.name)) {
+            Ok(file) => {
+                self.cut = Mark::read(&self.logs.mark_path(&self.name)).cut;
+                self.file = Some(file);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the open file still is the log.
+    fn is_current(&self) -> bool {
+        let known = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        let open = self.file.as_ref().and_then(|file| file.metadata().ok()).map(known);
+        let named = self.logs.path(&self.name).symlink_metadata().ok().map(known);
+        open.is_some() && open == named
+    }
+}
+
+/// Where the last lines begin, from the beginning of the file as it is.
+fn last_lines(file: &File, lines: u32) -> io::Result<u64> {
+    let end = file.metadata()?.len();
+    if lines == 0 {
+        return Ok(end);
+    }
+    let least = end.saturating_sub(LOOKED_AT_MAX);
+    let mut buffer = vec![0; STEP];
+    let (mut from, mut ends) = (end, 0);
+    while from > least {
+        let count = (from - least).min(u64::try_from(STEP).unwrap_or(u64::MAX));
+        let part = &mut buffer[..usize::try_from(count).unwrap_or(STEP)];
+        from -= count;
+        file.read_exact_at(part, from)?;
+        for (index, _) in part.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+            let after = from + u64::try_from(index).unwrap_or(0) + 1;
+            // The end of the very last line begins none.
+            if after == end {
+                continue;
+            }
+            ends += 1;
+            if ends == lines {
+                return Ok(after);
+            }
+        }
+    }
+    Ok(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    struct Bed {
+        _dir: tempfile::TempDir,
+        logs: PluginLogs,
+        name: PluginName,
+        writer: File,
+    }
+
+    impl Bed {
+        fn new(max: u64) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let logs = PluginLogs::new(dir.path().to_owned(), None, max);
+            let name: PluginName = "p".parse().unwrap();
+            let writer = logs.begin(&name).unwrap();
+            Self { _dir: dir, logs, name, writer }
+        }
+
+        fn write(&mut self, text: &str) {
+            self.writer.write_all(text.as_bytes()).unwrap();
+        }
+
+        fn reader(&self, begin: Begin) -> Reader {
+            Reader::new(self.logs.clone(), self.name.clone(), begin).unwrap()
+        }
+    }
+
+    fn all(reader: &mut Reader) -> (String, u64) {
+        let (mut text, mut skipped) = (String::new(), 0);
+        while let Some(piece) = reader.next().unwrap() {
+            text.push_str(std::str::from_utf8(&piece.data).unwrap());
+            skipped += piece.skipped;
+        }
+        (text, skipped)
+    }
+
+    #[test]
+    fn the_last_lines_are_whole_lines() {
+        let mut bed = Bed::new(1 << 20);
+        let shown = |bed: &Bed, lines| all(&mut bed.reader(Begin::LastLines(lines))).0;
+        assert_eq!(shown(&bed, 5), "");
+        bed.write("one\ntwo\nthree\n");
+        assert_eq!(shown(&bed, 2), "two\nthree\n");
+        assert_eq!(shown(&bed, 10), "one\ntwo\nthree\n");
+        assert_eq!(shown(&bed, 0), "");
+        bed.write("unfinished");
+        assert_eq!(shown(&bed, 1), "unfinished");
+        bed.write(&"x".repeat(3 * STEP));
+        assert_eq!(shown(&bed, 1).len(), "unfinished".len() + 3 * STEP);
+        assert!(shown(&bed, 2).starts_with("three\nunfinishedx"));
+    }
+
+    /// Everything that was written comes exactly once, however often the log is cut meanwhile.
+    #[test]
+    fn a_log_that_is_cut_is_followed_without_losing_or_repeating_a_line() {
+        let mut bed = Bed::new(40_000);
+        let mut reader = bed.reader(Begin::LastLines(0));
+        let (mut written, mut seen, mut cuts) = (String::new(), String::new(), 0);
+        for round in 0..200 {
+            let part: String = (0..40).map(|line| format!("{round:05} {line:03}\n")).collect();
+            bed.write(&part);
+            written.push_str(&part);
+            if round % 7 == 0 {
+                // Sometimes by another agent, which knows nothing but the mark.
+                reader = bed.reader(Begin::At(reader.at));
+            }
+            let (text, skipped) = all(&mut reader);
+            assert_eq!(skipped, 0);
+            seen.push_str(&text);
+            let before = std::fs::metadata(bed.logs.path(&bed.name)).unwrap().len();
+            bed.logs.tend(&bed.name).unwrap();
+            cuts += u32::from(std::fs::metadata(bed.logs.path(&bed.name)).unwrap().len() < before);
+        }
+        assert!(cuts > 2, "it was cut {cuts} times");
+        assert!(seen == written);
+    }
+
+    #[test]
+    fn what_was_cut_before_it_was_read_is_said_to_be_missing() {
+        let mut bed = Bed::new(40_000);
+        let mut reader = bed.reader(Begin::LastLines(0));
+        let written = "0123456789abcde\n".repeat(5000);
+        bed.write(&written);
+        bed.logs.tend(&bed.name).unwrap();
+        let (text, skipped) = all(&mut reader);
+        assert!(skipped > 0);
+        assert_eq!(u64::try_from(text.len()).unwrap() + skipped, 80_000);
+        assert!(written.ends_with(&text));
+    }
+
+    #[test]
+    fn a_log_that_was_deleted_is_read_to_its_end_before_the_next_one() {
+        let mut bed = Bed::new(1 << 20);
+        let mut reader = bed.reader(Begin::LastLines(0));
+        bed.write("last words\n");
+        std::fs::remove_file(bed.logs.path(&bed.name)).unwrap();
+        std::fs::remove_file(bed.logs.mark_path(&bed.name)).unwrap();
+        assert_eq!(all(&mut reader).0, "last words\n");
+        bed.writer = bed.logs.begin(&bed.name).unwrap();
+        bed.write("again\n");
+        assert_eq!(all(&mut reader), ("again\n".to_owned(), 0));
+    }
+
+    #[test]
+    fn a_log_that_somebody_emptied_is_read_from_its_beginning() {
+        let mut bed = Bed::new(1 << 20);
+        bed.write("something long\n");
+        let mut reader = bed.reader(Begin::LastLines(0));
+        bed.writer.set_len(0).unwrap();
+        bed.write("new\n");
+        assert_eq!(all(&mut reader), ("new\n".to_owned(), 0));
+    }
+}
