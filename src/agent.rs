@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
+use guest_agent_actors::admission::Gate;
 use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::event::Draft;
@@ -25,8 +26,8 @@ use guest_agent_actors::plugin::machine::Notice;
 use guest_agent_actors::plugin::restart::RestartPolicy;
 use guest_agent_actors::plugin::state::Policy;
 use guest_agent_actors::ports::{
-    Cause, Cleanup, Durability, Launcher, Machine, Ports, RandomIds, StopManner, StopOrder,
-    Stopped, Storage,
+    AdmissionCommand, Cause, Cleanup, Durability, Launcher, Machine, Ports, RandomIds, StopManner,
+    StopOrder, Stopped, Storage,
 };
 use guest_agent_actors::system::{self, Settings, System};
 use guest_agent_actors::vm_events::{self, NOTIFY_WAIT, VmEvent};
@@ -37,6 +38,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::admission::PluginHost;
 use crate::cgroup::Cgroups;
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
@@ -48,7 +50,7 @@ use crate::going_down;
 use crate::host_api::{self, HostApi, SocketProber};
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
-use crate::launch::{self, LauncherConfig, ProcessLauncher};
+use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
 use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
@@ -102,11 +104,6 @@ enum StartError {
         #[source]
         cause: std::io::Error,
     },
-    #[error(
-        "admission.command is set, but this version cannot ask before it deploys; leave it empty \
-         to deploy without asking"
-    )]
-    Admission,
 }
 
 /// Where this agent keeps what.
@@ -115,6 +112,7 @@ struct Places {
     plugins: PathBuf,
     state: PathBuf,
     cache: PathBuf,
+    spool: PathBuf,
     logs: PathBuf,
 }
 
@@ -135,7 +133,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     // Listening for signals comes first: from here on a signal means an orderly stop.
     let mut signals = Signals::new()?;
     let config = &args.config;
-    check_supported(config)?;
+    check_supported(config);
     make_directory(&config.agent.state_dir, 0o755)?;
     let lock = StateLock::acquire(&config.agent.state_dir)?;
     let metadata = metadata_client(config)?;
@@ -165,12 +163,21 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let listener = Arc::new(Listener::default());
     let attributes = Attributes::new(metadata.clone());
     let facts = Arc::new(LocalFacts::read());
-    let opened = link::open(config, metadata.clone(), attributes.state(), &listener)?;
+    let (service_url, known_as) = watch::channel(link::service_url(config));
+    let opened = link::open(config, metadata.clone(), attributes.state(), &listener, service_url)?;
     let (link, link_task) = (opened.link, opened.task);
     let prober = Arc::new(SocketProber::default());
     let trust = read_keys(config).await;
     let installer = Arc::new(Pipeline::new(pipeline, trust)?);
     let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
+    let owner = {
+        let launcher = launcher.clone();
+        Arc::new(move |ticket: &str| match launcher.holder(ticket) {
+            Holder::Plugin { name, .. } => Some(name),
+            Holder::ComingBack(_) | Holder::Nobody => None,
+        })
+    };
+    let admission = PluginHost::new(known_as.clone(), owner);
     let ports = Ports {
         installer: installer.clone(),
         launcher: launcher.clone(),
@@ -178,6 +185,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         meter: Arc::new(SystemMeter::new(cgroups.clone())),
         storage: storage.clone(),
         sweeper: Arc::new(sweeper),
+        admission: Arc::new(admission.clone()),
         local: Arc::new(PluginFolders::new(config.agent.local_plugin_dir.clone())),
         prober: prober.clone(),
         link: Arc::new(link.clone()),
@@ -193,7 +201,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         Leads::WhereMetadataSays | Leads::Nowhere => Destination::Nobody,
     };
     let core_begun_at = SystemTime::now();
-    let system = system::start(ports, settings(config, destination)).await;
+    let system = system::start(ports, settings(config, destination, known_as)).await;
     let mut modules = Modules::default();
     modules.succeeded(Module::Core, core_begun_at);
     listener.hear(system.control_plane.clone());
@@ -219,6 +227,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         storage: storage.clone(),
         store: storage.clone(),
         sweep: system.sweep.clone(),
+        spool: installer.spool(),
         rpc,
         link: link.watch_state(),
         logs: logs.clone(),
@@ -306,6 +315,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     drop(stop_api);
     // Followers keep their streams open; they are cut.
     api.abort();
+    system.close_gate();
+    admission.close().await;
     if stops_plugins {
         stop_plugins(&system, &*launcher).await;
     }
@@ -341,7 +352,6 @@ async fn end_of(task: Option<&mut JoinHandle<()>>) {
 /// # Errors
 /// The first thing that it would not start with.
 pub fn check(config: &Config) -> Result<(), Cause> {
-    check_supported(config)?;
     metadata_client(config)?;
     Trust::load(&config.trust)?;
     link::check(&config.control_plane)
@@ -381,15 +391,17 @@ async fn identify(
     identity
 }
 
-/// Settings of things that are not built. Whoever set a gate must not find it open.
-fn check_supported(config: &Config) -> Result<(), StartError> {
-    if !config.admission.command.is_empty() {
-        return Err(StartError::Admission);
-    }
+/// Settings of things that are not built.
+fn check_supported(config: &Config) {
     if config.api.http_listen.is_some() {
         warn!("api.http_listen is set, but this version serves nothing over HTTP");
     }
-    Ok(())
+}
+
+/// Who is asked before anything is deployed.
+fn gate(config: &Config) -> Gate {
+    let command = AdmissionCommand::new(&config.admission.command);
+    Gate { command, timeout: config.admission.timeout }
 }
 
 async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Cause> {
@@ -449,9 +461,10 @@ fn launcher(
 }
 
 fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
-    let Places { plugins, state, logs, cache, .. } = places;
+    let Places { plugins, state, logs, cache, spool, .. } = places;
     let cache = (cache.clone(), config.install.cache_max_bytes);
-    PipelineConfig::configured(config, plugins.clone(), state.clone(), logs.clone(), cache)
+    let (plugins, state, logs) = (plugins.clone(), state.clone(), logs.clone());
+    PipelineConfig::configured(config, plugins, state, logs, cache, spool.clone())
 }
 
 fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
@@ -470,28 +483,41 @@ fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
     }
 }
 
-fn settings(config: &Config, destination: Destination) -> Settings {
+fn policies(config: &Config) -> (Policy, HealthPolicy) {
     let plugins = &config.plugins;
+    let policy = Policy {
+        restart: RestartPolicy {
+            initial: plugins.restart_initial_backoff,
+            max: plugins.restart_max_backoff,
+            ..RestartPolicy::default()
+        },
+        probation: plugins.probation,
+    };
+    let health = HealthPolicy {
+        interval: plugins.health_interval,
+        timeout: plugins.health_timeout,
+        failures: plugins.health_failures,
+    };
+    (policy, health)
+}
+
+fn settings(
+    config: &Config,
+    destination: Destination,
+    service_url: watch::Receiver<Arc<str>>,
+) -> Settings {
+    let (policy, health) = policies(config);
     Settings {
-        policy: Policy {
-            restart: RestartPolicy {
-                initial: plugins.restart_initial_backoff,
-                max: plugins.restart_max_backoff,
-                ..RestartPolicy::default()
-            },
-            probation: plugins.probation,
-        },
-        health: HealthPolicy {
-            interval: plugins.health_interval,
-            timeout: plugins.health_timeout,
-            failures: plugins.health_failures,
-        },
+        policy,
+        health,
         agent: AgentFacts {
             name: config.agent.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
         destination,
         outbox: Bounds::default(),
+        gate: gate(config),
+        service_url,
     }
 }
 
@@ -540,10 +566,7 @@ async fn reload(
             return;
         }
     };
-    if let Err(error) = check_supported(&wanted) {
-        error!(%error, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has");
-        return;
-    }
+    check_supported(&wanted);
     let trusted = wanted.trust.clone();
     let keys = match tokio::task::spawn_blocking(move || Trust::load(&trusted)).await {
         Ok(Ok(keys)) => keys,
@@ -568,8 +591,8 @@ async fn reload(
         info!(changed, "policies changed; each plugin has its new one from its next start on");
     }
     cli::logging::set_level(&config.log.level);
-    let Settings { policy, health, .. } = settings(&config, Destination::Nobody);
-    system.reconfigure(policy, health);
+    let (policy, health) = policies(&config);
+    system.reconfigure(policy, health, gate(&config));
     installer.set_cache_max(config.install.cache_max_bytes);
     effective.send_replace(Arc::new(config));
     let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
@@ -714,6 +737,7 @@ impl Places {
             plugins: home.join("plugins"),
             state: home.join("state"),
             cache: home.join("cache"),
+            spool: home.join("spool"),
             logs: config.agent.log_dir.join("plugins"),
         }
     }
@@ -751,18 +775,5 @@ impl Signals {
             _ = self.interrupt.recv() => Told::Stop,
             _ = self.hangup.recv() => Told::Reload,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_admission_plugin_that_would_not_be_asked_is_an_error() {
-        let mut config = Config::default();
-        assert!(check_supported(&config).is_ok());
-        config.admission.command = vec!["/usr/bin/admit".to_owned()];
-        assert!(matches!(check_supported(&config), Err(StartError::Admission)));
     }
 }

@@ -31,6 +31,7 @@ mod failure;
 mod fake;
 mod follow;
 mod format;
+mod hand_over;
 mod install;
 mod keygen;
 pub mod logging;

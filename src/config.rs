@@ -234,10 +234,13 @@ pub enum Binding {
 }
 
 /// `[admission]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionConfig {
     /// Program and arguments of the admission plugin; empty means that nothing is asked.
     pub command: Vec<String>,
+    /// How long a deployment waits for its answer before it is denied.
+    #[serde(with = "duration::text")]
+    pub timeout: Duration,
 }
 
 /// `[api]`.
@@ -361,6 +364,14 @@ impl Default for InstallConfig {
             max_parallel: 2,
             cache_max_bytes: 256 << 20,
         }
+    }
+}
+
+// === impl AdmissionConfig ===
+
+impl Default for AdmissionConfig {
+    fn default() -> Self {
+        Self { command: Vec::new(), timeout: Duration::from_secs(60) }
     }
 }
 

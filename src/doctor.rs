@@ -15,6 +15,7 @@ use guest_agent_proto::local::{ExamineResponse, PluginStatus, SweepResponse};
 use crate::config::Config;
 pub use crate::finding::{Finding, Severity};
 
+mod admission;
 mod agent;
 mod clock;
 mod disk;
@@ -68,12 +69,13 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 10] = [
+pub const CHECKS: [Check; 11] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
     Check { about: "permissions", run: permissions::check },
     Check { about: "policies", run: policies::check },
+    Check { about: "admission", run: admission::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "security", run: security::check },

@@ -26,10 +26,11 @@ use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{
     Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
-use guest_agent_actors::spec::{PluginSpec, Source};
+use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 mod attempt;
+pub mod bundle;
 mod cache;
 mod delete;
 pub mod error;
@@ -46,6 +47,7 @@ mod rehearse;
 mod remove;
 mod retry;
 pub mod sign;
+pub mod spool;
 mod tree;
 mod tries;
 pub mod trust;
@@ -61,6 +63,7 @@ pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 pub use rehearse::{Contents, rehearse};
+use spool::Spool;
 use tree::Resolver;
 use tries::Tries;
 use trust::Trust;
@@ -81,6 +84,8 @@ pub struct PipelineConfig {
     pub cache_dir: PathBuf,
     /// How much is kept there; 0 is nothing.
     pub cache_max_bytes: u64,
+    /// Where archives wait that were handed over on this machine; made with the first one.
+    pub spool_dir: PathBuf,
     /// Bounds of one archive.
     pub limits: Limits,
     /// How many installations run at the same time; the others wait. A few are enough to keep a link
@@ -100,6 +105,7 @@ pub struct Pipeline {
     /// Whether nothing will ever run from where this installs.
     is_rehearsal: bool,
     cache: Arc<Cache>,
+    spool: Spool,
 }
 
 /// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
@@ -109,8 +115,8 @@ type Turn = Arc<(OwnedMutexGuard<()>, Arc<PluginLocks>)>;
 // === impl PipelineConfig ===
 
 impl PipelineConfig {
-    /// As the configuration says, for these places; the last is where archives are kept for later, and
-    /// how many bytes of them.
+    /// As the configuration says, for these places: archives are kept for later in one, so many
+    /// bytes of them, and wait in the last when they were handed over.
     #[must_use]
     pub fn configured(
         config: &Config,
@@ -118,6 +124,7 @@ impl PipelineConfig {
         state_root: PathBuf,
         log_dir: PathBuf,
         (cache_dir, cache_max_bytes): (PathBuf, u64),
+        spool_dir: PathBuf,
     ) -> Self {
         let install = &config.install;
         let limits = Limits {
@@ -128,7 +135,16 @@ impl PipelineConfig {
             ..Limits::default()
         };
         let max_parallel = usize::try_from(install.max_parallel).unwrap_or(usize::MAX);
-        Self { plugins_dir, state_root, log_dir, cache_dir, cache_max_bytes, limits, max_parallel }
+        Self {
+            plugins_dir,
+            state_root,
+            log_dir,
+            cache_dir,
+            cache_max_bytes,
+            spool_dir,
+            limits,
+            max_parallel,
+        }
     }
 }
 
@@ -156,6 +172,7 @@ impl Pipeline {
             .map_err(|source| PipelineError::Folder { path: path.clone(), source })?;
         let (dir, most) = (config.cache_dir.clone(), config.cache_max_bytes);
         Ok(Self {
+            spool: Spool::new(config.spool_dir.clone(), config.limits.archive_bytes),
             cache: Arc::new(Cache::new(dir, config.plugins_dir.clone(), most)),
             slots: Arc::new(Semaphore::new(config.max_parallel.max(1))),
             config,
@@ -178,8 +195,21 @@ impl Pipeline {
         self.cache.set_max(bytes);
     }
 
+    /// Where archives are handed over.
+    #[must_use]
+    pub fn spool(&self) -> Spool {
+        self.spool.clone()
+    }
+
     fn trust(&self) -> Arc<Trust> {
         Arc::clone(&self.trust.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets go of an archive that was handed over: what is installed is more than a copy of it.
+    fn was_installed(&self, artifact: &Artifact) {
+        let (spool, sha256) = (self.spool.clone(), artifact.sha256);
+        // What becomes of it fails nothing.
+        drop(tokio::task::spawn_blocking(move || spool.installed(sha256)));
     }
 
     fn folder(&self, name: &PluginName) -> (PluginFolder, Arc<PluginLocks>) {
@@ -224,6 +254,7 @@ impl Installer for Pipeline {
             .await
             .map_err(|error| InstallError { step: InstallStep::Prepare, cause: error.into() })?;
         if is_there {
+            self.was_installed(artifact);
             return Ok(());
         }
         if !self.is_rehearsal {
@@ -253,7 +284,9 @@ impl Installer for Pipeline {
             turn: &turn,
             progress: &progress,
         };
-        tries.until_done().await
+        tries.until_done().await?;
+        self.was_installed(artifact);
+        Ok(())
     }
 
     async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {

@@ -1,6 +1,7 @@
 //! The adapters of guest-agent and their wiring: everything that knows files, sockets, processes,
 //! sled, tonic and clap. The core is in `guest-agent-actors`; `docs/architecture.md` has the map.
 
+pub mod admission;
 pub mod agent;
 pub mod cgroup;
 pub mod cli;

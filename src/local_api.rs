@@ -31,14 +31,16 @@ use prost::Message;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::command_socket::plugin_status;
 use crate::control_link::LinkState;
 use crate::host_api::RegistryService;
+use crate::install::spool::Spool;
 use crate::plugin_logs::PluginLogs;
 use crate::storage::SledStorage;
 
+mod archives;
 mod events;
 mod explain;
 mod health;
@@ -73,6 +75,8 @@ pub struct LocalApi {
     pub store: Arc<SledStorage>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
+    /// Takes archives.
+    pub spool: Spool,
     /// Asks plugins.
     pub rpc: Arc<dyn PluginRpc>,
     /// State of the control-plane link.
@@ -172,6 +176,7 @@ impl LocalApi {
 #[tonic::async_trait]
 impl LocalAgent for LocalApi {
     type WatchStatusStream = ReceiverStream<Result<local::GetStatusResponse, Status>>;
+    type PlaceArchiveStream = ReceiverStream<Result<local::PlaceArchiveResponse, Status>>;
     type StreamEventsStream = ReceiverStream<Result<local::Event, Status>>;
     type StreamLogsStream = ReceiverStream<Result<local::LogChunk, Status>>;
 
@@ -345,6 +350,23 @@ impl LocalAgent for LocalApi {
         let health = self.store.watch_health().borrow().clone();
         let losses = self.storage.losses().await;
         Ok(Response::new(health::examined(self.agent(), &health, losses)))
+    }
+
+    async fn place_archive(
+        &self,
+        request: Request<Streaming<local::PlaceArchiveRequest>>,
+    ) -> Result<Response<Self::PlaceArchiveStream>, Status> {
+        let (sender, receiver) = mpsc::channel(1);
+        let spool = self.spool.clone();
+        tokio::spawn(async move {
+            let placed = archives::place(spool, request.into_inner()).await;
+            let answer = placed.map(|path| local::PlaceArchiveResponse {
+                path: path.to_string_lossy().into_owned(),
+            });
+            // Who has gone does not want to know.
+            drop(sender.send(answer).await);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
     async fn sweep(

@@ -30,7 +30,7 @@ use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-mod trust;
+pub(crate) mod trust;
 
 pub use trust::Distrust;
 

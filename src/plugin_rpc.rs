@@ -370,7 +370,7 @@ fn classify(status: &tonic::Status, timeout: Duration, late: bool) -> RpcError {
 }
 
 /// The name of a code as the gRPC specification writes it.
-fn code_name(code: Code) -> &'static str {
+pub(crate) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",

@@ -8,7 +8,9 @@
 use crate::config::{self, Config};
 
 /// Settings that are taken up without a restart. Every other one waits for it.
-pub const AT_ONCE: [&str; 12] = [
+pub const AT_ONCE: [&str; 14] = [
+    "admission.command",
+    "admission.timeout",
     "api.command_timeout",
     "install.cache_max_bytes",
     "log.level",
@@ -46,6 +48,7 @@ impl Change {
         effective.api.command_timeout = wanted.api.command_timeout;
         effective.install.cache_max_bytes = wanted.install.cache_max_bytes;
         effective.log.level.clone_from(&wanted.log.level);
+        effective.admission = wanted.admission.clone();
         let (plugins, new) = (&mut effective.plugins, &wanted.plugins);
         plugins.health_failures = new.health_failures;
         plugins.health_interval = new.health_interval;
@@ -105,8 +108,8 @@ mod tests {
         wanted.plugins.probation = Duration::from_secs(1);
         wanted.admission.command = vec!["/bin/admit".to_owned(), "--secret".to_owned()];
         let change = Change::between(&current, &wanted);
-        assert_eq!(change.applied, ["log.level", "plugins.probation"]);
-        assert_eq!(change.needs_restart, ["admission.command", "log.format"]);
+        assert_eq!(change.applied, ["admission.command", "log.level", "plugins.probation"]);
+        assert_eq!(change.needs_restart, ["log.format"]);
         assert_eq!(change.effective.log.format, LogFormat::Text);
         assert_eq!(change.effective.log.level, "debug");
         let other_secret = {
@@ -115,11 +118,7 @@ mod tests {
             other
         };
         let change = Change::between(&wanted, &other_secret);
-        assert_eq!(
-            change.needs_restart,
-            ["admission.command"],
-            "what is not shown is compared too"
-        );
+        assert_eq!(change.applied, ["admission.command"], "what is not shown is compared too");
     }
 
     #[test]
@@ -127,6 +126,8 @@ mod tests {
         let current = Config::default();
         let mut wanted = Config::default();
         let second = Duration::from_millis(1234);
+        wanted.admission.command = vec!["/bin/admit".to_owned()];
+        wanted.admission.timeout = second;
         wanted.api.command_timeout = second;
         wanted.install.cache_max_bytes = 9;
         wanted.log.level = "trace".to_owned();

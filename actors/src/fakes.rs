@@ -16,6 +16,7 @@ use crate::ports::Cause;
 
 use fate::Decider;
 
+mod admission;
 mod facts;
 mod fate;
 mod harness;
@@ -30,6 +31,7 @@ mod rpc;
 mod storage;
 mod sweeper;
 
+pub use admission::{AdmissionHandle, Answers, FakeAdmission, admission};
 pub use facts::{FactsHandle, FakeFacts, facts};
 pub use fate::{Asked, Committing, Fact, Fate};
 pub use harness::{Harness, World};

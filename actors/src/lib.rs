@@ -28,6 +28,7 @@ pub mod ports;
 pub mod records;
 pub mod wire;
 
+pub mod admission;
 pub mod control_plane;
 pub mod manager;
 pub mod metrics;

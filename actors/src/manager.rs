@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
+use crate::admission::Ask;
 use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
@@ -57,6 +58,8 @@ pub struct Staff {
     pub measure: Recipient<Measure>,
     /// Stops measuring them.
     pub unmeasure: Recipient<Unmeasure>,
+    /// Asked before anything is deployed.
+    pub admission: Recipient<Ask>,
     /// Hears of one-shot plugins.
     pub seen: Recipient<Seen>,
     /// Hears that one is none any more.
@@ -231,6 +234,7 @@ impl ManagerActor {
             unwatch: self.staff.unwatch.clone(),
             measure: self.staff.measure.clone(),
             unmeasure: self.staff.unmeasure.clone(),
+            admission: self.staff.admission.clone(),
         };
         let (policy, ports) = (self.policy.clone(), self.ports.clone());
         let local = beginning.local().cloned();

@@ -16,6 +16,7 @@ use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 use tracing::{debug, info, warn};
 
+use crate::admission::Ask;
 use crate::event;
 use crate::exit::ExitCause;
 use crate::facts::FactSet;
@@ -76,6 +77,8 @@ pub struct Neighbours {
     pub measure: Recipient<Measure>,
     /// Stops measuring it.
     pub unmeasure: Recipient<Unmeasure>,
+    /// Asked before anything is deployed.
+    pub admission: Recipient<Ask>,
 }
 
 /// How a plugin's actor comes to be.

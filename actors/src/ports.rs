@@ -15,11 +15,16 @@ use crate::facts::FactSet;
 use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
 use crate::spec::{Config, PluginSpec};
 
+mod admission;
 mod local;
 mod prober;
 mod sweeper;
 mod unenforced;
 
+pub use admission::{
+    AdmissionCommand, AdmissionHost, Describe, DeskRecipients, HungUp, ListCalled, ListRefused,
+    ResolveCalled,
+};
 pub use local::{LocalPlugins, LocalScan, ScanError};
 pub use prober::{ProbeError, Prober};
 pub use sweeper::{
@@ -46,6 +51,8 @@ pub struct Ports {
     pub storage: Arc<dyn Storage>,
     /// Clears away what nothing refers to.
     pub sweeper: Arc<dyn Sweeper>,
+    /// Runs admission plugins.
+    pub admission: Arc<dyn AdmissionHost>,
     /// Plugins that came with the machine.
     pub local: Arc<dyn LocalPlugins>,
     /// Whether somebody answers on what plugins offer.
@@ -104,6 +111,8 @@ pub type ProgressSender = tokio::sync::watch::Sender<Progress>;
 /// A part of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallStep {
+    /// Asking whether it may be deployed at all.
+    Admit,
     /// Checking that it can work at all, and making the staging folder.
     Prepare,
     /// Fetching the archive.
@@ -134,6 +143,7 @@ pub struct InstallError {
 impl std::fmt::Display for InstallStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::Admit => "get the deployment admitted",
             Self::Prepare => "prepare the installation",
             Self::Download => "download the archive",
             Self::Verify => "verify the archive",

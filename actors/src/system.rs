@@ -1,7 +1,7 @@
 //! The wiring of all actors, bottom-up, on what an earlier life of the agent left behind.
 //!
 //! ```text
-//!   Outbox ◄─► Store ◄─ Manager ◄─► Metrics, Monitor, Scheduler
+//!   Outbox ◄─► Store ◄─ Manager ◄─► Metrics, Monitor, Scheduler, Admission
 //!                          ▲
 //!              ControlPlane ┘◄─ VmEvent (which lets the manager begin, and tells running plugins)
 //! ```
@@ -17,6 +17,7 @@ use actix::prelude::*;
 use tokio::sync::watch;
 use tracing::error;
 
+use crate::admission::{AdmissionActor, CloseGate, Gate, UseGate};
 use crate::control_plane::remembered::{self, MessageKey, Remembered};
 use crate::control_plane::{ControlPlaneActor, NEXT_GENERATION, Partners};
 use crate::crash_point;
@@ -56,6 +57,10 @@ pub struct Settings {
     pub destination: Destination,
     /// How many events are kept.
     pub outbox: Bounds,
+    /// Who is asked before anything is deployed.
+    pub gate: Gate,
+    /// Names the control plane to who is asked; it may be found out later.
+    pub service_url: watch::Receiver<Arc<str>>,
 }
 
 /// The actors that the rest of the agent talks to. They stop when the arbiter does.
@@ -81,6 +86,7 @@ pub struct System {
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
     monitor: Recipient<UseHealthPolicy>,
+    admission: Addr<AdmissionActor>,
     /// Whether the plugins that the machine needs are up, or had their chance.
     pub readiness: watch::Receiver<Readiness>,
     /// Whether each actor that there is one of still lives.
@@ -109,7 +115,7 @@ struct Left {
 pub async fn start(ports: Ports, settings: Settings) -> System {
     let left = Left::load(&*ports.storage).await;
     crash_point::reach("end", "load", "system");
-    let Settings { policy, health, agent, destination, outbox } = settings;
+    let Settings { policy, health, agent, destination, outbox, gate, service_url } = settings;
 
     let (outbox, events) = OutboxActor::new(
         (ports.link.clone(), ports.ids.clone()),
@@ -135,6 +141,10 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
     pulses.push(("monitor", pulse(&monitor)));
     let health_policy = monitor.clone().recipient();
+    let admission =
+        AdmissionActor::new(ports.admission.clone(), ports.clock.clone(), service_url, gate);
+    let admission = admission.start();
+    pulses.push(("admission", pulse(&admission)));
     let (roster_moved, roster) = watch::channel(0);
     let (ready, readiness) = watch::channel(Readiness::Waiting { on: Vec::new() });
     let mut scheduling = None;
@@ -157,6 +167,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
             unwatch: monitor.recipient(),
             measure: metrics.clone().recipient(),
             unmeasure: metrics.recipient(),
+            admission: admission.clone().recipient(),
             seen: scheduler.clone().recipient(),
             unseen: scheduler.clone().recipient(),
         };
@@ -213,6 +224,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         offers,
         roster,
         monitor: health_policy,
+        admission,
         readiness,
         pulses,
     }
@@ -227,9 +239,15 @@ fn pulse<A: Actor<Context = Context<A>>>(address: &Addr<A>) -> Pulse {
 
 impl System {
     /// Goes by other policies from now on, those of plugins that run already included.
-    pub fn reconfigure(&self, policy: Policy, health: HealthPolicy) {
+    pub fn reconfigure(&self, policy: Policy, health: HealthPolicy, gate: Gate) {
+        self.admission.do_send(UseGate(gate));
         self.manager.do_send(UsePolicy(Arc::new(policy)));
         self.monitor.do_send(UseHealthPolicy(health));
+    }
+
+    /// Admits nothing any more, and asks the admission plugin to go.
+    pub fn close_gate(&self) {
+        self.admission.do_send(CloseGate);
     }
 
     /// Resolves, with its name, when one of the actors that there is one of has ended, which only a panic

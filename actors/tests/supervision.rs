@@ -5,6 +5,7 @@
 mod supervision {
     pub(crate) mod support;
 
+    mod admission;
     mod agent_crashes;
     mod conversation;
     mod health;

@@ -55,14 +55,18 @@
 //! A plugin that runs to completion instead (`plugin_type` ONE_SHOT) serves nothing: its `main` is
 //! one call of [`run_once`].
 //!
+//! A program that decides what may be deployed on a machine is an admission plugin: see
+//! [`admission::run`].
+//!
 //! # Reading order of the source
 //!
 //! `plugin` is the trait; `config`, `status` and `error` are what its methods take and give.
 //! `arguments`, `address` and `environment` are what the agent hands to the process. `server`
 //! ties them together: it binds a `listener` and serves `service` (wire types in and out), which
 //! drives `life` (order of calls, panics, deadlines). `registry` is the other direction: what plugins
-//! ask of the agent.
+//! ask of the agent. `admission` stands for itself.
 
+pub mod admission;
 mod plugin;
 
 mod config;

@@ -8,6 +8,7 @@
 //! Nothing here has behaviour. In the core only `guest_agent_actors::wire` names these types.
 
 pub use generated::agent_controlplane;
+pub use generated::cipd;
 pub use generated::google::cloud::agentcommunication::v1 as agent_communication;
 pub use generated::google::rpc;
 pub use generated::guest_agent::host::v1 as host;
@@ -26,6 +27,12 @@ mod generated {
     }
     pub mod agent_controlplane {
         include!("gen/agent_controlplane.rs");
+    }
+    pub mod cipd {
+        include!("gen/cipd.rs");
+        pub mod plugin {
+            include!("gen/cipd.plugin.rs");
+        }
     }
     pub mod google {
         pub mod rpc {

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use codegen::{compile, generate_into};
 
-const PROTOS: [&str; 6] = [
+const PROTOS: [&str; 7] = [
     "plugin_comm.proto",
     "agent_controlplane.proto",
     "agent_communication.proto",
     "local.proto",
     "host.proto",
     "record.proto",
+    "cipd_plugin.proto",
 ];
 
 /// Code generation with `protox` in place of `protoc`.

@@ -60,6 +60,18 @@ struct Search {
     control: ControlPlaneConfig,
     client: Client,
     state: watch::Receiver<State>,
+    /// Learns where the control plane is.
+    service_url: watch::Sender<Arc<str>>,
+}
+
+/// What the control plane is called towards admission plugins, before anything is asked.
+pub(super) fn service_url(config: &Config) -> Arc<str> {
+    let control = &config.control_plane;
+    match &control.endpoint {
+        Some(endpoint) if control.enabled => endpoint.to_string().into(),
+        // Orders come from this machine, at least for now.
+        Some(_) | None => "local".into(),
+    }
 }
 
 /// Checks what can be checked before anything is asked.
@@ -79,6 +91,7 @@ pub(super) fn open(
     client: Option<Client>,
     state: watch::Receiver<State>,
     listener: &Arc<Listener>,
+    service_url: watch::Sender<Arc<str>>,
 ) -> Result<Opened, Cause> {
     let control = &config.control_plane;
     check(control)?;
@@ -97,7 +110,7 @@ pub(super) fn open(
     }
     let client = client.ok_or(OpenError::NoResource)?;
     let (link, undecided) = control_link::connect_later(listener.clone());
-    let search = Search { control: control.clone(), client, state };
+    let search = Search { control: control.clone(), client, state, service_url };
     let leads = if endpoint.is_some() { Leads::Somewhere } else { Leads::WhereMetadataSays };
     Ok(Opened { link, task: Some(Box::pin(search.run(undecided))), leads })
 }
@@ -167,6 +180,7 @@ impl Search {
         let derived = place.resource();
         let configured = Some(&self.control.resource).filter(|resource| !resource.is_empty());
         let resource = configured.unwrap_or(&derived);
+        self.service_url.send_replace(endpoint.to_string().into());
         info!(%endpoint, resource, "the metadata server says where the control plane is");
         link_config(&self.control, endpoint, resource, Some(self.client.clone()))
     }

@@ -12,8 +12,9 @@ use guest_agent_proto::local::{
     AskRequest, AskResponse, ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest,
     ConfigureResponse, ConfigureResult, Event, ExamineRequest, ExamineResponse, ExplainRequest,
     ExplainResponse, GetStatusRequest, GetStatusResponse, LogChunk, NotifiedPlugin,
-    NotifyVmEventRequest, NotifyVmEventResponse, PluginStatus, RestartRequest, RestartResponse,
-    StreamEventsRequest, StreamLogsRequest, SweepRequest, SweepResponse,
+    NotifyVmEventRequest, NotifyVmEventResponse, PlaceArchiveRequest, PlaceArchiveResponse,
+    PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest, StreamLogsRequest,
+    SweepRequest, SweepResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -156,6 +157,7 @@ fn answers<T: Send + 'static>(items: Vec<T>, then: Then) -> Response<Answers<T>>
 #[tonic::async_trait]
 impl LocalAgent for Server {
     type WatchStatusStream = Answers<GetStatusResponse>;
+    type PlaceArchiveStream = Answers<PlaceArchiveResponse>;
     type StreamEventsStream = Answers<Event>;
     type StreamLogsStream = Answers<LogChunk>;
 
@@ -245,6 +247,13 @@ impl LocalAgent for Server {
         _: Request<ExamineRequest>,
     ) -> Result<Response<ExamineResponse>, Status> {
         Ok(Response::new(self.script().examine))
+    }
+
+    async fn place_archive(
+        &self,
+        _: Request<tonic::Streaming<PlaceArchiveRequest>>,
+    ) -> Result<Response<Self::PlaceArchiveStream>, Status> {
+        Err(Status::unimplemented("this agent takes no archives"))
     }
 
     async fn sweep(

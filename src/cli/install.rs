@@ -17,13 +17,13 @@ use super::console::Console;
 use super::follow::{Awaited, Goal, Verdict, follow};
 use super::format::one_line;
 use super::order::{self, OrderError};
-use super::{Context, Failure};
+use super::{Context, Failure, hand_over};
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["file", "name"]))]
 pub(super) struct Flags {
-    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive or directory made by `pack`
+    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made by `pack`
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Name of the plugin
@@ -69,8 +69,16 @@ struct Outcome<'a> {
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
-    let orders = flags.orders()?;
+    let given = match &flags.file {
+        Some(file) => hand_over::open(file)?,
+        None => None,
+    };
+    let orders = if given.is_some() { Vec::new() } else { flags.orders()? };
     let mut client = context.connect().await?;
+    let orders = match given {
+        Some(given) => vec![hand_over::hand_over(&mut client, given).await?],
+        None => orders,
+    };
     let timeout = flags.wait.then_some(flags.timeout);
     order_and_report(&mut client, orders, timeout, context.global.json, context.console).await
 }
@@ -167,7 +175,8 @@ pub(super) fn orders_in(file: &Path) -> Result<Vec<ConfigurePlugin>, Failure> {
             | OrderError::TooLarge { .. }
             | OrderError::Json { .. }
             | OrderError::Text { .. }
-            | OrderError::Shape { .. } => failure,
+            | OrderError::Shape { .. }
+            | OrderError::Bundle { .. } => failure,
         }
     })
 }

@@ -49,6 +49,8 @@ pub(super) enum OrderError {
         order.display()
     )]
     NoOrder { archive: PathBuf, order: PathBuf },
+    #[error("the order in {} {reason}", path.display())]
+    Bundle { path: PathBuf, reason: &'static str },
     #[error("{} does not hold exactly one archive with its .json, as `pack` writes them", path.display())]
     Folder { path: PathBuf },
 }
@@ -96,17 +98,41 @@ pub(super) fn config_hash(order: &ConfigurePlugin) -> String {
     }
 }
 
+/// The order of a bundle: to install one plugin from the archive that is in the bundle with it.
+pub(super) fn of_bundle(path: &Path, manifest: &str) -> Result<ConfigurePlugin, OrderError> {
+    let wrong = |reason| OrderError::Bundle { path: path.to_owned(), reason };
+    let mut orders = of_text(path, manifest)?;
+    let (Some(order), true) = (orders.pop(), orders.is_empty()) else {
+        return Err(wrong("is not exactly one; pack a bundle for each plugin"));
+    };
+    if order.action() != Action::Install {
+        return Err(wrong("is not to install anything"));
+    }
+    let Some(plugin) = &order.plugin else { return Err(wrong("names no plugin")) };
+    if plugin.checksum.is_empty() {
+        return Err(wrong("has no checksum of the archive"));
+    }
+    if !plugin.gcs_signed_url.is_empty() {
+        return Err(wrong("names an archive somewhere else"));
+    }
+    Ok(order)
+}
+
 fn of_json(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
-    let wrong = |source| OrderError::Json { path: path.to_owned(), source };
     let text = String::from_utf8(bytes_of(path)?)
         .map_err(|_| OrderError::Text { path: path.to_owned() })?;
-    let value: Option<Value> = serde_json::from_str(&text).ok();
+    of_text(path, &text)
+}
+
+fn of_text(path: &Path, text: &str) -> Result<Vec<ConfigurePlugin>, OrderError> {
+    let wrong = |source| OrderError::Json { path: path.to_owned(), source };
+    let value: Option<Value> = serde_json::from_str(text).ok();
     let has = |key: &str| value.as_ref().is_some_and(|value| value.get(key).is_some());
     let mut orders = if has("configurePlugins") || has("configure_plugins") {
-        configure_plugin_states_from_json(&text).map_err(wrong)?.configure_plugins
+        configure_plugin_states_from_json(text).map_err(wrong)?.configure_plugins
     } else if has("plugin") || value.is_none() {
         // What is no JSON at all is refused by the decoder, which says where.
-        vec![configure_plugin_from_json(&text).map_err(wrong)?]
+        vec![configure_plugin_from_json(text).map_err(wrong)?]
     } else {
         return Err(OrderError::Shape { path: path.to_owned() });
     };

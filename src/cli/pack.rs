@@ -13,6 +13,7 @@ use serde_json::json;
 use super::format::bytes;
 use super::order::{file_url, install_json, order_beside};
 use super::{Context, Failure};
+use crate::install::bundle;
 use crate::install::error::SignError;
 use crate::install::pack::Compression;
 use crate::install::sign::SigningKey;
@@ -43,6 +44,9 @@ pub(super) struct Flags {
     /// Sign the archive with this key, as FILE.minisig; `keygen` makes one
     #[arg(long, value_name = "KEY")]
     sign_key: Option<PathBuf>,
+    /// Write one file with the archive, its order and its signature, to be installed without a network
+    #[arg(long)]
+    bundle: bool,
 }
 
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -62,10 +66,15 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     // A key that cannot be used is found out before the work is done.
     let key = flags.sign_key.as_deref().map(SigningKey::read).transpose().map_err(unsigned)?;
     let compression = if flags.zstd { Compression::Zstd } else { Compression::Gzip };
-    let packed =
-        context.services.pack(&flags.dir, &flags.output, compression).map_err(|error| {
-            Failure::failed(format_args!("failed to pack {}", flags.dir.display())).because(&*error)
-        })?;
+    // Of a bundle the archive is a part only.
+    let aside = if flags.bundle { Some(folder_beside(&output)?) } else { None };
+    let archive = match &aside {
+        Some(folder) => folder.path().join("archive"),
+        None => flags.output.clone(),
+    };
+    let packed = context.services.pack(&flags.dir, &archive, compression).map_err(|error| {
+        Failure::failed(format_args!("failed to pack {}", flags.dir.display())).because(&*error)
+    })?;
     let sha256 = packed.sha256.to_string();
     let revision = match &flags.revision {
         Some(revision) => revision.clone(),
@@ -73,12 +82,9 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
             .parse()
             .map_err(|error| Failure::failed("the digest is no revision").because(&error))?,
     };
-    let signature_file = signature_beside(&flags.output);
-    if let Some(key) = &key {
-        write(&signature_file, &key.sign(&output, &name, &revision).map_err(unsigned)?)?;
-    }
-    let order_file = order_beside(&flags.output);
-    let url = file_url(&output)?;
+    let signature = key.map(|key| key.sign(&archive, &name, &revision));
+    let signature = signature.transpose().map_err(unsigned)?;
+    let url = if flags.bundle { String::new() } else { file_url(&output)? };
     let order = install_json(
         name.as_str(),
         revision.as_str(),
@@ -87,16 +93,42 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         entry_point.as_str(),
         &flags.arguments,
     );
-    write(&order_file, &format!("{order:#}\n"))?;
-
+    let order = format!("{order:#}\n");
     let console = context.console;
+    if flags.bundle {
+        bundle::write(&output, &order, signature.as_deref(), &archive)
+            .map_err(|error| Failure::failed("failed to make the bundle").because(&error))?;
+        if context.global.json {
+            return Ok(console.document(&json!({
+                "bundle": output,
+                "name": name.as_str(),
+                "revision": revision.as_str(),
+                "signed": signature.is_some(),
+                "sha256": sha256,
+                "bytes": packed.bytes,
+                "entries": packed.entries,
+            }))?);
+        }
+        let shown = flags.output.display();
+        let signed = if signature.is_some() { "signed" } else { "not signed" };
+        let (entries, size) = (packed.entries, bytes(packed.bytes));
+        console.line(&format!("{shown}: {name} {revision}, {entries} files, {size}, {signed}"))?;
+        console.line(&format!("install it with `guest-agent install -f {shown} --wait`"))?;
+        return Ok(());
+    }
+    let signature_file = signature_beside(&flags.output);
+    if let Some(signature) = &signature {
+        write(&signature_file, signature)?;
+    }
+    let order_file = order_beside(&flags.output);
+    write(&order_file, &order)?;
     if context.global.json {
         return Ok(console.document(&json!({
             "archive": output,
             "order": absolute(&order_file)?,
             "name": name.as_str(),
             "revision": revision.as_str(),
-            "signature": if key.is_some() { Some(absolute(&signature_file)?) } else { None },
+            "signature": if signature.is_some() { Some(absolute(&signature_file)?) } else { None },
             "sha256": sha256,
             "bytes": packed.bytes,
             "entries": packed.entries,
@@ -109,11 +141,19 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         order_file.display(),
         entry_point.as_str()
     ))?;
-    if key.is_some() {
+    if signature.is_some() {
         console.line(&format!("{}: its signature", signature_file.display()))?;
     }
     console.line(&format!("install it with `guest-agent install -f {archive} --wait`"))?;
     Ok(())
+}
+
+/// A folder for what does not stay, on the file system of what does.
+fn folder_beside(output: &Path) -> Result<tempfile::TempDir, Failure> {
+    let parent = output.parent().unwrap_or(Path::new("/"));
+    tempfile::tempdir_in(parent).map_err(|error| {
+        Failure::failed(format_args!("failed to write in {}", parent.display())).because(&error)
+    })
 }
 
 /// Where the signature of an archive stands.

@@ -312,7 +312,7 @@ fn read_file(path: &Path) -> Result<Option<Layer>, ConfigError> {
 fn problem_of(error: figment::Error) -> Problem {
     let origin = error.metadata.as_ref().map_or(DEFAULTS, |found| &found.name).to_owned();
     let key = error.path.join(".");
-    let reason = if key.starts_with("admission.") {
+    let reason = if key.starts_with("admission.command") {
         // The error quotes what was found, and arguments of the admission plugin may be tokens.
         "a list of texts is expected, such as [\"/usr/bin/program\", \"--flag\"]".to_owned()
     } else {

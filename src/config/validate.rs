@@ -183,6 +183,8 @@ fn api(config: &Config, rules: &mut Rules<'_>) {
             "its program is not an absolute path; start it with a slash".to_owned()
         });
     }
+    let timeout = config.admission.timeout;
+    rules.duration("admission.timeout", timeout, Duration::from_secs(1), Duration::from_secs(600));
     let api = &config.api;
     let bounds = (Duration::from_millis(100), Duration::from_secs(600));
     rules.duration("api.command_timeout", api.command_timeout, bounds.0, bounds.1);

@@ -180,16 +180,7 @@ impl Cache {
                 return;
             }
         };
-        let mut delete = |path: &Path, why: &str| {
-            let fate = match manner {
-                SweepManner::Pretend => Ok(SweepFate::WouldDelete),
-                SweepManner::Delete => fs::remove_file(path).map(|()| SweepFate::Deleted),
-            };
-            match fate {
-                Ok(fate) => report.push(shown(path), fate, why),
-                Err(error) => report.push(shown(path), SweepFate::Failed, error.to_string()),
-            }
-        };
+        let mut delete = |path: &Path, why: &str| delete_or_pretend(path, why, manner, report);
         let mut odd = Vec::new();
         for name in &names {
             if !go_on() {
@@ -355,12 +346,29 @@ impl Drop for Incoming {
 }
 
 /// The names in a folder, those that are not UTF-8 in a form that is no name of ours.
-fn names(dir: &Path) -> io::Result<BTreeSet<String>> {
+pub(super) fn names(dir: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(dir)?.take(NAMES_MAX) {
         names.insert(entry?.file_name().to_string_lossy().into_owned());
     }
     Ok(names)
+}
+
+/// Deletes a file in a sweep, or says that it would.
+pub(super) fn delete_or_pretend(
+    path: &Path,
+    why: &str,
+    manner: SweepManner,
+    report: &mut SweepReport,
+) {
+    let fate = match manner {
+        SweepManner::Pretend => Ok(SweepFate::WouldDelete),
+        SweepManner::Delete => fs::remove_file(path).map(|()| SweepFate::Deleted),
+    };
+    match fate {
+        Ok(fate) => report.push(shown(path), fate, why),
+        Err(error) => report.push(shown(path), SweepFate::Failed, error.to_string()),
+    }
 }
 
 #[cfg(test)]

@@ -201,6 +201,53 @@ pub enum KeyError {
     },
 }
 
+/// Why an archive that is handed over is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// It is larger than any archive may be.
+    #[error("the archive has more than the {limit} bytes that are allowed")]
+    TooLarge {
+        /// The limit.
+        limit: u64,
+    },
+    /// Others wait already.
+    #[error(
+        "{waiting} archives wait in {} already, or others arrive just now; try again when they are \
+         installed, or delete those that nobody wants", place.display()
+    )]
+    TooMany {
+        /// How many.
+        waiting: usize,
+        /// Where.
+        place: PathBuf,
+    },
+    /// The disk is full.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+    /// It is another one.
+    #[error(
+        "the checksum of the archive is {actual}, but {expected} was announced; the file is damaged"
+    )]
+    Other {
+        /// What was announced.
+        expected: Sha256Digest,
+        /// What arrived.
+        actual: Sha256Digest,
+    },
+    /// Its signature is none.
+    #[error("the signature of the archive is none: {0}")]
+    Signature(&'static str),
+    /// A system call failed.
+    #[error("cannot write {}", path.display())]
+    Io {
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
 /// Why nothing could be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {

@@ -63,7 +63,7 @@ impl Pipeline {
         &self.config.log_dir
     }
 
-    /// Sweeps the cache. `go_on` is asked before each deletion. Blocks.
+    /// Sweeps the cache and the spool. `go_on` is asked before each deletion. Blocks.
     pub(crate) fn sweep_cache(
         &self,
         manner: SweepManner,
@@ -71,6 +71,7 @@ impl Pipeline {
         go_on: &mut dyn FnMut() -> bool,
     ) {
         self.cache.sweep(manner, report, go_on);
+        self.spool.sweep(manner, report, go_on);
     }
 
     /// Shuts installations and removals of a plugin out. `None` while one is under way.

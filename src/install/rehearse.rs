@@ -44,6 +44,7 @@ pub async fn rehearse(config: &Config, spec: &Arc<PluginSpec>) -> Result<Content
         at("log"),
         // What is only looked at is not kept.
         (at("cache"), 0),
+        at("spool"),
     );
     let trust = Trust::load_or_nobody(&config.trust);
     let mut pipeline = Pipeline::new(settings, trust).map_err(|error| failed(error.into()))?;

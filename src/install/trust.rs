@@ -201,6 +201,14 @@ pub fn check_key(text: &str) -> Result<KeyId, KeyError> {
     parse_key(text).map(|(id, _)| id)
 }
 
+/// Whether bytes have the form of a signature, and which key is said to have made it.
+///
+/// # Errors
+/// Says what is wrong with them.
+pub fn check_signature(bytes: &[u8]) -> Result<KeyId, &'static str> {
+    Signature::parse(bytes).map(|signature| signature.key())
+}
+
 fn parse_key(text: &str) -> Result<(KeyId, PublicKey), KeyError> {
     const PUBLIC_BYTES: usize = 42;
     const SECRET_BYTES: usize = 158;

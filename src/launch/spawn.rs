@@ -119,7 +119,7 @@ impl Plan {
 }
 
 /// Runs in the child, after its standard descriptors and working directory are set.
-fn prepare_child() -> Result<(), Failed> {
+pub(crate) fn prepare_child() -> Result<(), Failed> {
     let failed = |errno| Failed { step: Step::Surroundings, errno };
     rustix::process::setsid().map_err(failed)?;
     reset_signals();

@@ -338,13 +338,7 @@ impl ProcessLauncher {
         ticket: String,
         others: Vec<(OsString, OsString)>,
     ) -> Vec<(OsString, OsString)> {
-        let mut environment: Vec<(OsString, OsString)> = INHERITED
-            .iter()
-            .filter_map(|key| Some((OsString::from(key), std::env::var_os(key)?)))
-            .collect();
-        if !environment.iter().any(|(key, _)| key == "PATH") {
-            environment.push(("PATH".into(), preflight::search_path()));
-        }
+        let mut environment = inherited_environment();
         let own: [(&str, OsString); 5] = [
             (PLUGIN_VARIABLE, spec.name.as_str().into()),
             (REVISION_VARIABLE, spec.revision.as_str().into()),
@@ -525,6 +519,18 @@ fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
         }
         _ => Ok(()),
     }
+}
+
+/// What every plugin has in its environment, of whatever kind it is.
+pub(crate) fn inherited_environment() -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<(OsString, OsString)> = INHERITED
+        .iter()
+        .filter_map(|key| Some((OsString::from(key), std::env::var_os(key)?)))
+        .collect();
+    if !environment.iter().any(|(key, _)| key == "PATH") {
+        environment.push(("PATH".into(), preflight::search_path()));
+    }
+    environment
 }
 
 /// Spawns; a program that is still open for writing is tried again for a moment. Whenever another

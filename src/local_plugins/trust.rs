@@ -45,7 +45,7 @@ pub enum Distrust {
 ///
 /// # Errors
 /// Names the first one that somebody else could change.
-pub(super) fn check(path: &Path) -> Result<(), Distrust> {
+pub(crate) fn check(path: &Path) -> Result<(), Distrust> {
     let failed = |path: &Path, cause| Distrust::Look { path: path.to_owned(), cause };
     let real = path.canonicalize().map_err(|cause| failed(path, cause))?;
     let agent = rustix::process::geteuid().as_raw();

@@ -46,6 +46,7 @@ impl Rig {
                 state_root: home.join("state"),
                 log_dir: dir.path().join("log/plugins"),
                 cache_dir: home.join("cache"),
+                spool_dir: home.join("spool"),
                 cache_max_bytes: 0,
                 limits: Limits::default(),
                 max_parallel: 1,

@@ -5,7 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
+mod admission;
 mod again;
+mod bundle;
 mod cache;
 mod chaos;
 mod cli;
@@ -29,6 +31,7 @@ mod metadata;
 mod notify;
 mod one_shot;
 mod orders;
+mod preflight;
 mod registry;
 mod reload;
 mod restart;

@@ -425,6 +425,7 @@ async fn the_command_line_lists_gets_waits_and_watches() {
         .args(["registry", "watch", "--type", "greeter", "--json"])
         .env("GUEST_AGENT_SOCKET", bed.socket())
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .unwrap();

@@ -8,13 +8,13 @@ use nix::sys::signal::Signal;
 use crate::harness::{Archive, ArchiveSpec, Bed, orders, signal};
 
 /// A pair of keys in a bed's folder.
-struct Pair {
-    secret: PathBuf,
+pub(crate) struct Pair {
+    pub(crate) secret: PathBuf,
     public: String,
 }
 
 impl Pair {
-    async fn new(bed: &Bed, name: &str) -> Self {
+    pub(crate) async fn new(bed: &Bed, name: &str) -> Self {
         let secret = bed.dir().join(name);
         let path = secret.to_string_lossy().into_owned();
         let made = bed.cli(&["keygen", "-o", &path, "--json"]).await.ok();
@@ -33,7 +33,7 @@ impl Pair {
 
 impl Bed {
     /// Trusts these keys from now on.
-    async fn trust(&self, keys: &[&Pair]) {
+    pub(crate) async fn trust(&self, keys: &[&Pair]) {
         let path = self.dir().join("agent.toml");
         let text = std::fs::read_to_string(&path).unwrap();
         let rest = text.split("[trust]").next().unwrap();

@@ -151,6 +151,16 @@ fn metadata_never_panics() {
 }
 
 #[test]
+fn signatures_never_panic() {
+    check("signatures", seeds::signatures(), targets::signatures);
+}
+
+#[test]
+fn bundles_never_panic_and_are_no_larger_than_they_are() {
+    check("bundles", seeds::bundles(), targets::bundles);
+}
+
+#[test]
 fn archives_never_panic_and_change_nothing_but_their_own_folder() {
     check_some(CASES / 4, "archives", seeds::archives(), targets::archives);
 }

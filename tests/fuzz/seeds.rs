@@ -181,6 +181,29 @@ pub(crate) fn metadata() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
+pub(crate) fn signatures() -> Vec<Vec<u8>> {
+    let pair = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
+    let comments = ["plugin:monitor revision:1", "", "timestamp:1\tfile:a b\thashed"];
+    let sign = |comment| minisign::sign(None, &pair.sk, &b"archive"[..], Some(comment), None);
+    let mut all: Vec<_> =
+        comments.map(|comment| sign(comment).unwrap().into_string().into_bytes()).to_vec();
+    all.push(pair.pk.to_base64().into_bytes());
+    all
+}
+
+pub(crate) fn bundles() -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let (archive, out) = (folder.path().join("archive"), folder.path().join("bundle"));
+    std::fs::write(&archive, [7; 700]).unwrap();
+    let signature = String::from_utf8(signatures().swap_remove(0)).unwrap();
+    let order = r#"{"plugin":{"name":"monitor"}}"#;
+    let make = |signature: Option<&str>| {
+        guest_agent::install::bundle::write(&out, order, signature, &archive).unwrap();
+        std::fs::read(&out).unwrap()
+    };
+    vec![make(None), make(Some(&signature))]
+}
+
 /// Archives with every kind of header, under each compression, with and without right checksums.
 pub(crate) fn archives() -> Vec<Vec<u8>> {
     let script = b"#!/bin/sh\nexit 0\n";

@@ -95,6 +95,35 @@ pub(crate) fn metadata(data: &[u8]) {
     }
 }
 
+/// A signature file, as it stands beside an archive, and a public key, as somebody configured it.
+pub(crate) fn signatures(data: &[u8]) {
+    use guest_agent::install::trust;
+
+    if let Err(reason) = trust::check_signature(data) {
+        assert!(!reason.is_empty());
+    }
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Err(error) = trust::check_key(text)
+    {
+        assert!(error.to_string().len() < 1024, "an error has to stay readable");
+    }
+}
+
+/// A bundle, as somebody hands it to `install`.
+pub(crate) fn bundles(data: &[u8]) {
+    use std::io::Read;
+
+    match guest_agent::install::bundle::Bundle::read(data) {
+        Ok(mut bundle) => {
+            let mut archive = Vec::new();
+            bundle.archive.read_to_end(&mut archive).expect("memory is readable");
+            let signature = bundle.signature.map_or(0, |bytes| bytes.len());
+            assert!(bundle.manifest.len() + signature + archive.len() <= data.len());
+        }
+        Err(error) => assert!(error.to_string().len() < 1024, "an error has to stay readable"),
+    }
+}
+
 /// A record of the store, of whichever kind.
 pub(crate) fn records(data: &[u8]) {
     if let Ok(snapshot) = Snapshot::decode(data) {
@@ -188,6 +217,7 @@ async fn install(archive: &[u8]) {
             state_root: at("state"),
             log_dir: at("log"),
             cache_dir: at("cache"),
+            spool_dir: at("spool"),
             cache_max_bytes: 0,
             limits,
             max_parallel: 1,

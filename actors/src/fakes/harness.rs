@@ -7,10 +7,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::task::LocalSet;
 
+use crate::admission::Gate;
 use crate::fakes::{
-    ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle, LinkHandle,
-    LocalHandle, MachineHandle, MeterHandle, ProberHandle, RpcHandle, StorageHandle, SweeperHandle,
-    clock, facts, installer, launcher, link, local, machine, meter, prober, rpc, storage, sweeper,
+    AdmissionHandle, ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle,
+    LinkHandle, LocalHandle, MachineHandle, MeterHandle, ProberHandle, RpcHandle, StorageHandle,
+    SweeperHandle, admission, clock, facts, installer, launcher, link, local, machine, meter,
+    prober, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -40,6 +42,8 @@ pub struct World {
     pub storage: StorageHandle,
     /// What is cleared away.
     pub sweeper: SweeperHandle,
+    /// Who is asked before anything is deployed.
+    pub admission: AdmissionHandle,
     /// Plugins that came with the machine.
     pub local: LocalHandle,
     /// Sockets of what plugins offer.
@@ -79,6 +83,7 @@ impl World {
         let (fake_meter, meter) = meter();
         let (fake_storage, storage) = storage();
         let (fake_sweeper, sweeper) = sweeper();
+        let (fake_admission, admission) = admission();
         let (fake_local, local) = local();
         let (fake_prober, prober) = prober();
         let (fake_link, link) = link();
@@ -92,6 +97,7 @@ impl World {
             meter: Arc::new(fake_meter),
             storage: Arc::new(fake_storage),
             sweeper: Arc::new(fake_sweeper),
+            admission: Arc::new(fake_admission),
             local: Arc::new(fake_local),
             prober: Arc::new(fake_prober),
             link: Arc::new(fake_link),
@@ -107,6 +113,7 @@ impl World {
             meter,
             storage,
             sweeper,
+            admission,
             local,
             prober,
             link,
@@ -161,6 +168,8 @@ impl Harness {
             agent: AgentFacts { name: "guest-agent".to_owned(), version: "1.2.3".to_owned() },
             destination: Destination::ControlPlane,
             outbox: Bounds::default(),
+            gate: Gate::default(),
+            service_url: tokio::sync::watch::channel("https://control.example".into()).1,
         };
         Self { world: World::new(), settings, life: None }
     }

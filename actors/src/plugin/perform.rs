@@ -12,12 +12,16 @@ use tracing::warn;
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
 use super::state::{Due, Phase, Target};
+use crate::admission::{self, Denied, Question, Verdict};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::{Attempt, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
-use crate::ports::{Cleanup, Ports, Progress, RpcError, StopManner, StopOrder, Unenforced};
+use crate::ports::{
+    Cleanup, InstallError, InstallStep, Ports, Progress, RpcError, StopManner, StopOrder,
+    Unenforced,
+};
 use crate::spec::PluginSpec;
 
 /// Work that never answers is given up after this long, so that what waits for its turn goes on.
@@ -181,9 +185,20 @@ impl PluginActor {
         });
         self.shown.progress = Some((shown, beat));
         let installer = self.ports.installer.clone();
+        let admission = self.neighbours.admission.clone();
         let turn = self.files.take();
         let install = async move {
             let _turn = turn.await;
+            // An installation that is given up takes its question back with it.
+            match admission::ask(&admission, Question::of(&spec)).await {
+                Verdict::Admitted => {}
+                Verdict::Denied(reason) => {
+                    let cause = Denied(reason).into();
+                    return Err(InstallError { step: InstallStep::Admit, cause });
+                }
+                // The next life of the agent finds it unfinished, and begins it anew.
+                Verdict::Closing => std::future::pending().await,
+            }
             installer.install(spec, progress).await
         };
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {

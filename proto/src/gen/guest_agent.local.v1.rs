@@ -162,6 +162,26 @@ pub struct ConfigureResult {
     #[prost(uint64, tag = "3")]
     pub generation: u64,
 }
+/// Only the first one has anything but data.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlaceArchiveRequest {
+    /// What all of it hashes to, in hexadecimal.
+    #[prost(string, tag = "1")]
+    pub sha256: ::prost::alloc::string::String,
+    /// A signature file of minisign; empty for none.
+    #[prost(bytes = "vec", tag = "2")]
+    pub signature: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint64, tag = "3")]
+    pub total_bytes: u64,
+    #[prost(bytes = "vec", tag = "4")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlaceArchiveResponse {
+    /// Where it is on this machine, until it was installed or nobody ordered it for a week.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RestartRequest {
     #[prost(string, tag = "1")]
@@ -634,6 +654,36 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Configure"));
             self.inner.unary(req, path, codec).await
         }
+        /// Hands an archive over, in pieces. Answers once, when it is the agent's and durable; an order can name
+        /// it then as a local file.
+        pub async fn place_archive(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<
+                Message = super::PlaceArchiveRequest,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PlaceArchiveResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/PlaceArchive",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("guest_agent.local.v1.LocalAgent", "PlaceArchive"),
+                );
+            self.inner.streaming(req, path, codec).await
+        }
         /// Stops and starts a plugin.
         pub async fn restart(
             &mut self,
@@ -886,6 +936,21 @@ pub mod local_agent_server {
             request: tonic::Request<super::ConfigureRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ConfigureResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the PlaceArchive method.
+        type PlaceArchiveStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PlaceArchiveResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Hands an archive over, in pieces. Answers once, when it is the agent's and durable; an order can name
+        /// it then as a local file.
+        async fn place_archive(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::PlaceArchiveRequest>>,
+        ) -> std::result::Result<
+            tonic::Response<Self::PlaceArchiveStream>,
             tonic::Status,
         >;
         /// Stops and starts a plugin.
@@ -1203,6 +1268,54 @@ pub mod local_agent_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/PlaceArchive" => {
+                    #[allow(non_camel_case_types)]
+                    struct PlaceArchiveSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<
+                        T: LocalAgent,
+                    > tonic::server::StreamingService<super::PlaceArchiveRequest>
+                    for PlaceArchiveSvc<T> {
+                        type Response = super::PlaceArchiveResponse;
+                        type ResponseStream = T::PlaceArchiveStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::PlaceArchiveRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::place_archive(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PlaceArchiveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

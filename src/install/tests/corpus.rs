@@ -150,6 +150,8 @@ impl Yard {
                 state_root: self.dir.path().join("state"),
                 log_dir: self.dir.path().join("log"),
                 cache_dir: self.dir.path().join("cache"),
+
+                spool_dir: self.dir.path().join("spool"),
                 cache_max_bytes: 0,
                 limits,
                 max_parallel: 1,

@@ -26,6 +26,7 @@ fn pipeline(dir: &Path) -> Pipeline {
             state_root: dir.join("state"),
             log_dir: dir.join("log"),
             cache_dir: dir.join("cache"),
+            spool_dir: dir.join("spool"),
             cache_max_bytes: 0,
             limits: Limits::default(),
             max_parallel: 1,

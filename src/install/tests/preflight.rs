@@ -41,6 +41,7 @@ impl Mount {
             log_dir: self.dir.path().join("log"),
             cache_dir: self.dir.path().join("cache"),
             cache_max_bytes: 1 << 20,
+            spool_dir: self.dir.path().join("spool"),
             limits: Limits::default(),
             max_parallel: 1,
         };

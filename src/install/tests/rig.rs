@@ -45,6 +45,7 @@ impl Rig {
                 state_root: dir.path().join("state"),
                 log_dir: dir.path().join("log"),
                 cache_dir: dir.path().join("cache"),
+                spool_dir: dir.path().join("spool"),
                 cache_max_bytes: 1 << 20,
                 limits,
                 max_parallel: 2,

@@ -5,6 +5,17 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+/// All of them.
+pub(crate) const PROGRAMS: [&str; 7] = [
+    "admission_policy",
+    "admission_trouble",
+    "echo_plugin",
+    "one_shot",
+    "registry_consumer",
+    "registry_provider",
+    "trouble_plugin",
+];
+
 /// The path of an example's program. The examples are built first when they are missing or older
 /// than their sources, because testing this package alone does not build them.
 pub(crate) fn program(name: &str) -> PathBuf {
@@ -24,9 +35,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
 fn is_fresh(examples: &Path) -> bool {
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin-sdk");
     let newest_source = ["src", "examples"].iter().filter_map(|it| newest(&sdk.join(it))).max();
-    let programs =
-        ["echo_plugin", "trouble_plugin", "one_shot", "registry_provider", "registry_consumer"];
-    let oldest_program = programs.map(|name| modified(&examples.join(name))).into_iter();
+    let oldest_program = PROGRAMS.map(|name| modified(&examples.join(name))).into_iter();
     match oldest_program.min().flatten() {
         Some(built) => newest_source.is_none_or(|changed| changed <= built),
         None => false,

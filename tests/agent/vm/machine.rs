@@ -100,7 +100,7 @@ impl Machine {
         }
         initrd.copy_program(&this);
         initrd.copy_program(Path::new(env!("CARGO_BIN_EXE_guest-agent")));
-        for example in ["echo_plugin", "trouble_plugin", "one_shot"] {
+        for example in plugins::PROGRAMS {
             initrd.copy_program(&plugins::program(example));
         }
         initrd.program(Path::new(SERVICE_PATH), SERVICE.as_bytes());

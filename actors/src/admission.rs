@@ -1,0 +1,321 @@
+//! The gate before every deployment: an admission plugin is asked, and nothing becomes visible that it did
+//! not admit.
+//!
+//! ```text
+//!   Plugin (install) ── Ask ──► AdmissionActor ─► Desk (pure) ─► host (port): process, gRPC
+//!                    ◄─ Verdict ──────┘   ▲                          │
+//!                                         └── listed, resolved, ended ┘
+//! ```
+//!
+//! [`desk`] decides; the actor here keeps the timers, the askers and the plugin's stream, and carries out
+//! what was decided. The gate fails closed: whoever gets no verdict is denied. Where no plugin is
+//! configured, everything is admitted at once.
+
+use actix::prelude::*;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{debug, info, warn};
+
+use crate::ports::{
+    AdmissionHost, Clock, Describe, DeskRecipients, HungUp, ListCalled, ListRefused, ResolveCalled,
+};
+use crate::text::shortened;
+
+mod desk;
+mod question;
+
+pub use desk::{Asker, Desk, Effect, Event, Gate, Life, OPEN_MAX, Wait};
+pub use question::{CheckId, Metadatum, Offer, Question};
+
+/// Most bytes that are kept of what a plugin gives as its reason.
+const REASON_MAX: usize = 1024;
+
+/// What became of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may be deployed.
+    Admitted,
+    /// It may not, for this reason.
+    Denied(Arc<str>),
+    /// Nobody decided, because the agent goes down. Whoever begins anew in its next life asks anew.
+    Closing,
+}
+
+/// Why a deployment is not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Denied(pub Arc<str>);
+
+/// From a plugin's installation: may this be deployed?
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Ask {
+    question: Question,
+    answer: oneshot::Sender<Verdict>,
+    /// Resolves when the asker does not want to know any more.
+    lost: oneshot::Receiver<Infallible>,
+}
+
+/// From the agent: go by these settings from now on, and forget what was answered so far.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct UseGate(pub Gate);
+
+/// From the agent: it goes down. Nothing is decided any more, and the plugin is asked to go.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct CloseGate;
+
+/// The admission actor.
+pub struct AdmissionActor {
+    desk: Desk,
+    host: Arc<dyn AdmissionHost>,
+    clock: Arc<dyn Clock>,
+    service_url: watch::Receiver<Arc<str>>,
+    waiting: BTreeMap<Asker, Waiting>,
+    next_asker: Asker,
+    stream: Option<mpsc::Sender<Arc<Offer>>>,
+    armed: Option<(Wait, SpawnHandle)>,
+    /// The answer to the ListAdmissions that is being decided on.
+    listing: Option<Result<(), ListRefused>>,
+}
+
+/// Somebody who waits for a verdict.
+struct Waiting {
+    answer: oneshot::Sender<Verdict>,
+    deadline: SpawnHandle,
+    lost: SpawnHandle,
+}
+
+/// Asks, and waits as long as it takes; the desk keeps the deadline. Dropping the future takes the question
+/// back. Where nobody is there to ask, it is denied.
+pub async fn ask(desk: &Recipient<Ask>, question: Question) -> Verdict {
+    let (answer, answered) = oneshot::channel();
+    let (interest, lost) = oneshot::channel();
+    desk.do_send(Ask { question, answer, lost });
+    let verdict = answered.await;
+    drop(interest);
+    verdict
+        .unwrap_or_else(|_| Verdict::Denied("nobody is left to ask whether it is admitted".into()))
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// What the status of a ResolveAdmission says: no status at all denies. `code` is a gRPC code with its
+    /// name, the message is the plugin's own.
+    #[must_use]
+    pub fn of_status(status: Option<(i32, &str, &str)>) -> Self {
+        match status {
+            Some((0, _, _)) => Self::Admitted,
+            Some((_, code, "")) => {
+                Self::Denied(format!("denied by the admission plugin ({code})").into())
+            }
+            Some((_, code, message)) => {
+                let message = presentable(message);
+                Self::Denied(format!("denied by the admission plugin: {message} ({code})").into())
+            }
+            None => Self::Denied(
+                "denied by the admission plugin, which answered without a status".into(),
+            ),
+        }
+    }
+}
+
+/// What somebody else wrote, fit for a line of ours.
+fn presentable(text: &str) -> String {
+    let line = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    let line: String = line.take(REASON_MAX).collect();
+    shortened(&line, REASON_MAX).to_owned()
+}
+
+// === impl AdmissionActor ===
+
+impl AdmissionActor {
+    /// An actor that asks by these settings. `service_url` names the control plane that deploys.
+    #[must_use]
+    pub fn new(
+        host: Arc<dyn AdmissionHost>,
+        clock: Arc<dyn Clock>,
+        service_url: watch::Receiver<Arc<str>>,
+        gate: Gate,
+    ) -> Self {
+        Self {
+            desk: Desk::new(host.salt(), gate),
+            host,
+            clock,
+            service_url,
+            waiting: BTreeMap::new(),
+            next_asker: Asker(0),
+            stream: None,
+            armed: None,
+            listing: None,
+        }
+    }
+
+    fn step(&mut self, event: Event, ctx: &mut Context<Self>) {
+        for effect in self.desk.step(event) {
+            self.perform(effect, ctx);
+        }
+        self.arm(ctx);
+    }
+
+    fn perform(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        match effect {
+            Effect::Tell { asker, verdict } => {
+                if let Some(waiting) = self.waiting.remove(&asker) {
+                    ctx.cancel_future(waiting.deadline);
+                    ctx.cancel_future(waiting.lost);
+                    // An asker that is gone has nothing to hear.
+                    drop(waiting.answer.send(verdict));
+                }
+            }
+            Effect::Launch { life, command } => {
+                info!(life = life.0, ?command, "starts the admission plugin");
+                let host = self.host.clone();
+                let desk = DeskRecipients {
+                    list: ctx.address().recipient(),
+                    resolve: ctx.address().recipient(),
+                    hung_up: ctx.address().recipient(),
+                    describe: ctx.address().recipient(),
+                };
+                let run = async move { host.run(life, command, desk).await };
+                ctx.spawn(run.into_actor(self).map(move |how, this, ctx| {
+                    if this.desk.life() == Some(life) {
+                        warn!(life = life.0, how, "the admission plugin ended");
+                    } else {
+                        debug!(life = life.0, how, "an earlier admission plugin ended");
+                    }
+                    this.step(Event::Ended { life, how: presentable(&how).into() }, ctx);
+                }));
+            }
+            Effect::Offer { life, offer } => {
+                let full =
+                    self.stream.as_ref().is_none_or(|stream| stream.try_send(offer).is_err());
+                if full {
+                    // It does not read, or reads no more: the stream is as good as gone.
+                    ctx.notify(HungUp(life));
+                }
+            }
+            Effect::AnswerList(answer) => self.listing = Some(answer),
+            Effect::End { life, why } => {
+                if !why.is_empty() {
+                    warn!(life = life.0, why = &*why, "lets the admission plugin go");
+                }
+                self.stream = None;
+                self.host.end(life);
+            }
+        }
+    }
+
+    /// Arms the deadline of the desk, which has at most one beside those of the askers.
+    fn arm(&mut self, ctx: &mut Context<Self>) {
+        let wanted = self.desk.deadline();
+        if self.armed.map(|(wait, _)| wait) == wanted.map(|(wait, _)| wait) {
+            return;
+        }
+        if let Some((_, armed)) = self.armed.take() {
+            ctx.cancel_future(armed);
+        }
+        if let Some((wait, after)) = wanted {
+            let timer = ctx.run_later(after, move |this, ctx| {
+                this.armed = None;
+                this.step(Event::DeadlinePassed(wait), ctx);
+            });
+            self.armed = Some((wait, timer));
+        }
+    }
+}
+
+impl Actor for AdmissionActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Ask> for AdmissionActor {
+    type Result = ();
+
+    fn handle(&mut self, Ask { question, answer, lost }: Ask, ctx: &mut Context<Self>) {
+        let asker = self.next_asker;
+        self.next_asker = Asker(asker.0.wrapping_add(1));
+        let deadline = ctx.run_later(self.desk.patience(), move |this, ctx| {
+            this.step(Event::DeadlinePassed(Wait::Answer(asker)), ctx);
+        });
+        let lost = ctx.spawn(lost.into_actor(self).map(move |_, this, ctx| {
+            if let Some(waiting) = this.waiting.remove(&asker) {
+                ctx.cancel_future(waiting.deadline);
+            }
+            this.step(Event::Forgotten { asker }, ctx);
+        }));
+        self.waiting.insert(asker, Waiting { answer, deadline, lost });
+        let service_url = self.service_url.borrow().clone();
+        self.step(Event::Asked { asker, service_url, question, at: self.clock.now() }, ctx);
+    }
+}
+
+impl Handler<ListCalled> for AdmissionActor {
+    type Result = Result<(), ListRefused>;
+
+    fn handle(&mut self, call: ListCalled, ctx: &mut Context<Self>) -> Self::Result {
+        let ListCalled { life, protocol_version, stream } = call;
+        // Offers of this very step already go there.
+        let before = self.stream.replace(stream);
+        self.step(Event::Listed { life, protocol_version }, ctx);
+        let answer = self.listing.take().unwrap_or_else(|| Err(ListRefused("not now".into())));
+        if answer.is_err() {
+            self.stream = before;
+        }
+        answer
+    }
+}
+
+impl Handler<ResolveCalled> for AdmissionActor {
+    type Result = ();
+
+    fn handle(
+        &mut self,
+        ResolveCalled { life, id, verdict }: ResolveCalled,
+        ctx: &mut Context<Self>,
+    ) {
+        debug!(life = life.0, id, ?verdict, "the admission plugin answers");
+        self.step(Event::Resolved { life, id, verdict }, ctx);
+    }
+}
+
+impl Handler<HungUp> for AdmissionActor {
+    type Result = ();
+
+    fn handle(&mut self, HungUp(life): HungUp, ctx: &mut Context<Self>) {
+        self.step(Event::HungUp { life }, ctx);
+    }
+}
+
+impl Handler<Describe> for AdmissionActor {
+    type Result = MessageResult<Describe>;
+
+    fn handle(
+        &mut self,
+        Describe { package, sha256 }: Describe,
+        _: &mut Context<Self>,
+    ) -> Self::Result {
+        let service_url = self.service_url.borrow().clone();
+        MessageResult(self.desk.describe(&service_url, &package, sha256))
+    }
+}
+
+impl Handler<UseGate> for AdmissionActor {
+    type Result = ();
+
+    fn handle(&mut self, UseGate(gate): UseGate, ctx: &mut Context<Self>) {
+        self.step(Event::Reconfigured(gate), ctx);
+    }
+}
+
+impl Handler<CloseGate> for AdmissionActor {
+    type Result = ();
+
+    fn handle(&mut self, CloseGate: CloseGate, ctx: &mut Context<Self>) {
+        self.step(Event::Closed, ctx);
+    }
+}

@@ -1,0 +1,115 @@
+//! The port that runs admission plugins and brings their calls to the core.
+
+use std::fmt;
+use std::sync::Arc;
+
+use actix::{Message, Recipient};
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+
+use crate::admission::{Life, Metadatum, Offer, Verdict};
+use crate::id::Sha256Digest;
+
+/// Runs admission plugins, one process per life, and serves the calls they make.
+#[async_trait]
+pub trait AdmissionHost: Send + Sync {
+    /// Starts the plugin of a life, hands it its ticket, and tells `desk` what it calls. Resolves with how
+    /// it ended, in words, when its process is gone or could not be made.
+    ///
+    /// The process is ended as by [`AdmissionHost::end`] when this future is dropped.
+    async fn run(&self, life: Life, command: AdmissionCommand, desk: DeskRecipients) -> String;
+
+    /// Asks the plugin of a life to go, and makes it go soon after. `run` resolves then.
+    fn end(&self, life: Life);
+
+    /// Random bytes, others with every start of the agent.
+    fn salt(&self) -> [u8; 32];
+}
+
+/// Program and arguments of an admission plugin. Arguments may be secrets; `Debug` shows the program.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdmissionCommand(Arc<[String]>);
+
+impl AdmissionCommand {
+    /// The command; `None` when there is no program in it.
+    #[must_use]
+    pub fn new(command: &[String]) -> Option<Self> {
+        (!command.is_empty()).then(|| Self(command.into()))
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        self.0.first().map_or("", String::as_str)
+    }
+
+    /// Its arguments.
+    #[must_use]
+    pub fn arguments(&self) -> &[String] {
+        self.0.get(1..).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for AdmissionCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} and {} arguments", self.program(), self.arguments().len())
+    }
+}
+
+/// Whom a host tells what an admission plugin calls.
+#[derive(Clone)]
+pub struct DeskRecipients {
+    /// Hears of ListAdmissions.
+    pub list: Recipient<ListCalled>,
+    /// Hears of ResolveAdmission.
+    pub resolve: Recipient<ResolveCalled>,
+    /// Hears that the stream of ListAdmissions ended at the plugin's side.
+    pub hung_up: Recipient<HungUp>,
+    /// Says what is known of a package.
+    pub describe: Recipient<Describe>,
+}
+
+/// From a host: the plugin called ListAdmissions.
+#[derive(Message, Debug)]
+#[rtype(result = "Result<(), ListRefused>")]
+pub struct ListCalled {
+    /// Whose plugin.
+    pub life: Life,
+    /// The protocol it speaks.
+    pub protocol_version: i32,
+    /// Takes the checks, if the call is accepted. The core drops it when there will be no more.
+    pub stream: mpsc::Sender<Arc<Offer>>,
+}
+
+/// Why a ListAdmissions is refused (FAILED_PRECONDITION).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ListRefused(pub Arc<str>);
+
+/// From a host: the plugin called ResolveAdmission.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct ResolveCalled {
+    /// Whose plugin.
+    pub life: Life,
+    /// The check, as the plugin names it.
+    pub id: String,
+    /// What it says.
+    pub verdict: Verdict,
+}
+
+/// From a host: nobody reads the stream of ListAdmissions any more.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct HungUp(pub Life);
+
+/// From a host: what is known of this content of a package? Answered with the newest first; with nothing
+/// for what was never asked about.
+#[derive(Message, Debug)]
+#[rtype(result = "Vec<Metadatum>")]
+pub struct Describe {
+    /// The package.
+    pub package: String,
+    /// Its content.
+    pub sha256: Sha256Digest,
+}

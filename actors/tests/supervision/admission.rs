@@ -1,0 +1,156 @@
+//! The gate: nothing is deployed that the admission plugin did not admit.
+
+use std::time::Duration;
+
+use guest_agent_actors::admission::Gate;
+use guest_agent_actors::fakes::{Answers, Harness};
+use guest_agent_actors::ports::AdmissionCommand;
+use guest_agent_actors::view::Reported;
+
+use super::support::*;
+
+fn gate() -> Gate {
+    let command = AdmissionCommand::new(&["/bin/admit".to_owned()]);
+    Gate { command, timeout: Duration::from_secs(60) }
+}
+
+/// An agent whose gate is guarded.
+async fn guarded(answers: Answers) -> Harness {
+    let mut agent = Harness::asleep();
+    agent.settings.gate = gate();
+    agent.world.admission.set_answers(answers);
+    agent.wake().await;
+    agent.connect().await;
+    agent
+}
+
+fn asked(agent: &Harness) -> Vec<String> {
+    assert!(agent.world.admission.mistakes().is_empty(), "{:?}", agent.world.admission.mistakes());
+    agent.world.admission.asked().into_iter().map(|(package, _)| package).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_admitted_is_installed_and_asked_about_once() {
+    let mut agent = guarded(Answers::Admit).await;
+    order(&agent, "1", &[install("a", "1")]).await;
+    until_runs(&agent, "a", "1").await;
+    assert_eq!(asked(&agent), ["a"]);
+    // What runs is not asked about again: not when it crashes, not when the agent does.
+    let exit = guest_agent_actors::exit::ExitCause::Exited(1);
+    assert!(agent.world.launcher.exit("a", exit));
+    agent.pass(MINUTE).await;
+    until_runs(&agent, "a", "1").await;
+    agent.world.admission.set_answers(Answers::Deny("never again".to_owned()));
+    agent.crash_and_wake().await;
+    until_runs(&agent, "a", "1").await;
+    assert_eq!(asked(&agent), ["a"]);
+    assert_eq!(agent.world.admission.launched().1, 0, "nobody needs it in the second life");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_denied_is_never_fetched_and_the_reason_is_told() {
+    let agent = guarded(Answers::Deny("not on the list".to_owned())).await;
+    order(&agent, "1", &[install("a", "1")]).await;
+    until_told(&agent, "a", &[1, 8]).await;
+    let details = &told(&agent.world, "a")[1].details;
+    assert!(details.contains("not on the list (PERMISSION_DENIED)"), "{details}");
+    let view = agent.view("a").await.unwrap();
+    assert_eq!(view.state, Reported::InstallFailed);
+    assert!(format!("{:?}", view.reason).contains("not on the list"), "{view:?}");
+    assert!(agent.world.installer.downloaded().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_is_denied_leaves_the_old_revision_alone() {
+    let agent = guarded(Answers::Admit).await;
+    order(&agent, "1", &[install("a", "1")]).await;
+    until_runs(&agent, "a", "1").await;
+    let process = agent.world.launcher.alive("a");
+    agent.world.admission.set_answers(Answers::Deny("no".to_owned()));
+    order(&agent, "2", &[install("a", "2")]).await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 8]).await;
+    assert_eq!(agent.world.launcher.alive("a"), process);
+    assert_eq!(agent.world.installer.on_disk("a"), ["1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gate_fails_closed() {
+    let cases = [
+        (Answers::Silent, "did not answer within 60s"),
+        (Answers::Unconnected, "did not call ListAdmissions within 30s"),
+        (Answers::Unstartable("no such file".to_owned()), "no such file"),
+    ];
+    for (answers, reason) in cases {
+        let agent = guarded(answers).await;
+        order(&agent, "1", &[install("a", "1")]).await;
+        agent
+            .until("it is denied", 2 * MINUTE, |_, listed| {
+                is(listed, "a", "1", Reported::InstallFailed)
+            })
+            .await;
+        until_told(&agent, "a", &[1, 8]).await;
+        let details = &told(&agent.world, "a")[1].details;
+        assert!(details.contains(reason), "{reason}: {details}");
+        assert!(agent.world.installer.downloaded().is_empty());
+        // A better plugin is started by itself, and asked.
+        agent.world.admission.set_answers(Answers::Admit);
+        order(&agent, "2", &[install("a", "1")]).await;
+        agent.until("it runs", MINUTE, |_, listed| runs(listed, "a", "1")).await;
+        assert!(agent.world.admission.mistakes().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_ends_denies_what_waits_and_the_next_one_is_asked() {
+    let agent = guarded(Answers::EndAtSecond("exited with code 7".to_owned())).await;
+    order(&agent, "1", &[install("a", "1")]).await;
+    order(&agent, "2", &[install("b", "1")]).await;
+    until_told(&agent, "b", &[1, 8]).await;
+    until_told(&agent, "a", &[1, 8]).await;
+    assert!(told(&agent.world, "b")[1].details.contains("code 7"));
+    agent.world.admission.set_answers(Answers::Admit);
+    order(&agent, "3", &[install("c", "1")]).await;
+    agent.until("it runs", MINUTE, |_, listed| runs(listed, "c", "1")).await;
+    assert_eq!(agent.world.admission.launched(), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_installation_that_is_given_up_takes_its_question_back() {
+    let agent = guarded(Answers::Silent).await;
+    order(&agent, "1", &[install("a", "1")]).await;
+    agent.until("it is asked", SOON, |world, _| !world.admission.asked().is_empty()).await;
+    order(&agent, "2", &[remove("a")]).await;
+    agent.until("it is gone", SOON, |_, listed| listed.is_empty()).await;
+    agent.pass(2 * MINUTE).await;
+    assert_eq!(agent.world.admission.launched(), (1, 1), "nobody waits, so nobody hangs");
+    until_told(&agent, "a", &[1, 2, 5]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gate_is_opened_and_closed_while_the_agent_runs() {
+    let agent = guarded(Answers::Silent).await;
+    order(&agent, "1", &[install("a", "1")]).await;
+    agent.until("it is asked", SOON, |world, _| !world.admission.asked().is_empty()).await;
+    let use_gate = async |gate: Gate| {
+        let (policy, health) = (agent.settings.policy.clone(), agent.settings.health);
+        agent
+            .run(|system| {
+                system.reconfigure(policy, health, gate);
+                async {}
+            })
+            .await;
+    };
+    use_gate(Gate::default()).await;
+    until_runs(&agent, "a", "1").await;
+    agent.world.admission.set_answers(Answers::Deny("no".to_owned()));
+    use_gate(gate()).await;
+    order(&agent, "2", &[install("b", "1")]).await;
+    until_told(&agent, "b", &[1, 8]).await;
+    // An answer counts until the settings are read again.
+    agent.world.admission.set_answers(Answers::Admit);
+    order(&agent, "3", &[install("b", "1")]).await;
+    until_told(&agent, "b", &[1, 8, 1, 8]).await;
+    use_gate(gate()).await;
+    order(&agent, "4", &[install("b", "1")]).await;
+    until_runs(&agent, "b", "1").await;
+}

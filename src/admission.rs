@@ -1,0 +1,219 @@
+//! Runs admission plugins and answers their calls: the `AdmissionHost` port.
+//!
+//! ```text
+//!   core ── run ──► process: one line of JSON on its standard input { port, ticket }
+//!                      │ gRPC on 127.0.0.1, every call with its ticket
+//!   desk ◄── service ◄─┘   (door: who calls, and may they)
+//!   core ── end ──► standard input closed ► 5 s ► SIGKILL
+//! ```
+//!
+//! The port is opened with the first launch and shared by all lives; a ticket is good for one life. What
+//! is asked, and what an answer means, is decided in `guest_agent_actors::admission`.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use guest_agent_actors::admission::Life;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::ports::{AdmissionCommand, AdmissionHost, Cause, DeskRecipients};
+use rand::TryRngCore;
+use tokio::net::TcpListener;
+use tokio::sync::{OnceCell, oneshot, watch};
+
+mod connections;
+mod door;
+mod metadata;
+mod output;
+mod process;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use door::{Caller, Door};
+use process::Running;
+
+/// Longest that ending all plugins may take: what they are given, and a moment.
+const CLOSE_WAIT: Duration = Duration::from_secs(7);
+
+/// Why an admission plugin could not be asked.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error("no port of the loopback interface can be listened on")]
+    Listen(#[source] io::Error),
+    #[error("the system has no random bytes for a ticket")]
+    Ticket(#[source] rand::rand_core::OsError),
+    #[error(transparent)]
+    Process(#[from] process::SpawnError),
+}
+
+/// Runs admission plugins as processes of this machine. Cheap to clone; clones share everything.
+///
+/// Its methods must be called on the runtime, on the thread the agent lives on: a plugin is killed when the
+/// thread ends that started it.
+#[derive(Clone)]
+pub struct PluginHost {
+    shared: Arc<Shared>,
+}
+
+/// Whose ticket this is, among plugins that are no admission plugins.
+pub type TicketOwner = Arc<dyn Fn(&str) -> Option<PluginName> + Send + Sync>;
+
+struct Shared {
+    door: Arc<Door>,
+    service_url: watch::Receiver<Arc<str>>,
+    port: OnceCell<u16>,
+    running: Mutex<HashMap<Life, oneshot::Sender<()>>>,
+    /// How many processes there are.
+    alive: watch::Sender<usize>,
+}
+
+// === impl PluginHost ===
+
+impl PluginHost {
+    /// A host that runs nothing yet. `service_url` names the control plane, `others` knows the tickets of
+    /// plugins of other kinds.
+    #[must_use]
+    pub fn new(service_url: watch::Receiver<Arc<str>>, others: TicketOwner) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                door: Arc::new(Door::new(others)),
+                service_url,
+                port: OnceCell::new(),
+                running: Mutex::default(),
+                alive: watch::Sender::new(0),
+            }),
+        }
+    }
+
+    /// Ends every plugin that still runs, and waits until their processes are gone.
+    pub async fn close(&self) {
+        let running = std::mem::take(&mut *self.running());
+        for told in running.into_values() {
+            // One that just ended by itself hears nothing.
+            told.send(()).ok();
+        }
+        let mut alive = self.shared.alive.subscribe();
+        let all_gone = alive.wait_for(|alive| *alive == 0);
+        if tokio::time::timeout(CLOSE_WAIT, all_gone).await.is_err() {
+            tracing::warn!("an admission plugin may outlive the agent: it does not die");
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<Life, oneshot::Sender<()>>> {
+        self.shared.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The port that is listened on, from the first call on.
+    async fn port(&self) -> Result<u16, RunError> {
+        let open = async || {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            let port = listener.local_addr()?.port();
+            let service = service::serve(
+                listener,
+                Arc::clone(&self.shared.door),
+                self.shared.service_url.clone(),
+            );
+            tokio::spawn(service);
+            Ok(port)
+        };
+        self.shared.port.get_or_try_init(open).await.copied().map_err(RunError::Listen)
+    }
+
+    async fn start(
+        &self,
+        life: Life,
+        command: &AdmissionCommand,
+        desk: DeskRecipients,
+    ) -> Result<Running, RunError> {
+        let port = self.port().await?;
+        let name = name_of(command);
+        let caller = Caller::Admission { life, name: name.clone(), desk };
+        let ticket = self.shared.door.issue(life, caller).map_err(RunError::Ticket)?;
+        Ok(process::spawn(command, &name, port, &ticket).await?)
+    }
+}
+
+#[async_trait]
+impl AdmissionHost for PluginHost {
+    async fn run(&self, life: Life, command: AdmissionCommand, desk: DeskRecipients) -> String {
+        let (told, go) = oneshot::channel();
+        self.running().insert(life, told);
+        let registered = Registered(self, life);
+        let running = match self.start(life, &command, desk).await {
+            Ok(running) => running,
+            Err(error) => return Chain(&error).to_string(),
+        };
+        let alive = Alive::new(self.shared.alive.clone());
+        // In a task of its own, so that the process is seen off also when nobody waits here any more.
+        let ending = tokio::spawn(async move {
+            let _alive = alive;
+            running.until(go).await
+        });
+        let how = ending.await.unwrap_or_else(|_| "nobody watched it to its end".to_owned());
+        drop(registered);
+        how
+    }
+
+    fn end(&self, life: Life) {
+        if let Some(told) = self.running().remove(&life) {
+            // One that just ended by itself hears nothing.
+            told.send(()).ok();
+        }
+    }
+
+    fn salt(&self) -> [u8; 32] {
+        let mut salt = [0; 32];
+        match rand::rngs::OsRng.try_fill_bytes(&mut salt) {
+            Ok(()) => salt,
+            // Good enough to tell lives of the agent apart; tickets are not made without.
+            Err(_) => rand::random(),
+        }
+    }
+}
+
+/// A life that may call. When this is dropped its ticket is worth nothing, and its process is told to go.
+struct Registered<'a>(&'a PluginHost, Life);
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.0.running().remove(&self.1);
+        self.0.shared.door.revoke(self.1);
+    }
+}
+
+/// Counts a process that lives.
+struct Alive(watch::Sender<usize>);
+
+impl Alive {
+    fn new(count: watch::Sender<usize>) -> Self {
+        count.send_modify(|alive| *alive += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.send_modify(|alive| *alive -= 1);
+    }
+}
+
+/// Whether the program of an admission plugin could be started. Blocks.
+///
+/// # Errors
+/// Names what is wrong with it, and what would mend it.
+pub(crate) fn check_program(program: &Path) -> Result<(), Cause> {
+    Ok(process::check(program)?)
+}
+
+/// What a plugin is called in the log: the name of its program.
+fn name_of(command: &AdmissionCommand) -> Arc<str> {
+    let program = PathBuf::from(command.program());
+    let name = program.file_name().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_default().into()
+}

@@ -1,0 +1,135 @@
+//! Who calls: every call has to show the ticket of a plugin that runs.
+//!
+//! The door stands before all services, known or not, so that a stranger does not even learn which there
+//! are. What a plugin may call depends on what it is: an admission plugin everything that is offered here,
+//! any other plugin nothing but the log.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use guest_agent_actors::admission::Life;
+use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::ports::DeskRecipients;
+use rand::TryRngCore;
+use tonic::{Request, Status};
+
+use super::TicketOwner;
+
+/// Names the ticket in the metadata of a call.
+const TICKET_KEY: &str = "x-plugin-ticket";
+
+/// Random bytes of a ticket.
+const TICKET_BYTES: usize = 64;
+
+/// Longest text that is looked up: hashing megabytes for a stranger is no service to anybody.
+const TICKET_TEXT_MAX: usize = 256;
+
+/// The tickets of the lives that run, by digest, so that neither a comparison nor a dump of this table gives
+/// one away.
+pub(super) struct Door {
+    callers: Mutex<HashMap<Sha256Digest, (Life, Arc<Caller>)>>,
+    others: TicketOwner,
+}
+
+/// A plugin that calls.
+pub(super) enum Caller {
+    /// An admission plugin.
+    Admission { life: Life, name: Arc<str>, desk: DeskRecipients },
+    /// A plugin of another kind.
+    Other { name: Arc<str> },
+}
+
+// === impl Door ===
+
+impl Door {
+    pub(super) fn new(others: TicketOwner) -> Self {
+        Self { callers: Mutex::default(), others }
+    }
+
+    /// Makes the ticket of a life.
+    ///
+    /// # Errors
+    /// The system has no random bytes to give.
+    pub(super) fn issue(
+        &self,
+        life: Life,
+        caller: Caller,
+    ) -> Result<String, rand::rand_core::OsError> {
+        let mut bytes = [0u8; TICKET_BYTES];
+        rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
+        let ticket = STANDARD_NO_PAD.encode(bytes);
+        let digest = Sha256Digest::of(ticket.as_bytes());
+        self.callers().insert(digest, (life, Arc::new(caller)));
+        Ok(ticket)
+    }
+
+    /// Makes the ticket of a life worthless.
+    pub(super) fn revoke(&self, life: Life) {
+        self.callers().retain(|_, (owner, _)| *owner != life);
+    }
+
+    /// Lets a call in, with its caller attached.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED without a ticket, PERMISSION_DENIED with one that is nobody's.
+    pub(super) fn admit(&self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        let ticket = request.metadata().get(TICKET_KEY).and_then(|value| value.to_str().ok());
+        let Some(ticket) = ticket else {
+            return Err(Status::unauthenticated(format!(
+                "a call needs the ticket of the handshake as {TICKET_KEY:?} in its metadata"
+            )));
+        };
+        let caller = self.caller(ticket).ok_or_else(|| {
+            Status::permission_denied(
+                "this ticket is nobody's, or its plugin has ended; use that of the last handshake",
+            )
+        })?;
+        request.extensions_mut().insert(caller);
+        Ok(request)
+    }
+
+    fn caller(&self, ticket: &str) -> Option<Arc<Caller>> {
+        if ticket.len() > TICKET_TEXT_MAX {
+            return None;
+        }
+        let digest = Sha256Digest::of(ticket.as_bytes());
+        if let Some((_, caller)) = self.callers().get(&digest) {
+            return Some(Arc::clone(caller));
+        }
+        let name = (self.others)(ticket)?;
+        Some(Arc::new(Caller::Other { name: name.as_str().into() }))
+    }
+
+    fn callers(&self) -> MutexGuard<'_, HashMap<Sha256Digest, (Life, Arc<Caller>)>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// Who made a call that the door let in.
+    pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Self>, Status> {
+        let caller = request.extensions().get::<Arc<Self>>().cloned();
+        caller.ok_or_else(|| Status::internal("this call came in by no door"))
+    }
+
+    /// What the plugin is called in the log.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Admission { name, .. } | Self::Other { name } => name,
+        }
+    }
+
+    /// Whose admission plugin this is, and whom it talks to.
+    pub(super) fn admission(&self) -> Result<(Life, &DeskRecipients), Status> {
+        match self {
+            Self::Admission { life, desk, .. } => Ok((*life, desk)),
+            Self::Other { .. } => {
+                Err(Status::unimplemented("this service is offered to admission plugins only"))
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Hands what is in a bundle to the agent, which needs no network and not the bundle either from then on.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::local::PlaceArchiveRequest;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::client::{Client, Patience, next};
+use super::order::{self, file_url};
+use super::{Exit, Failure};
+use crate::install::bundle::{Bundle, BundleError};
+
+/// Bytes of one message.
+const PIECE: u64 = 256 << 10;
+
+/// Messages on their way to the agent.
+const PIECES_IN_FLIGHT: usize = 4;
+
+/// How long an archive may take: this, and a second for each of so many bytes.
+const WAIT: Duration = Duration::from_secs(60);
+const BYTES_PER_SECOND: u64 = 2 << 20;
+
+/// A bundle with an order that can be given.
+pub(super) struct Given {
+    order: ConfigurePlugin,
+    bundle: Bundle<File>,
+}
+
+/// Opens a bundle; nothing if the file is something else.
+pub(super) fn open(path: &Path) -> Result<Option<Given>, Failure> {
+    let failed = |error: BundleError| {
+        Failure::failed(format_args!("{} is no bundle that can be installed", path.display()))
+            .because(&error)
+    };
+    if !path.is_file() {
+        return Ok(None);
+    }
+    // What cannot be read at all is told by whoever reads it as an order.
+    let Some(bundle) = Bundle::open(path).map_err(failed)? else { return Ok(None) };
+    let order = order::of_bundle(path, &bundle.manifest).map_err(|error| Failure::of(&error))?;
+    Ok(Some(Given { order, bundle }))
+}
+
+/// Hands the archive over, and answers with the order of it.
+pub(super) async fn hand_over(
+    client: &mut Client,
+    given: Given,
+) -> Result<ConfigurePlugin, Failure> {
+    let Given { mut order, bundle } = given;
+    let total = bundle.archive_bytes();
+    let sha256 = order.plugin.as_ref().map(|plugin| plugin.checksum.clone()).unwrap_or_default();
+    let (pieces, received) = mpsc::channel(PIECES_IN_FLIGHT);
+    let reading = tokio::task::spawn_blocking(move || read(bundle, sha256, &pieces));
+    let placed = async {
+        let request = ReceiverStream::new(received);
+        let mut answers = client.place_archive(request).await?.into_inner();
+        next(&mut answers, Patience::Forever).await
+    };
+    let wait = WAIT + Duration::from_secs(total / BYTES_PER_SECOND);
+    let placed = tokio::time::timeout(wait, placed).await;
+    match placed {
+        Ok(Ok(Some(placed))) => {
+            let path = PathBuf::from(placed.path);
+            let url = file_url(&path).map_err(|error| {
+                Failure::failed("the agent has an odd directory").because(&error)
+            })?;
+            if let Some(plugin) = &mut order.plugin {
+                plugin.gcs_signed_url = url;
+            }
+            Ok(order)
+        }
+        placed => {
+            // What is wrong with the file on this side is nearer than what the agent makes of it.
+            if let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), reading).await
+            {
+                return Err(Failure::failed("the bundle cannot be handed over").because(&error));
+            }
+            Err(match placed {
+                Ok(Err(failure)) => failure,
+                Ok(Ok(_)) => Failure::failed("the agent did not say where it put the archive"),
+                Err(_elapsed) => {
+                    Failure::new(Exit::TimedOut, "the agent did not take the archive in time")
+                }
+            })
+        }
+    }
+}
+
+fn read(
+    mut bundle: Bundle<File>,
+    sha256: String,
+    pieces: &mpsc::Sender<PlaceArchiveRequest>,
+) -> Result<(), BundleError> {
+    let total_bytes = bundle.archive_bytes();
+    let signature = bundle.signature.take().unwrap_or_default();
+    let mut message = PlaceArchiveRequest { sha256, signature, total_bytes, data: Vec::new() };
+    loop {
+        let mut piece = Vec::new();
+        let room = (&mut bundle.archive).take(PIECE).read_to_end(&mut piece);
+        let is_last = room.map_err(BundleError::Read)? == 0;
+        if is_last && bundle.archive_bytes() > 0 {
+            return Err(BundleError::Damaged(
+                "it ends early; it was probably not copied completely",
+            ));
+        }
+        message.data = piece;
+        if pieces.blocking_send(std::mem::take(&mut message)).is_err() || is_last {
+            return Ok(());
+        }
+    }
+}
