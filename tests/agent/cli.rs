@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use crate::harness::{Bed, orders, plugins};
 
 /// The fields of a plugin's status that scripts rely on.
-const STATUS_FIELDS: [&str; 16] = [
+const STATUS_FIELDS: [&str; 17] = [
     "name",
     "revision",
     "state",
@@ -27,6 +27,7 @@ const STATUS_FIELDS: [&str; 16] = [
     "memory_bytes",
     "address",
     "install_path",
+    "not_enforced",
 ];
 
 const EVENT_FIELDS: [&str; 8] =

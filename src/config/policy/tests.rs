@@ -177,3 +177,21 @@ fn the_example_in_the_shipped_file_is_a_policy_with_every_key_but_the_group() {
     assert_eq!(own.rlimits.len(), 3);
     assert_eq!(own.values().len(), 12, "a key is missing in the example");
 }
+
+proptest::proptest! {
+    #[test]
+    fn law_whatever_is_set_is_taken_or_named_as_a_mistake(
+        owner in "[a-zA-Z0-9._\"/-]{0,12}",
+        key in "(user|group|seccomp|umask|capabilities|read_only_paths|oom_score_adj|required|\
+                rlimits\\.(nofile|x)|rlimits|[a-z_]{0,8})",
+        text in "(\\PC{0,20}|-?[0-9]{1,22}|\\[\"/?\\PC{0,8}\"\\]|true|unlimited|all)",
+    ) {
+        let set = format!("plugins.{owner}.{key}");
+        let settings: Vec<_> = setting_of_text(&set, ".", &text, "a flag").into_iter().collect();
+        let (count, mut problems) = (settings.len(), Vec::new());
+        let (policies, origins) = fold(settings, &mut problems);
+        proptest::prop_assert_eq!(count, 1);
+        proptest::prop_assert_eq!(problems.len() + origins.len(), 1);
+        proptest::prop_assert_eq!(policies.entries().len(), origins.len());
+    }
+}
