@@ -49,7 +49,7 @@ use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::host_api::{self, HostApi, SocketProber};
 use crate::install::trust::Trust;
-use crate::install::{self, Limits, Pipeline, PipelineConfig, PressurePolicy};
+use crate::install::{self, Pipeline, PipelineConfig};
 use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
@@ -76,9 +76,6 @@ use report::{Module, Modules};
 /// How long the agent runs under an instance id that it found out itself before it deletes what belongs
 /// to others: whoever gives ids out may only be silent for the moment.
 const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
-
-/// Where the kernel says how short memory is on this machine.
-const MACHINE_PRESSURE: &str = "/proc/pressure/memory";
 
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -468,30 +465,15 @@ fn launcher(
 }
 
 fn pipeline(config: &Config, places: &Places, cgroups: &Cgroups) -> PipelineConfig {
-    PipelineConfig {
-        plugins_dir: places.plugins.clone(),
-        state_root: places.state.clone(),
-        log_dir: places.logs.clone(),
-        cache_dir: places.cache.clone(),
-        spool_dir: places.spool.clone(),
-        cache_max_bytes: config.install.cache_max_bytes,
-        limits: Limits {
-            entries: config.install.max_entries,
-            expanded_bytes: config.install.max_expanded_bytes,
-            ratio: config.install.max_expansion_ratio.into(),
-            path_bytes: usize::try_from(config.install.max_path_bytes).unwrap_or(usize::MAX),
-            ..Limits::default()
-        },
-        max_parallel: usize::try_from(config.install.max_parallel).unwrap_or(usize::MAX),
-        pressure: PressurePolicy {
-            files: match config.install.pressure_file.as_str() {
-                "" => [vec![MACHINE_PRESSURE.into()], cgroups.pressure_files()].concat(),
-                file => vec![file.into()],
-            },
-            most: config.install.max_memory_pressure,
-            patience: config.install.pressure_patience,
-        },
+    let Places { plugins, state, logs, cache, spool, .. } = places;
+    let cache = (cache.clone(), config.install.cache_max_bytes);
+    let (plugins, state, logs) = (plugins.clone(), state.clone(), logs.clone());
+    let mut pipeline =
+        PipelineConfig::configured(config, plugins, state, logs, cache, spool.clone());
+    if config.install.pressure_file.is_empty() {
+        pipeline.pressure.files.extend(cgroups.pressure_files());
     }
+    pipeline
 }
 
 fn sweep_config(config: &Config, machine: &LocalMachine, cgroups: &Cgroups) -> SweepConfig {

@@ -123,6 +123,8 @@ pub enum InstallStep {
     Verify,
     /// Reading the archive and writing its members.
     Unpack,
+    /// Looking whether this machine can run it.
+    Check,
     /// Making the result durable and visible.
     Publish,
     /// Pointing `current` at it.
@@ -148,6 +150,7 @@ impl std::fmt::Display for InstallStep {
             Self::Download => "download the archive",
             Self::Verify => "verify the archive",
             Self::Unpack => "unpack the archive",
+            Self::Check => "check that this machine can run the revision",
             Self::Publish => "publish the revision",
             Self::Activate => "switch to the revision",
         })

@@ -24,6 +24,7 @@ mod doctor;
 mod explain;
 mod offline;
 mod orders;
+mod plan;
 mod status;
 mod streams;
 

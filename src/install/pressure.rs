@@ -11,6 +11,11 @@ use std::time::Duration;
 use guest_agent_actors::ports::{Progress, ProgressSender};
 use tokio::time::Instant;
 
+use crate::config::InstallConfig;
+
+/// Where the kernel says how short memory is on this machine.
+const MACHINE_PRESSURE: &str = "/proc/pressure/memory";
+
 /// Pause between two looks. The kernel's own average is over ten seconds.
 const BEAT: Duration = Duration::from_secs(2);
 
@@ -35,6 +40,19 @@ impl Default for PressurePolicy {
 }
 
 impl PressurePolicy {
+    /// As the configuration says.
+    pub(super) fn configured(install: &InstallConfig) -> Self {
+        let file = match install.pressure_file.as_str() {
+            "" => MACHINE_PRESSURE,
+            file => file,
+        };
+        Self {
+            files: vec![file.into()],
+            most: install.max_memory_pressure,
+            patience: install.pressure_patience,
+        }
+    }
+
     /// Returns when an installation may begin.
     pub(super) async fn let_begin(&self, what: &str, progress: &ProgressSender) {
         if !self.is_high() {

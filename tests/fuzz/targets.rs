@@ -217,7 +217,6 @@ async fn install(archive: &[u8]) {
             plugins_dir: at("plugins"),
             state_root: at("state"),
             log_dir: at("log"),
-
             cache_dir: at("cache"),
             spool_dir: at("spool"),
             cache_max_bytes: 0,

@@ -150,7 +150,6 @@ impl Yard {
                 plugins_dir: self.dir.path().join("plugins"),
                 state_root: self.dir.path().join("state"),
                 log_dir: self.dir.path().join("log"),
-
                 cache_dir: self.dir.path().join("cache"),
 
                 spool_dir: self.dir.path().join("spool"),
