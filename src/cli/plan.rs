@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use super::console::{Console, Tone};
 use super::format::{bytes, one_line};
-use super::{Context, Failure, client, install, order};
+use super::{Context, Failure, client, hand_over, install, order};
 use crate::config::Config;
 use crate::finding::{Finding, Severity};
 use crate::install::{Contents, rehearse};
@@ -35,7 +35,7 @@ use crate::preflight::{self, Candidate, Unfit};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive or directory made by `pack`
+    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made by `pack`
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Fetch archives that are not on this machine, to look inside
@@ -68,7 +68,19 @@ pub(super) struct Running {
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
-    let orders = install::orders_in(&flags.file)?;
+    // What a bundle was laid out in, until it was looked at.
+    let mut scratch = None;
+    let orders = match hand_over::open(&flags.file)? {
+        None => install::orders_in(&flags.file)?,
+        Some(given) => {
+            let failed = "cannot look into the bundle";
+            let folder =
+                tempfile::tempdir().map_err(|error| Failure::failed(failed).because(&error))?;
+            let place = scratch.insert(folder).path().to_owned();
+            let laid_out = tokio::task::spawn_blocking(move || hand_over::lay_out(given, &place));
+            vec![laid_out.await.map_err(|error| Failure::failed(failed).because(&error))??]
+        }
+    };
     // A second provider would be an error of ours alone; it is the same one.
     drop(rustls::crypto::ring::default_provider().install_default());
     let mut agent = context.connect().await?;
@@ -83,6 +95,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         look(order, &config, now, flags.download, &mut planned).await;
         all.push(planned);
     }
+    drop(scratch);
     if context.global.json {
         context.console.document(&all)?;
     } else {

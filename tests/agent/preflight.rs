@@ -184,6 +184,21 @@ async fn a_plan_says_what_an_install_would_do_and_does_nothing() {
     assert!(said.stdout.contains("/no/such/shell does not exist"), "{said:?}");
     assert!(said.stderr.contains("1 problem stands in the way"), "{said:?}");
 
+    // The same from a bundle; a copy of it that ends early is told as that.
+    let bundle = bed.dir().join("tool.bundle");
+    let out = bundle.display().to_string();
+    bed.cli(&["pack", &source.display().to_string(), "-o", &out, "--bundle"]).await.ok();
+    let said = plan_of(&bed, &bundle, &["--json"]).await;
+    let looked: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((said.code, &looked[0]["action"]), (1, &"install".into()), "{said:?}");
+    let findings = looked[0]["findings"].to_string();
+    assert!(findings.contains("/no/such/shell does not exist"), "{findings}");
+    let whole = std::fs::read(&bundle).unwrap();
+    std::fs::write(&bundle, &whole[..whole.len() - 1600]).unwrap();
+    let said = plan_of(&bed, &bundle, &[]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.stderr.contains("it ends early"), "{said:?}");
+
     bed.expect_events("echo", &[1, 4, 3]).await;
     assert_eq!(bed.running("echo", "1").await.pid, before.pid);
     assert_eq!(bed.plugin_files("echo"), [".installed-1", "1", "current"]);
