@@ -38,6 +38,7 @@ pub mod logging;
 mod logs;
 mod order;
 pub mod pack;
+mod plan;
 mod registry;
 mod remove;
 mod restart;
@@ -97,6 +98,8 @@ enum Verb {
     Status(status::Flags),
     /// Install a plugin, or change how it is configured
     Install(install::Flags),
+    /// Say what an install would do, without doing it
+    Plan(plan::Flags),
     /// Remove a plugin and its data
     Remove(remove::Flags),
     /// Hand a plugin another configuration
@@ -193,6 +196,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Config(flags) => config_verb::run(flags, context),
         Verb::Status(flags) => wait_for(status::run(flags, context)),
         Verb::Install(flags) => wait_for(install::run(flags, context)),
+        Verb::Plan(flags) => wait_for(plan::run(flags, context)),
         Verb::Remove(flags) => wait_for(remove::run(flags, context)),
         Verb::Apply(flags) => wait_for(apply::run(flags, context)),
         Verb::Restart(flags) => wait_for(restart::run(flags, context)),

@@ -11,9 +11,9 @@
 use std::time::SystemTime;
 
 use guest_agent_proto::local::{ExamineResponse, PluginStatus, SweepResponse};
-use serde::Serialize;
 
 use crate::config::Config;
+pub use crate::finding::{Finding, Severity};
 
 mod admission;
 mod agent;
@@ -24,32 +24,8 @@ mod limits;
 mod lock;
 mod permissions;
 mod policies;
+mod security;
 mod store;
-
-/// Something worth knowing, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// How bad it is.
-    pub severity: Severity,
-    /// What is so, as a sentence without its full stop.
-    pub what: String,
-    /// Why that is bad, or how it came to be.
-    pub why: String,
-    /// What to do.
-    pub fix: String,
-}
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Something does not work.
-    Error,
-    /// Something will not work, or was lost.
-    Warning,
-    /// Nothing is wrong, but somebody may want to know.
-    Note,
-}
 
 /// What is looked at.
 #[derive(Debug)]
@@ -93,7 +69,7 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 10] = [
+pub const CHECKS: [Check; 11] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
@@ -102,6 +78,7 @@ pub const CHECKS: [Check; 10] = [
     Check { about: "admission", run: admission::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
+    Check { about: "security", run: security::check },
     Check { about: "leftovers", run: leftovers::check },
     Check { about: "limits", run: limits::check },
 ];
@@ -112,26 +89,4 @@ pub fn examine(host: &Host<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| (check.run)(host)).collect();
     findings.sort_by_key(|finding| finding.severity);
     findings
-}
-
-// === impl Finding ===
-
-impl Finding {
-    fn new(
-        severity: Severity,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
-        Self { severity, what: what.into(), why: why.into(), fix: fix.into() }
-    }
-
-    /// Whether something is wrong.
-    #[must_use]
-    pub fn is_problem(&self) -> bool {
-        match self.severity {
-            Severity::Error | Severity::Warning => true,
-            Severity::Note => false,
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Pipeline ─► folder::prepare            is it there already? clear away leftovers
-//!    │
+//!    ├──► preflight                       can this machine take it at all?
 //!    └─► tries ─┬─ retry                 transient failures of the download only
 //!               ├─ trust                 who signed it, where [trust] names keys
 //!               ├─ cache                 archives that were installed before
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use async_trait::async_trait;
 use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{
-    InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
+    Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
 use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
@@ -43,6 +43,8 @@ mod limits;
 mod local;
 mod member;
 pub mod pack;
+mod pressure;
+mod rehearse;
 mod remove;
 mod retry;
 pub mod sign;
@@ -55,16 +57,21 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-use cache::Cache;
+use cache::{Cache, Yield};
 use error::{DeleteError, FolderError, PipelineError};
 use fetch::Fetcher;
 pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
+pub use pressure::PressurePolicy;
+pub use rehearse::{Contents, rehearse};
 use spool::Spool;
 use tree::Resolver;
 use tries::Tries;
 use trust::Trust;
+
+use crate::config::Config;
+use crate::preflight;
 
 /// Where plugins live and what they may cost.
 #[derive(Clone, Debug)]
@@ -86,6 +93,8 @@ pub struct PipelineConfig {
     /// How many installations run at the same time; the others wait. A few are enough to keep a link
     /// and a disk busy. At least one.
     pub max_parallel: usize,
+    /// When installations are held back because memory is short.
+    pub pressure: PressurePolicy,
 }
 
 /// Installs, activates, discards and removes plugins.
@@ -97,6 +106,8 @@ pub struct Pipeline {
     slots: Arc<Semaphore>,
     locks: Mutex<HashMap<PluginName, Weak<PluginLocks>>>,
     trust: Mutex<Arc<Trust>>,
+    /// Whether nothing will ever run from where this installs.
+    is_rehearsal: bool,
     cache: Arc<Cache>,
     spool: Spool,
 }
@@ -104,6 +115,43 @@ pub struct Pipeline {
 /// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
 /// only when the last of them has ended.
 type Turn = Arc<(OwnedMutexGuard<()>, Arc<PluginLocks>)>;
+
+// === impl PipelineConfig ===
+
+impl PipelineConfig {
+    /// As the configuration says, for these places: archives are kept for later in one, so many
+    /// bytes of them, and wait in the last when they were handed over.
+    #[must_use]
+    pub fn configured(
+        config: &Config,
+        plugins_dir: PathBuf,
+        state_root: PathBuf,
+        log_dir: PathBuf,
+        (cache_dir, cache_max_bytes): (PathBuf, u64),
+        spool_dir: PathBuf,
+    ) -> Self {
+        let install = &config.install;
+        let limits = Limits {
+            entries: install.max_entries,
+            expanded_bytes: install.max_expanded_bytes,
+            ratio: install.max_expansion_ratio.into(),
+            path_bytes: usize::try_from(install.max_path_bytes).unwrap_or(usize::MAX),
+            ..Limits::default()
+        };
+        let max_parallel = usize::try_from(install.max_parallel).unwrap_or(usize::MAX);
+        Self {
+            plugins_dir,
+            state_root,
+            log_dir,
+            cache_dir,
+            cache_max_bytes,
+            spool_dir,
+            limits,
+            max_parallel,
+            pressure: PressurePolicy::configured(install),
+        }
+    }
+}
 
 /// Makes room of what is kept for later, where the disk is full, and clears away what an earlier life left
 /// of it. For the start of the agent: whatever is to be opened then may need that room. Blocks.
@@ -137,6 +185,7 @@ impl Pipeline {
             resolver: Resolver::detect(&opened),
             locks: Mutex::default(),
             trust: Mutex::new(Arc::new(trust)),
+            is_rehearsal: false,
         })
     }
 
@@ -212,6 +261,26 @@ impl Installer for Pipeline {
         if is_there {
             self.was_installed(artifact);
             return Ok(());
+        }
+        if !self.is_rehearsal {
+            let (plugins_dir, cache) = (self.config.plugins_dir.clone(), Arc::clone(&self.cache));
+            let checked = tokio::task::spawn_blocking(move || {
+                preflight::usable(&plugins_dir)?;
+                let has_room = || preflight::has_room(&plugins_dir);
+                // What is only kept for later yields.
+                let yielding =
+                    |how, unfit| if cache.make_room(how) { has_room() } else { Err(unfit) };
+                has_room()
+                    .or_else(|unfit| yielding(Yield::Unneeded, unfit))
+                    .or_else(|unfit| yielding(Yield::All, unfit))
+            });
+            checked
+                .await
+                .map_err(|_| FolderError::Panicked.into())
+                .and_then(|checked| checked.map_err(Cause::from))
+                .map_err(|cause| InstallError { step: InstallStep::Prepare, cause })?;
+            let what = format!("{} {}", spec.name, spec.revision);
+            self.config.pressure.let_begin(&what, &progress).await;
         }
         progress.send_replace(Progress { attempt: 1, ..Progress::default() });
         let tries = Tries {

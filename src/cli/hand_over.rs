@@ -1,7 +1,8 @@
 //! Hands what is in a bundle to the agent, which needs no network and not the bundle either from then on.
+//! `plan` lays it out for itself instead: nothing is the agent's that was not ordered.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,9 +15,13 @@ use super::client::{Client, Patience, next};
 use super::order::{self, file_url};
 use super::{Exit, Failure};
 use crate::install::bundle::{Bundle, BundleError};
+use crate::install::trust::SUFFIX;
 
 /// Bytes of one message.
 const PIECE: u64 = 256 << 10;
+
+const ENDS_EARLY: BundleError =
+    BundleError::Damaged("it ends early; it was probably not copied completely");
 
 /// Messages on their way to the agent.
 const PIECES_IN_FLIGHT: usize = 4;
@@ -91,6 +96,34 @@ pub(super) async fn hand_over(
     }
 }
 
+/// Puts the archive and its signature into a folder, and answers with the order to install them from
+/// there. Blocks.
+pub(super) fn lay_out(given: Given, folder: &Path) -> Result<ConfigurePlugin, Failure> {
+    let Given { mut order, mut bundle } = given;
+    let path = folder.join("archive");
+    let failed = |error: io::Error| {
+        Failure::failed(format_args!("cannot unpack the bundle to {}", folder.display()))
+            .because(&error)
+            .hint("TMPDIR names another place for temporary files")
+    };
+    let signature = bundle.signature.take();
+    File::create_new(&path)
+        .and_then(|mut file| io::copy(&mut bundle.archive, &mut file))
+        .and_then(|_| match signature {
+            Some(signature) => fs::write(folder.join(format!("archive{SUFFIX}")), signature),
+            None => Ok(()),
+        })
+        .map_err(failed)?;
+    if bundle.archive_bytes() > 0 {
+        return Err(Failure::failed("the bundle cannot be used").because(&ENDS_EARLY));
+    }
+    let url = file_url(&path).map_err(failed)?;
+    if let Some(plugin) = &mut order.plugin {
+        plugin.gcs_signed_url = url;
+    }
+    Ok(order)
+}
+
 fn read(
     mut bundle: Bundle<File>,
     sha256: String,
@@ -104,9 +137,7 @@ fn read(
         let room = (&mut bundle.archive).take(PIECE).read_to_end(&mut piece);
         let is_last = room.map_err(BundleError::Read)? == 0;
         if is_last && bundle.archive_bytes() > 0 {
-            return Err(BundleError::Damaged(
-                "it ends early; it was probably not copied completely",
-            ));
+            return Err(ENDS_EARLY);
         }
         message.data = piece;
         if pieces.blocking_send(std::mem::take(&mut message)).is_err() || is_last {

@@ -1,6 +1,6 @@
 //! `install`: hands orders to the agent, and waits for what becomes of them if asked to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
@@ -163,6 +163,24 @@ pub(super) async fn order_and_report(
     }
 }
 
+/// The orders that a file stands for. Shared with `plan`.
+pub(super) fn orders_in(file: &Path) -> Result<Vec<ConfigurePlugin>, Failure> {
+    order::read(file).map_err(|error| {
+        let failure = Failure::of(&error);
+        match error {
+            OrderError::Folder { .. } | OrderError::NoOrder { .. } => {
+                failure.hint("make one with `guest-agent pack DIR -o FILE.tar.gz`")
+            }
+            OrderError::Read { .. }
+            | OrderError::TooLarge { .. }
+            | OrderError::Json { .. }
+            | OrderError::Text { .. }
+            | OrderError::Shape { .. }
+            | OrderError::Bundle { .. } => failure,
+        }
+    })
+}
+
 fn name_of(order: &ConfigurePlugin) -> &str {
     order.plugin.as_ref().map_or("", |plugin| &plugin.name)
 }
@@ -181,20 +199,7 @@ fn goal_of(order: &ConfigurePlugin) -> Goal {
 impl Flags {
     fn orders(&self) -> Result<Vec<ConfigurePlugin>, Failure> {
         if let Some(file) = &self.file {
-            return order::read(file).map_err(|error| {
-                let failure = Failure::of(&error);
-                match error {
-                    OrderError::Folder { .. } | OrderError::NoOrder { .. } => {
-                        failure.hint("make one with `guest-agent pack DIR -o FILE.tar.gz`")
-                    }
-                    OrderError::Read { .. }
-                    | OrderError::TooLarge { .. }
-                    | OrderError::Json { .. }
-                    | OrderError::Text { .. }
-                    | OrderError::Shape { .. }
-                    | OrderError::Bundle { .. } => failure,
-                }
-            });
+            return orders_in(file);
         }
         let (Some(name), Some(revision), Some(url), Some(sha256), Some(entry_point)) =
             (&self.name, &self.revision, &self.url, &self.sha256, &self.entry_point)

@@ -39,6 +39,7 @@ use super::retry;
 use super::tree::Resolver;
 use super::trust::Check;
 use super::unpack::Unpacking;
+use crate::preflight::{self, Unfit};
 
 /// Chunks on their way to the thread. When they are used up the download waits.
 const CHUNKS_IN_FLIGHT: usize = 8;
@@ -96,6 +97,8 @@ pub(super) enum Failure {
     Signature(SignatureError),
     /// It could not be unpacked.
     Unpack(UnpackError),
+    /// This machine cannot run it.
+    Unfit(Unfit),
     /// Its folder could not be made or published.
     Folder(InstallStep, FolderError),
 }
@@ -203,12 +206,13 @@ impl Parts<'_> {
             let place = staging.path();
             let unpacking = Unpacking {
                 tree: staging.tree(),
-                place,
+                place: place.clone(),
                 entry_point: &spec.entry_point,
                 limits: &limits,
                 is_cancelled: &|| decision.is_cancelled(),
             };
             unpacking.run(received).map_err(Failure::Unpack)?;
+            preflight::before_publish(&place, &spec.entry_point).map_err(Failure::Unfit)?;
             if decision.is_cancelled() {
                 // Flushing a disk can take long, and nobody waits for it any more.
                 return Err(Failure::Unpack(UnpackError::Abandoned));
@@ -430,6 +434,7 @@ impl From<Failure> for InstallError {
             Failure::Checksum(error) => Self { step: InstallStep::Verify, cause: error.into() },
             Failure::Signature(error) => Self { step: InstallStep::Verify, cause: error.into() },
             Failure::Unpack(error) => Self { step: InstallStep::Unpack, cause: error.into() },
+            Failure::Unfit(error) => Self { step: InstallStep::Check, cause: error.into() },
             Failure::Folder(step, error) => Self { step, cause: error.into() },
         }
     }
@@ -546,7 +551,8 @@ struct Transfer<'a> {
 
 impl<'a> Transfer<'a> {
     fn new(progress: &'a ProgressSender, attempt: u32, total: Option<u64>) -> Self {
-        let transfer = Self { now: Progress { received: 0, total, attempt }, progress };
+        let transfer =
+            Self { now: Progress { received: 0, total, attempt, held_up: None }, progress };
         transfer.tell();
         transfer
     }

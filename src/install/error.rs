@@ -470,6 +470,17 @@ pub enum UnpackError {
     /// The disk is full.
     #[error(transparent)]
     Space(#[from] SpaceError),
+    /// No more files can be made.
+    #[error(
+        "{} has no inodes left, so the member {member} cannot be made; delete files there and order \
+         again", place.display()
+    )]
+    Inodes {
+        /// Where.
+        place: PathBuf,
+        /// Its name, escaped.
+        member: String,
+    },
     /// The download ended before the archive did; the download knows why.
     #[error("the download was given up")]
     Abandoned,
@@ -478,8 +489,8 @@ pub enum UnpackError {
 /// The disk is too full.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} has {} bytes left, but {needed} more are needed; free some space and order again",
-    place.display(), left(*available)
+    "{} has {} bytes left, but {needed} more are needed; free {} bytes and order again",
+    place.display(), left(*available), needed.saturating_sub(available.unwrap_or(0)).max(1)
 )]
 pub struct SpaceError {
     /// Where.
@@ -679,7 +690,7 @@ impl UnpackError {
     /// not the ordered ones.
     #[must_use]
     pub fn is_about_content(&self) -> bool {
-        !matches!(self, Self::Write { .. } | Self::Space(_) | Self::Abandoned)
+        !matches!(self, Self::Write { .. } | Self::Space(_) | Self::Inodes { .. } | Self::Abandoned)
     }
 }
 

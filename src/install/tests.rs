@@ -11,6 +11,7 @@ mod crashes;
 mod downloads;
 mod folders;
 mod packing;
+mod preflight;
 mod rig;
 mod server;
 mod signatures;

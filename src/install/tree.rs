@@ -75,6 +75,12 @@ impl Tree {
         available(self.root.as_fd())
     }
 
+    /// Whether the file system can make no more files.
+    pub(super) fn is_out_of_inodes(&self) -> bool {
+        // File systems without a fixed number of inodes say zero of zero.
+        rustix::fs::fstatvfs(&self.root).is_ok_and(|space| space.f_files > 0 && space.f_favail == 0)
+    }
+
     /// Makes a folder, or takes the one that is there.
     pub(super) fn make_folder(&mut self, path: &MemberPath, mode: u32) -> Result<(), Obstacle> {
         let before = self.implied;

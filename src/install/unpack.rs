@@ -252,6 +252,9 @@ impl Unpacking<'_> {
         match obstacle {
             Obstacle::Conflict | Obstacle::NoSuchFile => UnpackError::Conflict { member },
             Obstacle::Io(source) => match Errno::from_io_error(&source) {
+                Some(Errno::NOSPC) if self.tree.is_out_of_inodes() => {
+                    UnpackError::Inodes { place: self.place.clone(), member }
+                }
                 Some(Errno::NOSPC | Errno::DQUOT) => UnpackError::Space(SpaceError {
                     place: self.place.clone(),
                     needed: needed.max(1),

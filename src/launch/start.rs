@@ -31,6 +31,7 @@ use crate::launch::{
     ProcessLauncher, Transport, address, exec_error, make_dir, once, procfs, ready,
 };
 use crate::plugin_logs;
+use crate::preflight;
 
 /// Names the revision in the environment of a plugin.
 pub(super) const REVISION_VARIABLE: &str = "GUEST_AGENT_REVISION";
@@ -49,9 +50,6 @@ const OWN_TMP: &str = "tmp";
 
 /// What a plugin inherits of the agent's environment.
 const INHERITED: [&str; 4] = ["PATH", "LANG", "TZ", "HOME"];
-
-/// The path of programs where the agent itself has none.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// No launch waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
@@ -530,7 +528,7 @@ pub(crate) fn inherited_environment() -> Vec<(OsString, OsString)> {
         .filter_map(|key| Some((OsString::from(key), std::env::var_os(key)?)))
         .collect();
     if !environment.iter().any(|(key, _)| key == "PATH") {
-        environment.push(("PATH".into(), DEFAULT_PATH.into()));
+        environment.push(("PATH".into(), preflight::search_path()));
     }
     environment
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::harness::archive::{Compression, Tarball};
+use crate::harness::archive::{Compression, Tarball, compress};
 use crate::harness::{ArchiveSpec, Bed, listing, orders};
 
 /// A folder outside of every plugin, and a way to see whether it was touched.
@@ -126,6 +126,48 @@ async fn nothing_but_files_folders_and_links_is_made() {
 }
 
 #[tokio::test]
+async fn no_header_or_stream_says_two_things() {
+    let bed = Bed::new().await;
+    let good = Tarball::with_program;
+    let file = |tar: Tarball| tar.file("file", 0o644, b"x");
+    let whole = || file(good()).finish();
+    let tars = vec![
+        ("pax-up", file(good().pax(b'x', &["path=../escaped"])), "../escaped"),
+        ("pax-absolute", file(good().pax(b'x', &["path=/tmp/escaped"])), "absolute path"),
+        ("pax-link", good().pax(b'x', &["linkpath=/etc"]).symlink("s", "run"), "/etc"),
+        ("pax-size", file(good().pax(b'x', &["size=1000000"])), "ends early"),
+        ("pax-negative", file(good().pax(b'x', &["size=-1000"])), "pax size"),
+        ("pax-sparse", file(good().pax(b'x', &["GNU.sparse.size=9"])), "sparse"),
+        ("pax-twice", file(good().pax(b'x', &["path=one"]).pax(b'x', &["path=two"])), "two pax"),
+        ("pax-or-long", file(good().pax(b'x', &["path=one"]).long_name("two")), "ambiguous"),
+        ("pax-of-nothing", good().pax(b'x', &["path=one"]), "not followed"),
+        ("for-all", file(good().pax(b'g', &["path=everything"])), "global header"),
+        (
+            "for-all-between",
+            file(good().pax(b'x', &["comment=harmless"]).pax(b'g', &["path=/etc/x"])),
+            "global header",
+        ),
+        ("escapes", good().file("\u{1b}[2J/../x", 0o644, b""), "\\x1b[2J"),
+    ];
+    let gzipped = compress(Compression::Gzip, &whole()).await;
+    let mut flipped = whole();
+    flipped[0] ^= 1;
+    let streams = vec![
+        ("wrong-sum", flipped, "checksum mismatch"),
+        ("cut", whole()[..2048].to_vec(), "no end marker"),
+        ("cut-in-a-header", whole()[..1200].to_vec(), "ends early"),
+        ("two-archives", [whole(), whole()].concat(), "after the end"),
+        ("gzip-in-gzip", compress(Compression::Gzip, &gzipped).await, "gzip or tar"),
+        ("gzip-and-more", [&gzipped[..], b"garbage"].concat(), "gzip or tar"),
+    ];
+    let tars = tars.into_iter().map(|(name, tar, why)| (name, ArchiveSpec::tar("run", tar), why));
+    let streams =
+        streams.into_iter().map(|(name, bytes, why)| (name, ArchiveSpec::bytes(bytes), why));
+    all_are_refused(&bed, tars.chain(streams).collect()).await;
+    bed.finish().await;
+}
+
+#[tokio::test]
 async fn no_archive_expands_past_its_limits() {
     const MIB: usize = 1 << 20;
     let bed = Bed::builder()
@@ -140,6 +182,8 @@ async fn no_archive_expands_past_its_limits() {
     let deep = good().file("d/".repeat(30).trim_end_matches('/'), 0o644, b"x");
     let long_component = "n".repeat(300);
     let long_path = "seven77/".repeat(600);
+    // So do those that only a link needs.
+    let links = (0..6).fold(good(), |tar, n| tar.symlink(&format!("{n}/a/b/c/d"), "x"));
     let bomb = good().file("bomb", 0o644, &vec![0; 3 * MIB]);
     let large = ArchiveSpec::tar("run", good()).padded(5 * MIB);
     // A header may announce what never comes.
@@ -147,6 +191,7 @@ async fn no_archive_expands_past_its_limits() {
     let cases = vec![
         ("many", ArchiveSpec::tar("run", many), "20"),
         ("deep", ArchiveSpec::tar("run", deep), "20"),
+        ("links", ArchiveSpec::tar("run", links), "20"),
         ("bomb", ArchiveSpec::tar("run", bomb).compressed(Compression::Zstd), "50:1"),
         ("large", large, "4194304"),
         ("liar", ArchiveSpec::tar("run", liar), "ends early"),

@@ -31,6 +31,7 @@ mod metadata;
 mod notify;
 mod one_shot;
 mod orders;
+mod preflight;
 mod registry;
 mod reload;
 mod restart;

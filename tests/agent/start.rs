@@ -158,9 +158,12 @@ async fn what_cannot_be_executed_is_refused_with_the_reason() {
     bed.expect_events("missing", &[1, 8]).await;
     let why = bed.event(8, "missing", "1").await;
     assert!(why.details().contains("not-there"), "{}", why.details());
-    let (why, _) = does_not_start(&bed, "no-shell").await;
-    assert!(why.contains("/no/such/shell"), "{why}");
-    does_not_start(&bed, "no-format").await;
+    for (name, part) in [("no-shell", "/no/such/shell does not exist"), ("no-format", "damaged")] {
+        bed.expect_events(name, &[1, 8]).await;
+        let why = bed.event(8, name, "1").await.details().into_owned();
+        assert!(why.contains(part), "{why}");
+        assert_eq!(bed.plugin_files(name), [""; 0], "{name} left something");
+    }
     bed.finish().await;
 }
 

@@ -213,10 +213,10 @@ async fn install(archive: &[u8]) {
     };
     let pipeline = Pipeline::new(
         PipelineConfig {
+            pressure: guest_agent::install::PressurePolicy::default(),
             plugins_dir: at("plugins"),
             state_root: at("state"),
             log_dir: at("log"),
-
             cache_dir: at("cache"),
             spool_dir: at("spool"),
             cache_max_bytes: 0,

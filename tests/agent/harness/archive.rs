@@ -228,6 +228,21 @@ impl Tarball {
         self.head(b"././@LongLink", b'L', "", 0o644, name.len()).data(name.as_bytes())
     }
 
+    /// Extended headers of the member that follows (`x`) or of all (`g`): `key=value` each.
+    pub(crate) fn pax(self, kind: u8, records: &[&str]) -> Self {
+        let text: String = records
+            .iter()
+            .map(|record| {
+                let rest = format!(" {record}\n");
+                // The length counts its own digits: two of them for what tests have to say.
+                let length = rest.len() + 2;
+                assert!((10..100).contains(&length), "{record} is too short or too long");
+                format!("{length}{rest}")
+            })
+            .collect();
+        self.head(b"pax", kind, "", 0o644, text.len()).data(text.as_bytes())
+    }
+
     /// One header.
     pub(crate) fn head(
         mut self,

@@ -1,0 +1,279 @@
+//! `plan`: what an install would do, without doing it.
+//!
+//! ```text
+//! FILE ─► orders ─► preflight::CHECKS            this machine
+//!              ├──► install::rehearse            its archive, unpacked elsewhere and thrown away
+//!              └──► the agent's status           the difference to what runs
+//! ```
+//!
+//! Nothing is ordered and nothing of the agent's is touched. An archive that would have to be fetched is
+//! fetched only with `--download`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::plugin::machine::Order;
+use guest_agent_actors::ports::InstallError;
+use guest_agent_actors::records::Origin;
+use guest_agent_actors::spec::{PluginSpec, Source};
+use guest_agent_actors::wire;
+use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
+use guest_agent_proto::local::PluginStatus;
+use prost::Message;
+use serde::Serialize;
+
+use super::console::{Console, Tone};
+use super::format::{bytes, one_line};
+use super::{Context, Failure, client, hand_over, install, order};
+use crate::config::Config;
+use crate::finding::{Finding, Severity};
+use crate::install::{Contents, rehearse};
+use crate::preflight::{self, Candidate, Unfit};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made by `pack`
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Fetch archives that are not on this machine, to look inside
+    #[arg(long)]
+    download: bool,
+}
+
+/// What would become of one order. The names of its fields never change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Planned {
+    pub(super) name: String,
+    /// install, upgrade, reconcile, apply, remove or nothing.
+    pub(super) action: &'static str,
+    pub(super) revision: String,
+    /// What is there now.
+    pub(super) running: Option<Running>,
+    /// What would be another than now, in words.
+    pub(super) changes: Vec<String>,
+    /// What is in the archive, where it was looked at.
+    pub(super) archive: Option<Contents>,
+    /// What stands in the way, and what may.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// What the agent says of a plugin.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Running {
+    pub(super) revision: String,
+    pub(super) state: String,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    // What a bundle was laid out in, until it was looked at.
+    let mut scratch = None;
+    let orders = match hand_over::open(&flags.file)? {
+        None => install::orders_in(&flags.file)?,
+        Some(given) => {
+            let failed = "cannot look into the bundle";
+            let folder =
+                tempfile::tempdir().map_err(|error| Failure::failed(failed).because(&error))?;
+            let place = scratch.insert(folder).path().to_owned();
+            let laid_out = tokio::task::spawn_blocking(move || hand_over::lay_out(given, &place));
+            vec![laid_out.await.map_err(|error| Failure::failed(failed).because(&error))??]
+        }
+    };
+    // A second provider would be an error of ours alone; it is the same one.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let mut agent = context.connect().await?;
+    let config = context.load()?.config;
+    let there = client::status(&mut agent).await?.plugins;
+    let now = SystemTime::from((context.console.now)());
+    let mut all = Vec::new();
+    for order in &orders {
+        let name = order.plugin.as_ref().map_or("", |plugin| &plugin.name);
+        let status = there.iter().find(|plugin| plugin.name == name);
+        let mut planned = difference(order, status);
+        look(order, &config, now, flags.download, &mut planned).await;
+        all.push(planned);
+    }
+    drop(scratch);
+    if context.global.json {
+        context.console.document(&all)?;
+    } else {
+        let text = as_text(&all, context.console);
+        context.console.text(&text)?;
+    }
+    let is_wrong = |finding: &&Finding| finding.severity == Severity::Error;
+    match all.iter().flat_map(|planned| &planned.findings).filter(is_wrong).count() {
+        0 => Ok(()),
+        1 => Err(Failure::failed("1 problem stands in the way")),
+        count => Err(Failure::failed(format_args!("{count} problems stand in the way"))),
+    }
+}
+
+/// What an order would change of what there is. Pure.
+pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) -> Planned {
+    let plugin = order.plugin.clone().unwrap_or_default();
+    let revision = plugin.revision_id;
+    let there = there.filter(|status| !status.state.is_empty());
+    let mut changes = Vec::new();
+    let is_reconfigured = |status: &PluginStatus| status.config_hash != order::config_hash(order);
+    let action = match (order.action(), there) {
+        (Action::Remove, None) => "nothing",
+        (Action::Remove, Some(status)) => {
+            changes.push(format!("revision {} and the plugin's own data go", status.revision));
+            "remove"
+        }
+        (Action::Apply, None) => {
+            changes.push("there is no such plugin to configure".to_owned());
+            "nothing"
+        }
+        (Action::Apply, Some(status)) if !is_reconfigured(status) => "nothing",
+        (Action::Apply, Some(_)) => {
+            changes.push("its configuration".to_owned());
+            "apply"
+        }
+        (Action::Install | Action::Unspecified, None) => "install",
+        (Action::Install | Action::Unspecified, Some(status)) => {
+            if status.installation == "local" {
+                changes.push(format!("takes the place of the local revision {}", status.revision));
+            } else if status.revision.is_empty() {
+                changes.push("it was ordered before and is not installed".to_owned());
+            } else if status.revision != revision {
+                changes.push(format!("revision {} gives way to {revision}", status.revision));
+            }
+            if is_reconfigured(status) {
+                changes.push("its configuration".to_owned());
+            }
+            match &status.pending {
+                Some(pending) if pending.revision != revision => {
+                    changes.push(format!("revision {} is no longer pending", pending.revision))
+                }
+                Some(_) | None => {}
+            }
+            if status.revision == revision && status.installation != "local" {
+                "reconcile"
+            } else if status.revision.is_empty() {
+                "install"
+            } else {
+                "upgrade"
+            }
+        }
+    };
+    let running = there
+        .map(|status| Running { revision: status.revision.clone(), state: status.state.clone() });
+    Planned {
+        name: plugin.name,
+        action,
+        revision,
+        running,
+        changes,
+        archive: None,
+        findings: Vec::new(),
+    }
+}
+
+/// Checks an order to install against this machine.
+async fn look(
+    order: &ConfigurePlugin,
+    config: &Config,
+    now: SystemTime,
+    may_download: bool,
+    planned: &mut Planned,
+) {
+    let spec = match spec_of(order) {
+        Ok(Some(spec)) => spec,
+        // Nothing is installed.
+        Ok(None) => return,
+        Err(finding) => return planned.findings.push(finding),
+    };
+    match &spec.source {
+        Source::Local(_) => {}
+        Source::Archive(artifact) => {
+            let url = artifact.url.to_string();
+            if may_download || url.starts_with("file:") {
+                match rehearse(config, &spec).await {
+                    Ok(contents) => planned.archive = Some(contents),
+                    Err(error) => planned.findings.extend(of_rehearsal(error)),
+                }
+            } else {
+                planned.findings.push(Finding::new(
+                    Severity::Note,
+                    "the archive was not looked at",
+                    format!("it would have to be fetched from {url}"),
+                    "`plan --download` fetches it to look inside, and throws it away",
+                ));
+            }
+        }
+    }
+    let contents = planned.archive.as_ref();
+    let candidate = Candidate { config, spec: &spec, contents, now };
+    let found = preflight::CHECKS.iter().flat_map(|check| (check.run)(&candidate));
+    planned.findings.extend(found.collect::<Vec<_>>());
+    planned.findings.sort_by_key(|finding| finding.severity);
+}
+
+/// What the agent would make of an order: a plugin to install, nothing to install, or a refusal.
+fn spec_of(order: &ConfigurePlugin) -> Result<Option<Arc<PluginSpec>>, Finding> {
+    let refused = |why: String| {
+        let fix = "correct the order";
+        Finding::new(Severity::Error, "the agent would refuse the order", why, fix)
+    };
+    let bytes = ConfigurePluginStates { configure_plugins: vec![order.clone()] }.encode_to_vec();
+    let decoded = wire::decode_orders(&bytes, Origin::Local);
+    match decoded.map_err(|error| refused(Chain(&error).to_string()))?.pop() {
+        Some(Ok((_, Order::Install(spec)))) => Ok(Some(spec)),
+        Some(Ok(_)) | None => Ok(None),
+        Some(Err(refusal)) => Err(refused(refusal.reason)),
+    }
+}
+
+/// What a rehearsal failed of. What preflight found has its own words.
+fn of_rehearsal(error: InstallError) -> Vec<Finding> {
+    match error.cause.downcast::<Unfit>() {
+        Ok(unfit) => unfit.0,
+        Err(cause) => {
+            let step = error.step;
+            let why = Chain(&*cause).to_string();
+            let fix =
+                "correct the archive or the order; `guest-agent pack` makes archives that fit";
+            let what = format!("the agent would fail to {step}");
+            vec![Finding::new(Severity::Error, what, why, fix)]
+        }
+    }
+}
+
+pub(super) fn as_text(all: &[Planned], console: &Console<'_>) -> String {
+    let mut text = String::new();
+    for planned in all {
+        let Planned { name, action, revision, .. } = planned;
+        let (name, revision) = (one_line(name), one_line(revision));
+        text.push_str(format!("{name}: {action} {revision}").trim_end());
+        text.push('\n');
+        let mut line = |label: &str, fact: &str| {
+            text.push_str(&["  ", label, ": ", &one_line(fact), "\n"].concat());
+        };
+        let now = planned.running.as_ref().map_or_else(
+            || "not there".to_owned(),
+            |running| format!("{} {}", running.revision, running.state).trim_start().to_owned(),
+        );
+        line("now", &now);
+        for change in &planned.changes {
+            line("change", change);
+        }
+        if let Some(found) = &planned.archive {
+            let (packed, unpacked) = (bytes(found.archive_bytes), bytes(found.bytes));
+            line("archive", &format!("{packed}; {unpacked} in {} files unpacked", found.files));
+        }
+        for finding in &planned.findings {
+            let (word, tone) = match finding.severity {
+                Severity::Error => ("error", Tone::Bad),
+                Severity::Warning => ("warning", Tone::Busy),
+                Severity::Note => ("note", Tone::Quiet),
+            };
+            line(&console.paint(tone, word), &finding.what);
+            line("  why", &finding.why);
+            line("  fix", &finding.fix);
+        }
+    }
+    text
+}

@@ -1,0 +1,209 @@
+//! What `plan` says.
+
+use super::super::plan::{Planned, Running, as_text, difference};
+use super::*;
+use crate::finding::{Finding, Severity};
+use crate::install::Contents;
+use crate::install::pack::pack;
+use guest_agent_control_plane::json::configure_plugin_from_json;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+
+fn order(json: &str) -> ConfigurePlugin {
+    configure_plugin_from_json(json).expect("an order")
+}
+
+fn install(revision: &str) -> ConfigurePlugin {
+    order(&format!(
+        r#"{{"action":"INSTALL","plugin":{{"name":"web","revisionId":"{revision}"}},
+            "manifest":{{"stringConfig":"a = 1"}}}}"#
+    ))
+}
+
+#[track_caller]
+fn check(order: &ConfigurePlugin, there: Option<PluginStatus>, action: &str, changes: &[&str]) {
+    let planned = difference(order, there.as_ref());
+    assert_eq!(planned.action, action);
+    assert_eq!(planned.changes, changes);
+}
+
+#[test]
+fn the_difference_to_what_runs_is_told() {
+    let configured = |revision: &str| PluginStatus {
+        config_hash: order::config_hash(&install("any")),
+        ..plugin("web", revision, "RUNNING")
+    };
+    check(&install("2"), None, "install", &[]);
+    check(&install("2"), Some(configured("2")), "reconcile", &[]);
+    check(&install("2"), Some(configured("1")), "upgrade", &["revision 1 gives way to 2"]);
+    let other = PluginStatus { config_hash: "ab".to_owned(), ..configured("2") };
+    check(&install("2"), Some(other), "reconcile", &["its configuration"]);
+    let local = PluginStatus { installation: "local".to_owned(), ..configured("2") };
+    check(&install("2"), Some(local), "upgrade", &["takes the place of the local revision 2"]);
+    let failed = PluginStatus { revision: String::new(), ..configured("") };
+    check(&install("2"), Some(failed), "install", &["it was ordered before and is not installed"]);
+    let pending = Pending { revision: "3".to_owned(), ..Pending::default() };
+    let pending = PluginStatus { pending: Some(pending), ..configured("2") };
+    check(&install("2"), Some(pending), "reconcile", &["revision 3 is no longer pending"]);
+
+    let remove = order(r#"{"action":"REMOVE","plugin":{"name":"web"}}"#);
+    check(&remove, None, "nothing", &[]);
+    let goes = "revision 1 and the plugin's own data go";
+    check(&remove, Some(configured("1")), "remove", &[goes]);
+    let apply =
+        order(r#"{"action":"APPLY","plugin":{"name":"web"},"manifest":{"stringConfig":"a = 1"}}"#);
+    check(&apply, None, "nothing", &["there is no such plugin to configure"]);
+    check(&apply, Some(configured("1")), "nothing", &[]);
+    check(&apply, Some(plugin("web", "1", "RUNNING")), "apply", &["its configuration"]);
+}
+
+fn planned() -> Vec<Planned> {
+    let finding = |severity, what: &str| Finding::new(severity, what, "so it is", "change\nit");
+    let running = Running { revision: "1".to_owned(), state: "RUNNING".to_owned() };
+    vec![
+        Planned {
+            name: "web".to_owned(),
+            action: "upgrade",
+            revision: "2".to_owned(),
+            running: Some(running),
+            changes: vec!["revision 1 gives way to 2".to_owned(), "its configuration".to_owned()],
+            archive: Some(Contents { archive_bytes: 2048, bytes: 20_480, files: 3 }),
+            findings: vec![
+                finding(Severity::Error, "it is too large"),
+                finding(Severity::Warning, "a limit is not enforced"),
+                finding(Severity::Note, "the archive was not looked at"),
+            ],
+        },
+        Planned {
+            name: "old".to_owned(),
+            action: "nothing",
+            revision: String::new(),
+            running: None,
+            changes: Vec::new(),
+            archive: None,
+            findings: Vec::new(),
+        },
+    ]
+}
+
+#[test]
+fn a_plan_is_read_from_top_to_bottom() {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let console = Console {
+        out: &mut out,
+        err: &mut err,
+        width: None,
+        err_is_terminal: false,
+        colour: false,
+        now: || Timestamp::from_second(NOW).expect("a time"),
+    };
+    assert_snapshot!(as_text(&planned(), &console));
+}
+
+#[test]
+fn the_field_names_of_a_plan_never_change() {
+    let json = serde_json::to_value(planned()).expect("JSON");
+    let names = |value: &serde_json::Value| -> Vec<String> {
+        value.as_object().expect("an object").keys().cloned().collect()
+    };
+    assert_eq!(
+        names(&json[0]),
+        ["action", "archive", "changes", "findings", "name", "revision", "running"]
+    );
+    assert_eq!(names(&json[0]["archive"]), ["archive_bytes", "bytes", "files"]);
+    assert_eq!(names(&json[0]["running"]), ["revision", "state"]);
+    assert_eq!(names(&json[0]["findings"][0]), ["fix", "severity", "what", "why"]);
+    assert_eq!(json[1]["archive"], serde_json::Value::Null);
+}
+
+/// Runs `plan` for the order in a file.
+fn planned_of(agent: &FakeAgent, file: &Path, more: &[&str]) -> Ran {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let state = format!("agent.state_dir={}", folder.path().display());
+    let file = file.display().to_string();
+    let endpoint = "control_plane.endpoint=unix:/cp.sock";
+    let arguments = ["plan", "--set", &state, "--set", endpoint, "-f", &file];
+    ran_on(agent, &[&arguments, more].concat())
+}
+
+/// Packs a program and plans to install it.
+fn plan_of_program(content: &[u8], more: &[&str]) -> Ran {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let dir = folder.path().join("web");
+    std::fs::create_dir(&dir).expect("a directory");
+    std::fs::write(dir.join("run"), content).expect("a file");
+    std::fs::set_permissions(dir.join("run"), std::fs::Permissions::from_mode(0o755))
+        .expect("a mode");
+    let archive = folder.path().join("web.tar.gz");
+    let packed = pack(&dir, &archive, Compression::Gzip).expect("an archive");
+    let sha256 = packed.sha256.to_string();
+    let json = order::install_json("web", "2", "file:///x", &sha256, "run", &[]);
+    std::fs::write(order::order_beside(&archive), json.to_string()).expect("an order");
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([plugin("web", "1", "RUNNING")])],
+        ..Script::default()
+    });
+    let ran = planned_of(&agent, &archive, more);
+    assert!(agent.asked().configure.is_empty(), "a plan orders nothing");
+    ran
+}
+
+#[test]
+fn a_packed_plugin_is_looked_into() {
+    let ran = plan_of_program(b"#!/bin/sh\nexit 0\n", &["--json"]);
+    let json = json(&ran);
+    assert_eq!(json[0]["action"], "upgrade");
+    assert_eq!(json[0]["running"]["revision"], "1");
+    assert_eq!(json[0]["archive"]["files"], 2);
+    assert_eq!(json[0]["archive"]["bytes"], 8192);
+    let text = plan_of_program(b"#!/bin/sh\nexit 0\n", &[]);
+    assert!(text.out.starts_with("web: upgrade 2\n  now: 1 RUNNING\n"), "{}", text.out);
+}
+
+#[test]
+fn what_stands_in_the_way_is_exit_one() {
+    let ran = plan_of_program(b"#!/no/such/interpreter\n", &[]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert_eq!(ran.err, "guest-agent: 1 problem stands in the way\n");
+    for part in
+        ["error: the program run cannot run", "/no/such/interpreter does not exist", "fix: "]
+    {
+        assert!(ran.out.contains(part), "{part}: {}", ran.out);
+    }
+}
+
+#[test]
+fn what_the_agent_would_refuse_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("order.json");
+    let agent = FakeAgent::start(Script { status: vec![plugins([])], ..Script::default() });
+    std::fs::write(&file, r#"{"plugin":{"name":"../web","revisionId":"1"}}"#).expect("a file");
+    let ran = planned_of(&agent, &file, &[]);
+    assert_eq!(ran.exit, Exit::Failed, "{}", ran.out);
+    assert!(ran.out.contains("the agent would refuse the order"), "{}", ran.out);
+
+    let missing = r#"{"plugin":{"name":"web","revisionId":"1","entryPoint":"run",
+        "gcsSignedUrl":"file:///no/such/archive","checksum":"SUM"}}"#;
+    std::fs::write(&file, missing.replace("SUM", &"0".repeat(64))).expect("a file");
+    let ran = planned_of(&agent, &file, &[]);
+    assert_eq!(ran.exit, Exit::Failed, "{}", ran.out);
+    assert!(ran.out.contains("/no/such/archive"), "{}", ran.out);
+
+    let remote = missing.replace("SUM", &"0".repeat(64)).replace("file:///no", "https://no");
+    std::fs::write(&file, remote).expect("a file");
+    let ran = planned_of(&agent, &file, &[]);
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.out);
+    assert!(ran.out.contains("the archive was not looked at"), "{}", ran.out);
+}
+
+#[test]
+fn without_an_agent_there_is_nothing_to_compare_with() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("order.json");
+    std::fs::write(&file, r#"{"plugin":{"name":"web"}}"#).expect("a file");
+    let file = file.display().to_string();
+    assert_eq!(ran(&["--socket", "/no/such.sock", "plan", "-f", &file]).exit, Exit::Unreachable);
+    assert_eq!(ran(&["plan"]).exit, Exit::Usage);
+    assert_eq!(ran(&["plan", "-f", "/no/such.json"]).exit, Exit::Failed);
+}

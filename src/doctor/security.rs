@@ -1,0 +1,8 @@
+//! Whether the security policy of the machine may be in the way of plugins.
+
+use super::{Finding, Host};
+use crate::preflight::host::Security;
+
+pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
+    Security::of_this_machine(&host.config.agent.state_dir).judge()
+}
