@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admission::PluginHost;
-use crate::cgroup::Cgroups;
+use crate::cgroup::{Cgroups, Total};
 use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
 use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transport};
@@ -149,13 +149,13 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let listening = socket::bind_private(&local_socket).await?;
     crash_point::reach("after", "bind", "agent.sock");
 
-    let pipeline = pipeline(config, &places);
+    let cgroups = find_cgroups(config);
+    let pipeline = pipeline(config, &places, &cgroups);
     let settled = pipeline.clone();
     // The store needs a little room to be opened.
     drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
     let storage = open_store(&lock, &places.store).await?;
     let rpc = Arc::new(GrpcPluginRpc::new());
-    let cgroups = find_cgroups(config);
     let log_max = config.plugins.log_max_bytes;
     let logs = PluginLogs::new(places.logs.clone(), Some(places.state.clone()), log_max);
     let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups, &logs)?);
@@ -169,7 +169,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let prober = Arc::new(SocketProber::default());
     let trust = read_keys(config).await;
     let installer = Arc::new(Pipeline::new(pipeline, trust)?);
-    let sweeper = DiskSweeper::new(sweep_config(config, &machine), installer.clone());
+    let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
     let owner = {
         let launcher = launcher.clone();
         Arc::new(move |ticket: &str| match launcher.holder(ticket) {
@@ -422,9 +422,13 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Ca
 /// Plugins run without walls on a machine that has none to offer; it is said once, here.
 fn find_cgroups(config: &Config) -> Cgroups {
     let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
+    let total = Total {
+        memory_bytes: Some(config.plugins.total_memory_bytes).filter(|bytes| *bytes > 0),
+        cpu_percent: Some(config.plugins.total_cpu_percent).filter(|percent| *percent > 0),
+    };
     let cgroups = match config.plugins.cgroups {
-        CgroupUse::Auto => Cgroups::detect(&config.agent.state_dir, tasks_max),
-        CgroupUse::Off => Cgroups::off(tasks_max),
+        CgroupUse::Auto => Cgroups::detect(&config.agent.state_dir, tasks_max, total),
+        CgroupUse::Off => Cgroups::off(tasks_max, total),
     };
     for trouble in cgroups.trouble() {
         warn!("control groups: {trouble}");
@@ -460,14 +464,19 @@ fn launcher(
     ProcessLauncher::new(launcher, rpc.clone())
 }
 
-fn pipeline(config: &Config, places: &Places) -> PipelineConfig {
+fn pipeline(config: &Config, places: &Places, cgroups: &Cgroups) -> PipelineConfig {
     let Places { plugins, state, logs, cache, spool, .. } = places;
     let cache = (cache.clone(), config.install.cache_max_bytes);
     let (plugins, state, logs) = (plugins.clone(), state.clone(), logs.clone());
-    PipelineConfig::configured(config, plugins, state, logs, cache, spool.clone())
+    let mut pipeline =
+        PipelineConfig::configured(config, plugins, state, logs, cache, spool.clone());
+    if config.install.pressure_file.is_empty() {
+        pipeline.pressure.files.extend(cgroups.pressure_files());
+    }
+    pipeline
 }
 
-fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
+fn sweep_config(config: &Config, machine: &LocalMachine, cgroups: &Cgroups) -> SweepConfig {
     SweepConfig {
         state_dir: config.agent.state_dir.clone(),
         instance: machine.instance_id(),
@@ -480,6 +489,7 @@ fn sweep_config(config: &Config, machine: &LocalMachine) -> SweepConfig {
         },
         runtime_dir: config.agent.runtime_dir.clone(),
         local_plugin_dir: config.agent.local_plugin_dir.clone(),
+        cgroups: cgroups.clone(),
     }
 }
 

@@ -17,6 +17,7 @@
 //! asks is told ([`Unenforced`]). Nothing here decides how much a plugin may use.
 
 mod hierarchy;
+mod limits;
 mod oom;
 mod v1;
 mod v2;
@@ -29,31 +30,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use guest_agent_actors::id::{PluginName, Sha256Digest};
-use guest_agent_actors::ports::{Shortfall, Unenforced, Usage};
+use guest_agent_actors::ports::{Unenforced, Usage};
 use guest_agent_actors::spec::Limits;
 use nix::libc;
 
 pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
-use hierarchy::{Found, Place};
+use hierarchy::{Found, OWN_LEAF, Place, Together};
 
 /// How long a group that is being killed may take to become empty.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 
 /// Pause between two looks at a group that is being killed or removed.
 const KILL_BEAT: Duration = Duration::from_millis(5);
-
-/// What to do where the agent may use no control groups at all.
-const NO_GROUPS_FIX: &str = "run the agent as root, or as a service with Delegate=yes; in a container, \
-                             mount /sys/fs/cgroup writable";
-
-/// What to do where the kernel or the service manager keeps a controller back.
-const NO_CONTROLLER_FIX: &str = "enable the controller in the kernel (cgroup_enable=), and let the \
-                                 service manager hand it down (Delegate=yes)";
-
-/// What to do about a plugin that runs outside of its group.
-const OUTSIDE_FIX: &str = "see the agent's log, then restart the plugin";
 
 /// All of this agent's groups.
 #[derive(Clone, Debug)]
@@ -62,6 +52,18 @@ pub struct Cgroups {
     trouble: Vec<String>,
     tasks_max: Option<u64>,
     when_absent: Absence,
+    total: Total,
+    /// What of the total does not hold.
+    total_missing: Unenforced,
+}
+
+/// What the agent and all plugins together may use. `None` is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// Memory, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// CPU time, in percent of one core.
+    pub cpu_percent: Option<u32>,
 }
 
 /// Why there may be no groups.
@@ -81,6 +83,10 @@ pub struct Group {
     rooms: Vec<Room>,
     tasks_max: Option<u64>,
     when_absent: Absence,
+    /// No group may have more CPU time than all together.
+    cpu_max: Option<u32>,
+    /// What does not hold of all groups together.
+    total_missing: Unenforced,
 }
 
 /// One group in one hierarchy.
@@ -89,22 +95,6 @@ struct Room {
     version: Version,
     controllers: BTreeSet<Controller>,
     dir: PathBuf,
-}
-
-/// One limit as it is to be.
-struct Wanted {
-    /// In words; `None` where there is to be none.
-    what: Option<String>,
-    controller: Controller,
-    limit: Limit,
-}
-
-/// A kind of limit and its value; `None` is unlimited.
-#[derive(Clone, Copy)]
-enum Limit {
-    Memory(Option<u64>),
-    Cpu(Option<u32>),
-    Tasks(Option<u64>),
 }
 
 /// Opened doors of a group: a process that writes `0` into each is inside.
@@ -129,24 +119,36 @@ impl Cgroups {
     /// Finds where the groups of the agent with this state directory can be made, and makes their
     /// parents. Never fails: a machine without control groups gives a value that makes none.
     #[must_use]
-    pub fn detect(state_dir: &Path, tasks_max: Option<u64>) -> Self {
+    pub fn detect(state_dir: &Path, tasks_max: Option<u64>, total: Total) -> Self {
         let own = format!("guest-agent-{}", fingerprint(state_dir));
-        let found = hierarchy::find(&own);
-        let Found { places, trouble } = found;
-        Self { places, trouble, tasks_max, when_absent: Absence::NotThere }
+        let is_limited = total != Total::default();
+        let together = if is_limited { Together::Yes } else { Together::No };
+        let Found { places, trouble } = hierarchy::find(&own, together);
+        let mut found = Self { places, trouble, tasks_max, total, ..Self::none() };
+        found.limit_total();
+        found
     }
 
     /// None at all, on a machine that has none.
     #[must_use]
     pub fn none() -> Self {
-        let when_absent = Absence::NotThere;
-        Self { places: Vec::new(), trouble: Vec::new(), tasks_max: None, when_absent }
+        Self {
+            places: Vec::new(),
+            trouble: Vec::new(),
+            tasks_max: None,
+            when_absent: Absence::NotThere,
+            total: Total::default(),
+            total_missing: Unenforced::default(),
+        }
     }
 
     /// None at all, because it is configured so.
     #[must_use]
-    pub fn off(tasks_max: Option<u64>) -> Self {
-        Self { tasks_max, when_absent: Absence::SwitchedOff, ..Self::none() }
+    pub fn off(tasks_max: Option<u64>, total: Total) -> Self {
+        let when_absent = Absence::SwitchedOff;
+        let mut off = Self { tasks_max, when_absent, total, ..Self::none() };
+        off.limit_total();
+        off
     }
 
     /// Whether this machine can hold plugins in groups.
@@ -175,17 +177,42 @@ impl Cgroups {
             controllers: place.controllers.clone(),
             dir: place.base.join(name.as_str()),
         };
-        let Self { tasks_max, when_absent, .. } = *self;
-        Group { rooms: self.places.iter().map(room).collect(), tasks_max, when_absent }
+        let Self { tasks_max, when_absent, total, .. } = *self;
+        Group {
+            rooms: self.places.iter().map(room).collect(),
+            tasks_max,
+            when_absent,
+            cpu_max: total.cpu_percent,
+            total_missing: self.total_missing.clone(),
+        }
     }
 
     /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
     pub fn leave(&self) {
         for place in &self.places {
+            let leaf = place.base.join(OWN_LEAF);
+            if leaf.exists()
+                && let Some(inside) = place.base.parent()
+                && let Err(error) =
+                    write(inside, "cgroup.procs", "0").and_then(|()| std::fs::remove_dir(&leaf))
+            {
+                tracing::debug!(group = %leaf.display(), %error, "the agent stays in its group");
+            }
             if let Err(error) = std::fs::remove_dir(&place.base) {
                 tracing::debug!(group = %place.base.display(), %error, "groups stay");
             }
         }
+    }
+
+    /// Where the kernel says how short of memory the agent and its plugins are, where they are limited
+    /// together. Only version 2 does.
+    #[must_use]
+    pub fn pressure_files(&self) -> Vec<PathBuf> {
+        let of_all = self.places.iter().filter(|_| self.total.memory_bytes.is_some());
+        of_all
+            .filter(|place| place.version == Version::V2)
+            .map(|place| place.base.join("memory.pressure"))
+            .collect()
     }
 
     /// The plugins that have a group, by name.
@@ -219,62 +246,7 @@ impl Group {
                 }
             }
         }
-        let mut unenforced = Unenforced::default();
-        for limit in self.wanted(limits) {
-            let room = self.room_with(limit.controller);
-            let trouble = match room {
-                Some(room) => {
-                    limit.set(room).err().map(|error| (error.to_string(), fix_of(&error)))
-                }
-                None => Some(self.no_room_for(limit.controller)),
-            };
-            if let (Some((why, fix)), Some(what)) = (trouble, &limit.what) {
-                unenforced.push(Shortfall::new(what, &why, fix));
-            }
-        }
-        Ok(unenforced)
-    }
-
-    /// What does not hold of a process that is outside of the group, for this reason.
-    pub(crate) fn unenforced_outside(&self, limits: &Limits, why: &str) -> Unenforced {
-        let asked = self.wanted(limits).into_iter().filter_map(|limit| limit.what);
-        asked.map(|what| Shortfall::new(&what, why, OUTSIDE_FIX)).collect()
-    }
-
-    fn wanted(&self, limits: &Limits) -> [Wanted; 3] {
-        let Limits { memory_bytes, cpu_percent } = *limits;
-        [
-            Wanted {
-                what: memory_bytes.map(|bytes| format!("memory limit of {bytes} bytes")),
-                controller: Controller::Memory,
-                limit: Limit::Memory(memory_bytes),
-            },
-            Wanted {
-                what: cpu_percent.map(|percent| format!("cpu limit of {percent} %")),
-                controller: Controller::Cpu,
-                limit: Limit::Cpu(cpu_percent),
-            },
-            Wanted {
-                what: self.tasks_max.map(|tasks| format!("limit of {tasks} tasks")),
-                controller: Controller::Pids,
-                limit: Limit::Tasks(self.tasks_max),
-            },
-        ]
-    }
-
-    fn no_room_for(&self, controller: Controller) -> (String, &'static str) {
-        let (why, fix) = match self.when_absent {
-            _ if !self.rooms.is_empty() => {
-                return (format!("no {controller} controller on this machine"), NO_CONTROLLER_FIX);
-            }
-            Absence::NotThere => {
-                ("there are no control groups that the agent may use", NO_GROUPS_FIX)
-            }
-            Absence::SwitchedOff => {
-                ("plugins.cgroups is \"off\"", "set it to \"auto\" and restart the agent")
-            }
-        };
-        (why.to_owned(), fix)
+        Ok(self.set(limits).unenforced())
     }
 
     /// Opens the doors for a child. The group has to be there.
@@ -288,6 +260,27 @@ impl Group {
             door.map_err(|cause| CgroupError { action: "open", path, cause })
         };
         Ok(Entrance { doors: self.rooms.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    /// Moves a living process inside, without what it has forked. A plugin enters by itself, before there is
+    /// anything to move.
+    ///
+    /// # Errors
+    /// It is gone, or may not be moved.
+    pub fn take_in(&self, pid: u32) -> Result<(), CgroupError> {
+        for room in &self.rooms {
+            write(&room.dir, "cgroup.procs", &pid.to_string()).map_err(|cause| CgroupError {
+                action: "enter",
+                path: room.dir.clone(),
+                cause,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where it is, for people: its path in the first hierarchy.
+    pub(crate) fn path(&self) -> String {
+        self.rooms.first().map(|room| room.dir.display().to_string()).unwrap_or_default()
     }
 
     /// Whether the machine has groups at all.
@@ -390,6 +383,13 @@ impl Group {
         Some(Usage { cpu_time, memory_bytes })
     }
 
+    /// The same, if this process is in the group: a plugin that an agent without groups started is in none.
+    #[must_use]
+    pub fn usage_with(&self, pid: u32) -> Option<Usage> {
+        let memory = self.room_with(Controller::Memory)?;
+        members_below(&memory.dir).contains(&pid).then(|| self.usage())?
+    }
+
     /// How many processes of the group the kernel has killed because the group's memory ran out.
     #[must_use]
     pub fn oom_kills(&self) -> Option<u64> {
@@ -415,32 +415,6 @@ impl Group {
                 None
             }
         }
-    }
-}
-
-// === impl Wanted ===
-
-impl Wanted {
-    fn set(&self, room: &Room) -> io::Result<()> {
-        let dir = &room.dir;
-        match (self.limit, room.version) {
-            (Limit::Memory(bytes), Version::V1) => v1::limit_memory(dir, bytes),
-            (Limit::Memory(bytes), Version::V2) => v2::limit_memory(dir, bytes),
-            (Limit::Cpu(percent), Version::V1) => v1::limit_cpu(dir, percent),
-            (Limit::Cpu(percent), Version::V2) => v2::limit_cpu(dir, percent),
-            (Limit::Tasks(tasks), Version::V1 | Version::V2) => {
-                write(dir, "pids.max", &maximum(tasks))
-            }
-        }
-    }
-}
-
-/// What to do about a limit that the kernel did not take.
-fn fix_of(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::ResourceBusy => "raise the limit, or restart the plugin",
-        io::ErrorKind::InvalidInput => "give a limit that the kernel takes",
-        _ => OUTSIDE_FIX,
     }
 }
 

@@ -169,6 +169,10 @@ pub struct PluginsConfig {
     pub cgroups: CgroupUse,
     /// Tasks that a plugin may have at once; 0 is no limit.
     pub max_tasks: u64,
+    /// Bytes of memory that the agent and all plugins together may use; 0 is no limit.
+    pub total_memory_bytes: u64,
+    /// CPU time that the agent and all plugins together may use, in percent of one core; 0 is no limit.
+    pub total_cpu_percent: u32,
 }
 
 /// Whether plugins are walled in control groups.
@@ -204,6 +208,13 @@ pub struct InstallConfig {
     pub max_path_bytes: u32,
     /// How many installations run at once; others wait.
     pub max_parallel: u32,
+    /// Percent of the time in which somebody waits for memory, above which installations wait; 0 is never.
+    pub max_memory_pressure: u32,
+    /// Longest that an installation waits for memory.
+    #[serde(with = "duration::text")]
+    pub pressure_patience: Duration,
+    /// Where the kernel says how short memory is; empty is where it says so of the machine.
+    pub pressure_file: String,
     /// Most bytes of archives that are kept to install them again; 0 keeps none.
     pub cache_max_bytes: u64,
 }
@@ -348,6 +359,8 @@ impl Default for PluginsConfig {
             log_max_bytes: 10 << 20,
             cgroups: CgroupUse::Auto,
             max_tasks: 4096,
+            total_memory_bytes: 0,
+            total_cpu_percent: 0,
         }
     }
 }
@@ -362,6 +375,9 @@ impl Default for InstallConfig {
             max_expansion_ratio: 1000,
             max_path_bytes: 4096,
             max_parallel: 2,
+            max_memory_pressure: 40,
+            pressure_patience: Duration::from_secs(300),
+            pressure_file: String::new(),
             cache_max_bytes: 256 << 20,
         }
     }

@@ -43,6 +43,7 @@ mod limits;
 mod local;
 mod member;
 pub mod pack;
+mod pressure;
 mod rehearse;
 mod remove;
 mod retry;
@@ -62,6 +63,7 @@ use fetch::Fetcher;
 pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
+pub use pressure::PressurePolicy;
 pub use rehearse::{Contents, rehearse};
 use spool::Spool;
 use tree::Resolver;
@@ -91,6 +93,8 @@ pub struct PipelineConfig {
     /// How many installations run at the same time; the others wait. A few are enough to keep a link
     /// and a disk busy. At least one.
     pub max_parallel: usize,
+    /// When installations are held back because memory is short.
+    pub pressure: PressurePolicy,
 }
 
 /// Installs, activates, discards and removes plugins.
@@ -144,6 +148,7 @@ impl PipelineConfig {
             spool_dir,
             limits,
             max_parallel,
+            pressure: PressurePolicy::configured(install),
         }
     }
 }
@@ -274,6 +279,8 @@ impl Installer for Pipeline {
                 .map_err(|_| FolderError::Panicked.into())
                 .and_then(|checked| checked.map_err(Cause::from))
                 .map_err(|cause| InstallError { step: InstallStep::Prepare, cause })?;
+            let what = format!("{} {}", spec.name, spec.revision);
+            self.config.pressure.let_begin(&what, &progress).await;
         }
         progress.send_replace(Progress { attempt: 1, ..Progress::default() });
         let tries = Tries {

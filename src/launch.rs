@@ -29,14 +29,16 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{BootId, Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{
-    FindError, LaunchError, Launched, Launcher, StopError, StopOrder, Stopped,
+    FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopOrder, Stopped,
+    Unenforced,
 };
-use guest_agent_actors::spec::PluginSpec;
+use guest_agent_actors::spec::{Limits, PluginSpec};
 use tokio::sync::oneshot;
 
 use crate::cgroup::Cgroups;
@@ -62,6 +64,9 @@ mod stop;
 mod ticket;
 mod tree;
 mod watch;
+
+/// How long the kernel may take to set limits: it looks for memory that can be dropped first.
+const LIMIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the launcher puts things.
 #[derive(Clone, Debug)]
@@ -331,6 +336,21 @@ impl Launcher for ProcessLauncher {
 
     async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError> {
         self.stop_plugin(order).await
+    }
+
+    async fn limit(
+        &self,
+        name: &PluginName,
+        process: &Process,
+        limits: Limits,
+    ) -> Result<Unenforced, LimitError> {
+        // A pid that is another's by now is in no group of this plugin's.
+        let (group, pid) = (self.shared.config.cgroups.group(name), process.pid);
+        let limit = tokio::task::spawn_blocking(move || group.limit(pid, &limits));
+        match tokio::time::timeout(LIMIT_TIMEOUT, limit).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(_)) | Err(_) => Err(LimitError::TimedOut),
+        }
     }
 
     async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause {

@@ -1,5 +1,5 @@
 //! What plugins use: the `Meter` port. Their control groups say so where there are such; for the rest,
-//! process trees are added up, read through sysinfo.
+//! process trees are added up from `/proc`.
 //!
 //! The metrics actor calls it once per sweep for all plugins, so that one look at the process table
 //! serves them all. It runs on a blocking thread. Nothing here keeps samples or computes percentages.
@@ -7,7 +7,8 @@
 //! A plugin's tree is its process, the descendants of that, and whoever is in its session. CPU time
 //! is what the living members used and what they took over from children they waited for. A member
 //! that dies unwaited for takes its share along; then the sum stays where it was until the others
-//! have caught up, so that it never falls.
+//! have caught up, so that it never falls. Memory is what is resident; of what the members of a tree
+//! share, each counts its part.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,13 +17,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use guest_agent_actors::id::{PluginName, Process};
 use guest_agent_actors::ports::{Meter, Usage};
-use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
 use tokio::sync::Mutex;
 
 use crate::cgroup::Cgroups;
-use crate::launch::procfs;
+use crate::launch::procfs::{self, Stat};
 
-/// Measures through sysinfo.
+/// Measures through control groups and `/proc`.
 #[derive(Debug)]
 pub struct SystemMeter {
     state: Arc<Mutex<Sweeper>>,
@@ -32,8 +32,6 @@ pub struct SystemMeter {
 /// What is kept between sweeps.
 #[derive(Debug, Default)]
 struct Sweeper {
-    /// Made by the first sweep that can.
-    system: Option<System>,
     /// The most that was ever reported, by process.
     reported: HashMap<Process, Duration>,
 }
@@ -75,7 +73,7 @@ fn ask_groups(
     let mut others = Vec::new();
     for (name, process) in plugins {
         let group = cgroups.group(&name);
-        match group.usage().filter(|_| group.members().contains(&process.pid)) {
+        match group.usage_with(process.pid) {
             Some(usage) => drop(usages.insert(name, usage)),
             None => others.push((name, process)),
         }
@@ -85,21 +83,16 @@ fn ask_groups(
 
 impl Sweeper {
     fn sweep(&mut self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
-        let system = match self.system.take().map_or_else(System::new, Ok) {
-            Ok(system) => self.system.insert(system),
-            Err(error) => {
-                tracing::warn!(%error, "processes cannot be measured");
-                return BTreeMap::new();
-            }
+        let Some(all) = procfs::all() else {
+            tracing::warn!("processes cannot be seen, so their use is not measured");
+            return BTreeMap::new();
         };
-        let what = ProcessRefreshKind::nothing().with_cpu().with_memory().without_tasks();
-        system.refresh_processes_specifics(ProcessesToUpdate::All, true, what);
-        let relatives = Relatives::of(system);
+        let table = ProcessTable::of(all);
         let usages: Vec<(PluginName, Process, Usage)> = plugins
             .into_iter()
             .filter_map(|(name, process)| {
                 let before = self.reported.get(&process).copied().unwrap_or_default();
-                let usage = measure(system, &process, &relatives, before)?;
+                let usage = table.measure(&process, before)?;
                 Some((name, process, usage))
             })
             .collect();
@@ -109,51 +102,46 @@ impl Sweeper {
     }
 }
 
-/// Adds up a tree; never less than `before`. `None` when its process is gone.
-fn measure(
-    system: &System,
-    process: &Process,
-    relatives: &Relatives,
-    before: Duration,
-) -> Option<Usage> {
-    // The same life of the pid, and not only its zombie.
-    let leader = procfs::stat(process.pid)?;
-    let status = system.process(Pid::from_u32(process.pid))?.status();
-    let dead = matches!(status, ProcessStatus::Zombie | ProcessStatus::Dead);
-    if leader.start_ticks != process.start_ticks || dead {
-        return None;
-    }
-    let mut cpu_time = Duration::ZERO;
-    let mut memory_bytes = 0u64;
-    for pid in relatives.tree(process.pid) {
-        let Some(member) = system.process(Pid::from_u32(pid)) else { continue };
-        cpu_time += Duration::from_millis(member.accumulated_cpu_time());
-        // sysinfo does not tell what a process took over from its children.
-        cpu_time += procfs::stat(pid).map_or(Duration::ZERO, |s| ticks(s.waited_ticks));
-        memory_bytes = memory_bytes.saturating_add(member.memory());
-    }
-    Some(Usage { cpu_time: cpu_time.max(before), memory_bytes })
-}
-
-/// Who is whose child, and who is in which session.
-struct Relatives {
+/// All processes, who is whose child, and who is in which session.
+struct ProcessTable {
+    stats: HashMap<u32, Stat>,
     children: HashMap<u32, Vec<u32>>,
     sessions: HashMap<u32, Vec<u32>>,
 }
 
-impl Relatives {
-    fn of(system: &System) -> Self {
-        let mut relatives = Self { children: HashMap::new(), sessions: HashMap::new() };
-        for (pid, process) in system.processes() {
-            let pid = pid.as_u32();
-            if let Some(parent) = process.parent() {
-                relatives.children.entry(parent.as_u32()).or_default().push(pid);
-            }
-            if let Some(session) = process.session_id() {
-                relatives.sessions.entry(session.as_u32()).or_default().push(pid);
-            }
+impl ProcessTable {
+    fn of(all: Vec<Stat>) -> Self {
+        let mut table =
+            Self { stats: HashMap::new(), children: HashMap::new(), sessions: HashMap::new() };
+        for stat in all {
+            table.children.entry(stat.parent).or_default().push(stat.pid);
+            table.sessions.entry(stat.session).or_default().push(stat.pid);
+            table.stats.insert(stat.pid, stat);
         }
-        relatives
+        table
+    }
+
+    /// Adds up a tree; never less than `before`. `None` when its process is gone.
+    fn measure(&self, process: &Process, before: Duration) -> Option<Usage> {
+        // The same life of the pid, and not only its zombie.
+        self.stats
+            .get(&process.pid)
+            .filter(|leader| leader.start_ticks == process.start_ticks && !leader.dead)?;
+        let tree = self.tree(process.pid);
+        let members = || tree.iter().filter_map(|pid| self.stats.get(pid));
+        let cpu_ticks = members()
+            .map(|member| member.own_ticks.saturating_add(member.waited_ticks))
+            .fold(0, u64::saturating_add);
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        let memory = |member: &Stat| {
+            let resident = member.resident_pages.saturating_mul(page);
+            // One that is alone shares nothing within its tree.
+            let shared =
+                if tree.len() > 1 { procfs::proportional_memory(member.pid) } else { None };
+            shared.unwrap_or(resident)
+        };
+        let memory_bytes = members().map(memory).fold(0, u64::saturating_add);
+        Some(Usage { cpu_time: ticks(cpu_ticks).max(before), memory_bytes })
     }
 
     fn tree(&self, root: u32) -> HashSet<u32> {

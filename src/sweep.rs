@@ -1,7 +1,8 @@
 //! Clears away what nothing refers to: the `Sweeper` port.
 //!
 //! ```text
-//! DiskSweeper ─┬─ plugins    revisions, staging and trash      under the plugin's installation turn
+//! DiskSweeper ─┬─ groups     control groups, and who lives in them
+//!              ├─ plugins    revisions, staging and trash      under the plugin's installation turn
 //!              ├─ data       what a deletion left of state/
 //!              ├─ cache      archives over the bound, and what interrupted installations left
 //!              ├─ sockets    nobody listens on and no launch will use
@@ -32,10 +33,12 @@ use guest_agent_actors::ports::{
     Claim, Known, ReferenceSet, References, SweepFate, SweepManner, SweepReport, Sweeper,
 };
 
+use crate::cgroup::Cgroups;
 use crate::install::Pipeline;
 use crate::install::leftovers::{self, NAMES_MAX, shown};
 
 mod alive;
+mod groups;
 mod instances;
 mod logs;
 mod sockets;
@@ -64,6 +67,8 @@ pub struct SweepConfig {
     pub runtime_dir: PathBuf,
     /// Where the local plugins are, which are never touched.
     pub local_plugin_dir: PathBuf,
+    /// Where plugins are walled in.
+    pub cgroups: Cgroups,
 }
 
 /// When folders of other instances may go. It depends on how sure the machine's own id is: an id that
@@ -175,12 +180,51 @@ impl Run<'_> {
     }
 
     async fn parts(&mut self) -> Result<(), Ended> {
+        self.groups().await?;
         self.plugins().await?;
         self.data().await?;
         self.cache().await?;
         self.sockets().await?;
         self.logs().await?;
         self.instances().await
+    }
+
+    /// Control groups of plugins that are gone. Who lives in one would keep the files below from being
+    /// swept.
+    async fn groups(&mut self) -> Result<(), Ended> {
+        let cgroups = self.sweeper.config.cgroups.clone();
+        let existing = aside(move || cgroups.existing()).await.unwrap_or_default();
+        for name in existing {
+            self.bounds.go_on()?;
+            let group = self.sweeper.config.cgroups.group(&name);
+            let Some(turn) = self.sweeper.pipeline.turn_to_sweep(&name, self.manner) else {
+                let why = "an installation is under way";
+                self.report.push(group.path(), SweepFate::Postponed, why);
+                continue;
+            };
+            // With installations shut out: what was installed a moment ago is among these.
+            let keep = self.keep().await?;
+            match keep.claim(&name) {
+                Claim::Revisions(_) => {}
+                Claim::Unknown(why) => {
+                    // An empty one says nothing and is in nobody's way.
+                    let path = group.path();
+                    let is_lived_in = aside(move || !group.members().is_empty());
+                    if is_lived_in.await.unwrap_or_default() {
+                        self.report.push(path, SweepFate::LeftAlone, why);
+                    }
+                }
+                Claim::Nothing => {
+                    let manner = self.manner;
+                    self.part(move |report| {
+                        let _turn = turn;
+                        groups::sweep(&group, manner, report);
+                    })
+                    .await;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Folders of plugins, and what deletions of whole folders left.

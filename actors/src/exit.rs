@@ -11,6 +11,8 @@ pub enum ExitCause {
     Signaled(i32),
     /// The kernel killed it because memory ran out.
     OutOfMemory,
+    /// The agent ended it because it stayed over its memory limit, which nothing else enforces here.
+    OverMemoryLimit,
     /// It is gone, and the kernel does not say how: it was not our child, or the machine restarted.
     Unknown,
 }
@@ -21,6 +23,9 @@ impl fmt::Display for ExitCause {
             Self::Exited(code) => write!(f, "exited with code {code}"),
             Self::Signaled(signal) => write!(f, "killed by {}", signal_name(*signal)),
             Self::OutOfMemory => f.write_str("killed by the kernel because memory ran out"),
+            Self::OverMemoryLimit => {
+                f.write_str("ended by the agent because it stayed over its memory limit")
+            }
             Self::Unknown => f.write_str("ended, how is unknown"),
         }
     }

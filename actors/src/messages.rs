@@ -330,6 +330,10 @@ pub struct Measure {
     pub process: Process,
     /// How often, and how much is kept.
     pub policy: MetricsPolicy,
+    /// Memory that it may not stay over, in bytes.
+    pub memory_limit: Option<u64>,
+    /// Hears when it does.
+    pub happened: Recipient<Happened>,
 }
 
 /// From a plugin: stop measuring.

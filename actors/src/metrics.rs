@@ -1,4 +1,7 @@
 //! Measures what plugins use: one sweep for all that are due, never one per plugin.
+//!
+//! A sample is for two things, each at its own pace: the points of a plugin's report, and its memory limit
+//! ([`guard`]), which is looked at as often as that needs whatever the report asks for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +11,12 @@ use actix::prelude::*;
 use tokio::time::Instant;
 
 use crate::id::{PluginName, Process};
-use crate::messages::{Measure, Point, Sampled, Unmeasure};
+use crate::messages::{Happened, Measure, Point, Sampled, Unmeasure};
+use crate::metrics::guard::{BEAT_MAX, MemoryGuard};
+use crate::plugin::machine::{Event, Verdict};
 use crate::ports::{Clock, Meter, Usage};
+
+pub mod guard;
 
 /// Plugins that are due within this time of each other share a sweep.
 const TOGETHER: Duration = Duration::from_millis(500);
@@ -32,9 +39,35 @@ pub struct MetricsActor {
 /// One process that is measured.
 struct Measured {
     process: Process,
+    /// Between two points.
     interval: Duration,
+    /// When the next sample is taken, for whatever it is needed.
     due: Instant,
+    /// When the next point is.
+    point_due: Instant,
+    /// The sample that the next point begins at.
     last: Option<(Instant, Usage)>,
+    /// Where there is a memory limit.
+    guard: Option<MemoryGuard>,
+    happened: Recipient<Happened>,
+}
+
+/// What a sample is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sample {
+    /// For the report, and the guard where there is one.
+    OfReport,
+    /// Only for the guard.
+    OfGuard,
+}
+
+// === impl Measured ===
+
+impl Measured {
+    /// Time between two samples.
+    fn beat(&self) -> Duration {
+        if self.guard.is_some() { self.interval.min(BEAT_MAX) } else { self.interval }
+    }
 }
 
 // === impl MetricsActor ===
@@ -62,12 +95,18 @@ impl MetricsActor {
         for (name, measured) in &mut self.measured {
             if measured.due <= now + TOGETHER {
                 // The next sweep is counted from now: after a suspend there is no catching up.
-                measured.due = now + measured.interval;
-                due.push((name.clone(), measured.process.clone()));
+                measured.due = now + measured.beat();
+                let is_for = if measured.point_due <= now + TOGETHER {
+                    measured.point_due = now + measured.interval;
+                    Sample::OfReport
+                } else {
+                    Sample::OfGuard
+                };
+                due.push((name.clone(), measured.process.clone(), is_for));
             }
         }
         let meter = self.meter.clone();
-        let asked = due.clone();
+        let asked = due.iter().map(|(name, process, _)| (name.clone(), process.clone())).collect();
         let sample = async move {
             let sample = tokio::time::timeout(SWEEP_WAIT, meter.sample(asked));
             sample.await.unwrap_or_default()
@@ -78,14 +117,27 @@ impl MetricsActor {
         }));
     }
 
-    fn sampled(&mut self, due: Vec<(PluginName, Process)>, usages: &BTreeMap<PluginName, Usage>) {
+    fn sampled(
+        &mut self,
+        due: Vec<(PluginName, Process, Sample)>,
+        usages: &BTreeMap<PluginName, Usage>,
+    ) {
         let (now, at) = (Instant::now(), self.clock.now());
         let mut points = Vec::with_capacity(due.len());
-        for (name, process) in due {
+        for (name, process, is_for) in due {
             let Some(measured) = self.measured.get_mut(&name) else { continue };
             let Some(usage) = usages.get(&name).filter(|_| measured.process == process) else {
                 continue;
             };
+            if let Some(reason) =
+                measured.guard.as_mut().and_then(|guard| guard.look(usage.memory_bytes))
+            {
+                let verdict = Verdict::OverMemory(reason);
+                measured.happened.do_send(Happened(Event::HealthReported { process, verdict }));
+            }
+            if is_for == Sample::OfGuard {
+                continue;
+            }
             // The first sample of a process only says where its CPU time began to be counted.
             if let Some((then, before)) = measured.last.replace((now, *usage)) {
                 let cpu_percent = percent(before.cpu_time, usage.cpu_time, now - then);
@@ -119,10 +171,28 @@ impl Handler<Measure> for MetricsActor {
     type Result = ();
 
     fn handle(&mut self, measure: Measure, ctx: &mut Self::Context) {
-        let Measure { name, process, policy } = measure;
+        let Measure { name, process, policy, memory_limit, happened } = measure;
         let due = Instant::now();
         let interval = policy.interval.max(INTERVAL_MIN);
-        self.measured.insert(name, Measured { process, interval, due, last: None });
+        let mut measured = Measured {
+            process,
+            interval,
+            due,
+            point_due: due,
+            last: None,
+            guard: memory_limit.map(MemoryGuard::new),
+            happened,
+        };
+        if let Some(before) = self.measured.remove(&name)
+            && before.process == measured.process
+        {
+            // The same process, to be measured in another way.
+            measured.point_due = before.point_due.min(due + interval);
+            measured.last = before.last;
+            let guard = before.guard.zip(memory_limit);
+            measured.guard = guard.map_or(measured.guard, |(g, limit)| Some(g.with_limit(limit)));
+        }
+        self.measured.insert(name, measured);
         self.arm(ctx);
     }
 }

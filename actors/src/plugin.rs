@@ -482,7 +482,11 @@ impl Actor for PluginActor {
                 ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
                     this.reach("end", "find");
                     this.is_found = true;
+                    let is_running = process.is_some() && process == this.recorded_process();
                     this.step_with_output(Event::Recovered(Found { boot, process }), ctx);
+                    if is_running {
+                        ctx.notify(LimitAgain);
+                    }
                     // The machine may have become another one meanwhile.
                     ctx.notify(Happened(Event::FactsChanged));
                 }));
@@ -508,6 +512,19 @@ impl Handler<Happened> for PluginActor {
             }
             _ => self.step(event, ctx),
         }
+    }
+}
+
+/// To itself: the process that was found is to keep to its limits.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct LimitAgain;
+
+impl Handler<LimitAgain> for PluginActor {
+    type Result = ();
+
+    fn handle(&mut self, _: LimitAgain, ctx: &mut Self::Context) {
+        self.limit_again(ctx);
     }
 }
 

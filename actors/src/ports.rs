@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use crate::exit::ExitCause;
 use crate::facts::FactSet;
 use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
-use crate::spec::{Config, PluginSpec};
+use crate::spec::{Config, Limits, PluginSpec};
 
 mod admission;
 mod local;
@@ -31,7 +31,7 @@ pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
     SweepReport, Sweeper,
 };
-pub use unenforced::{Shortfall, UNENFORCED_MAX, Unenforced};
+pub use unenforced::{Shortfall, ShortfallKind, UNENFORCED_MAX, Unenforced};
 
 /// What adapters report as the cause of a failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -103,6 +103,8 @@ pub struct Progress {
     pub total: Option<u64>,
     /// Counts download attempts from 1.
     pub attempt: u32,
+    /// Why it has not begun yet, where something holds it up.
+    pub held_up: Option<&'static str>,
 }
 
 /// Where an installer says how far it is. Holds only the newest value, so it never fills up.
@@ -189,6 +191,15 @@ pub trait Launcher: Send + Sync {
     /// descendants; reaps what is ours. Answers when they are dead. Succeeds when there is none.
     async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError>;
 
+    /// Sets the limits of a running plugin from now on, without a restart; may be done twice. What this
+    /// machine cannot enforce is in the answer, as it is with a launch.
+    async fn limit(
+        &self,
+        name: &PluginName,
+        process: &Process,
+        limits: Limits,
+    ) -> Result<Unenforced, LimitError>;
+
     /// Resolves when a running process has exited, with its cause as far as the kernel tells.
     /// Works for processes of an earlier life of the agent too.
     async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause;
@@ -223,6 +234,23 @@ pub struct Launched {
     pub endpoint: Endpoint,
     /// What was to hold of it and does not, because this machine cannot enforce it.
     pub unenforced: Unenforced,
+}
+
+/// Why limits cannot be set while a plugin runs. A start sets them.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// It was started by an agent without control groups, or could not enter its group.
+    #[error("its process is not in its control group")]
+    Outside,
+    /// The kernel takes no limit below what is in use, and could not free enough of it.
+    #[error("more than {limit} bytes of memory are in use")]
+    InUse {
+        /// The limit that was to be set.
+        limit: u64,
+    },
+    /// The kernel took too long.
+    #[error("setting them took too long")]
+    TimedOut,
 }
 
 /// How a plugin is to be stopped.
@@ -401,7 +429,8 @@ pub trait Meter: Send + Sync {
 pub struct Usage {
     /// CPU time since the plugin started, all processes of the tree together.
     pub cpu_time: Duration,
-    /// Resident memory now, in bytes.
+    /// Memory now, in bytes: what cannot simply be dropped, shared memory counted once where that can be
+    /// told.
     pub memory_bytes: u64,
 }
 

@@ -130,7 +130,9 @@ pub enum Difference {
     Unnoticed,
     /// Only the configuration, which can be handed to a running plugin.
     Config,
-    /// What it is started with: entry point, arguments, limits; or it runs to completion now and did
+    /// The limits, which can be set while it runs, and at most the configuration besides.
+    Limits,
+    /// What it is started with: entry point, arguments; or it runs to completion now and did
     /// not before, or the other way round.
     Launch,
     /// Another archive under the same revision.
@@ -148,10 +150,11 @@ impl PluginSpec {
         } else if self.source.is_local() && self.source != other.source
             || self.entry_point != other.entry_point
             || self.arguments != other.arguments
-            || self.limits != other.limits
             || self.execution.one_shot().is_some() != other.execution.one_shot().is_some()
         {
             Difference::Launch
+        } else if self.limits != other.limits {
+            Difference::Limits
         } else if self.config != other.config {
             Difference::Config
         } else {
@@ -388,6 +391,17 @@ pub(crate) mod tests {
         let mut new = PluginSpec::clone(&old);
         let (folder, sha256) = ("/elsewhere".into(), Sha256Digest::of(b"other"));
         new.source = Source::Local(LocalFiles { folder, sha256 });
+        assert_eq!(old.difference(&new), Difference::Launch);
+    }
+
+    #[test]
+    fn other_limits_alone_do_not_ask_for_another_start() {
+        let old = spec("a", "1");
+        let mut new = PluginSpec::clone(&old);
+        new.limits = Limits { memory_bytes: None, cpu_percent: Some(5) };
+        new.config = None;
+        assert_eq!(old.difference(&new), Difference::Limits);
+        new.arguments.clear();
         assert_eq!(old.difference(&new), Difference::Launch);
     }
 

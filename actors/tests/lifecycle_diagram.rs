@@ -16,7 +16,7 @@ use guest_agent_actors::plugin::state::{Next, Phase, State, Then, Wait};
 #[path = "support/world.rs"]
 mod world;
 
-use world::{Answer, World, one_shot, show, spec, spec_with, text, where_web};
+use world::{Answer, World, one_shot, show, spec, spec_with, text, tight, where_web};
 
 /// One of the drawings on the page.
 struct Drawing {
@@ -108,6 +108,8 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
         Event::Applied { result: Ok(()), .. } => "applied",
         Event::Applied { result: Err(ApplyFailure::Unimplemented), .. } => "Apply unimplemented",
         Event::Applied { result: Err(ApplyFailure::Failed(_)), .. } => "Apply refused",
+        Event::Limited { result: Ok(()), .. } => "limited",
+        Event::Limited { result: Err(_), .. } => "limits need a start",
         Event::Stopped { result: Ok(_), .. } => match &state.phase {
             Phase::Stopping { then: Then::Start | Then::Swap, .. } => "stopped",
             Phase::Stopping { then: Then::Return { .. }, .. } => "stopped to return",
@@ -127,11 +129,13 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
         Event::HealthReported { verdict: Verdict::Healthy, .. } => "healthy",
         Event::HealthReported { verdict: Verdict::Unhealthy(_), .. } => "unhealthy on trial",
         Event::HealthReported { verdict: Verdict::Hung(_), .. } => "hung",
+        Event::HealthReported { verdict: Verdict::OverMemory(_), .. } => "over its memory limit",
         Event::DeadlinePassed(wait) => match wait {
             Wait::Install => "install too long",
             Wait::Start => "start too long",
             Wait::Retry => "pause over",
             Wait::Apply => "Apply too long",
+            Wait::Limits => "limits too long",
             Wait::Probation => "probation passed",
             Wait::Calm => "calm",
             Wait::Stop => "stop too long",
@@ -154,6 +158,7 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         | Event::Spawned { .. }
         | Event::Launched { .. }
         | Event::Applied { .. }
+        | Event::Limited { .. }
         | Event::Stopped { .. }
         | Event::Removed { .. }
         | Event::Exited { .. }
@@ -214,7 +219,7 @@ fn everything(world: &World) -> Vec<Happening> {
     for revision in ["r1", "r2", "r3"] {
         all.push(Box::new(move |world| world.install(spec(revision))));
     }
-    for ordered in [one_shot("r1"), one_shot("r2"), where_web(spec("r1"))] {
+    for ordered in [one_shot("r1"), one_shot("r2"), where_web(spec("r1")), tight("r1")] {
         all.push(Box::new(move |world| world.install(ordered.clone())));
     }
     all.push(Box::new(|world| world.fire(Firing::Startup(BootId("another".into())))));
@@ -238,9 +243,12 @@ fn everything(world: &World) -> Vec<Happening> {
     for code in [0, 1] {
         all.push(Box::new(move |world| world.die(ExitCause::Exited(code))));
     }
-    for verdict in
-        [Verdict::Healthy, Verdict::Unhealthy(Arc::from("ill")), Verdict::Hung(Arc::from("silent"))]
-    {
+    for verdict in [
+        Verdict::Healthy,
+        Verdict::Unhealthy(Arc::from("ill")),
+        Verdict::Hung(Arc::from("silent")),
+        Verdict::OverMemory(Arc::from("too much")),
+    ] {
         all.push(Box::new(move |world| world.judge(verdict.clone())));
     }
     for boot in [Boot::Same, Boot::New] {

@@ -24,7 +24,7 @@ use proptest::prelude::*;
 mod world;
 
 use world::{
-    Answer, Job, Step, World, endpoint, one_shot, process, spec, spec_with, text, where_web,
+    Answer, Job, Step, World, endpoint, one_shot, process, spec, spec_with, text, tight, where_web,
 };
 
 /// What may come from outside.
@@ -65,6 +65,7 @@ struct Wish {
 enum Form {
     Plain,
     OtherArguments,
+    OtherLimits,
     OtherArchive,
     OneShot,
     OneShotInterval,
@@ -81,6 +82,7 @@ impl Wish {
         };
         match self.form {
             Form::Plain => {}
+            Form::OtherLimits => spec.limits = tight(&revision).limits,
             Form::OtherArguments => spec.arguments.push("--verbose".to_owned()),
             Form::OneShot => spec.execution = one_shot(&revision).execution,
             Form::OneShotInterval => {
@@ -106,6 +108,7 @@ fn wish() -> impl Strategy<Value = Wish> {
     let form = prop_oneof![
         6 => Just(Form::Plain),
         1 => Just(Form::OtherArguments),
+        3 => Just(Form::OtherLimits),
         1 => Just(Form::OtherArchive),
         3 => Just(Form::OneShot),
         1 => Just(Form::OneShotInterval),
@@ -143,6 +146,7 @@ fn happening() -> impl Strategy<Value = Act> {
         Just(Verdict::Healthy),
         Just(Verdict::Unhealthy("ill".into())),
         Just(Verdict::Hung("silent".into())),
+        Just(Verdict::OverMemory("too much".into())),
     ];
     prop_oneof![
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
@@ -227,6 +231,10 @@ fn is_awaited(state: &State, event: &Event) -> bool {
         (
             Phase::Running { change: Change::Applying { attempt: a, .. }, .. },
             Event::Applied { attempt: b, .. },
+        )
+        | (
+            Phase::Running { change: Change::Limiting { attempt: a, .. }, .. },
+            Event::Limited { attempt: b, .. },
         ) => a == b,
         _other => false,
     };
@@ -308,6 +316,7 @@ fn law_work_in_flight_is_awaited(step: &Step) -> Verdicts {
             Job::Install(attempt) => Event::Installed { attempt: *attempt, result: Ok(()) },
             Job::Launch(attempt) => Event::Launched { attempt: *attempt, result: Err("".into()) },
             Job::Apply(attempt) => Event::Applied { attempt: *attempt, result: Ok(()) },
+            Job::Limit(attempt) => Event::Limited { attempt: *attempt, result: Ok(()) },
             Job::Stop(attempt) => Event::Stopped { attempt: *attempt, result: Err("".into()) },
             Job::Remove(attempt) => Event::Removed { attempt: *attempt, result: Ok(()) },
         };
@@ -330,6 +339,9 @@ fn law_recovered_work_is_in_flight_again(step: &Step) -> Verdicts {
         Phase::Removing { attempt, .. } => has(Job::Remove(*attempt)),
         Phase::Running { change: Change::Applying { attempt, .. }, .. } => {
             has(Job::Apply(*attempt))
+        }
+        Phase::Running { change: Change::Limiting { attempt, .. }, .. } => {
+            has(Job::Limit(*attempt))
         }
         Phase::Running { change: Change::None, .. }
         | Phase::InstallFailed { .. }
@@ -371,6 +383,8 @@ fn law_stale_answers_change_nothing(step: &Step) -> Verdicts {
             Event::Launched { attempt, result: Ok((process(7777), endpoint())) },
             Event::Launched { attempt, result: Err("no".into()) },
             Event::Applied { attempt, result: Ok(()) },
+            Event::Limited { attempt, result: Ok(()) },
+            Event::Limited { attempt, result: Err("no".into()) },
             Event::Stopped { attempt, result: Ok(guest_agent_actors::ports::Stopped::NothingRan) },
             Event::Removed { attempt, result: Ok(()) },
             Event::Exited { process: process(7777), cause: ExitCause::Unknown },

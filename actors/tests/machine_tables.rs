@@ -15,7 +15,7 @@ use guest_agent_actors::spec::PluginSpec;
 #[path = "support/world.rs"]
 mod world;
 
-use world::{Answer, World, one_shot, show, spec, spec_with, text, where_web};
+use world::{Answer, World, one_shot, show, spec, spec_with, text, tight, where_web};
 
 /// What happens in a row.
 enum Do {
@@ -32,6 +32,7 @@ enum Do {
     Become(&'static str),
     Hang,
     Sicken,
+    Hog,
     Pass(Wait),
     /// Every part of the probation window.
     Prove,
@@ -39,8 +40,8 @@ enum Do {
 }
 
 use Do::{
-    AgentRestarts, Apply, Bad, Become, Die, Finish, Fire, Good, Hang, Pass, Prove, Remove, Restart,
-    Sicken, Unimplemented,
+    AgentRestarts, Apply, Bad, Become, Die, Finish, Fire, Good, Hang, Hog, Pass, Prove, Remove,
+    Restart, Sicken, Unimplemented,
 };
 
 fn install(spec: PluginSpec) -> Do {
@@ -76,6 +77,7 @@ fn happen(world: &mut World, happening: Do) {
         Become(role) => world.become_a(Some(role)),
         Hang => world.judge(Verdict::Hung("no answer".into())),
         Sicken => world.judge(Verdict::Unhealthy("code 3".into())),
+        Hog => world.judge(Verdict::OverMemory("too much".into())),
         Pass(wait) => pass(world, wait),
         Prove => (0..PROBATION_SLICES).for_each(|_| pass(world, Wait::Probation)),
         AgentRestarts => world.restart(Boot::Same),
@@ -884,4 +886,116 @@ fn a_disabled_plugin_is_upgraded_and_removed_without_ever_running() {
             (Good, "Gone r2", "5(r2)"),
         ],
     );
+}
+
+// === Limits ===
+
+fn tight_with(config: &str) -> PluginSpec {
+    PluginSpec { config: text(config), ..tight("r1") }
+}
+
+#[test]
+fn other_limits_are_set_while_the_plugin_runs() {
+    let rows = [
+        (install(tight("r1")), "Running (limiting) r1", "1(r1)"),
+        (Good, "Running r1", "3(r1)"),
+        (install(tight("r1")), "Running r1", "1(r1) 3(r1)"),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.state.spec.limits, tight("r1").limits);
+    assert_eq!(world.ordered_limits, tight("r1").limits);
+}
+
+#[test]
+fn limits_that_cannot_be_set_are_set_by_a_start() {
+    for failure in [Bad, Pass(Wait::Limits)] {
+        let rows = [
+            (install(tight("r1")), "Running (limiting) r1", "1(r1)"),
+            (failure, "Stopping (then start) r1", ""),
+            (Good, "Stopped (then start) r1", "6(r1)"),
+            (Pass(Wait::Resume), "Starting r1", ""),
+            (Good, "Running r1", "4(r1) 3(r1)"),
+        ];
+        check(running(), rows);
+    }
+}
+
+#[test]
+fn a_configuration_that_came_with_other_limits_is_handed_over_after_them() {
+    let rows = [
+        (install(tight_with("new")), "Running (limiting) r1", "1(r1)"),
+        (Good, "Running (applying) r1", ""),
+        (Good, "Running r1", "3(r1)"),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.state.spec.config, text("new"));
+    assert_eq!(world.state.spec.limits, tight("r1").limits);
+}
+
+#[test]
+fn the_limits_and_the_configuration_of_the_latest_order_win() {
+    let rows = [
+        (install(tight_with("old")), "Running (limiting) r1", "1(r1)"),
+        // The same limits: only the configuration is another one.
+        (install(tight_with("new")), "Running (limiting) r1", "1(r1)"),
+        (install(spec_with("r1", "newest")), "Running (limiting) r1", "1(r1)"),
+        (Good, "Running (applying) r1", ""),
+        (Good, "Running r1", "3(r1)"),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.state.spec.config, text("newest"));
+    assert_eq!(world.ordered_limits, spec("r1").limits);
+}
+
+#[test]
+fn whatever_cuts_the_setting_of_limits_short_a_start_does_it() {
+    let rows = [
+        (install(tight_with("new")), "Running (limiting) r1", "1(r1)"),
+        (Die, "BackingOff r1", "7(r1)"),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.state.spec.config, text("new"));
+    let rows = [
+        (install(tight("r1")), "Running (limiting) r1", "1(r1)"),
+        (Apply("new"), "Stopping (then start) r1", "11(r1)"),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1) 12(r1)"),
+    ];
+    check(running(), rows);
+    let rows = [
+        (install(tight("r1")), "Running (limiting) r1", "1(r1)"),
+        (AgentRestarts, "Running (limiting) r1", ""),
+    ];
+    let world = check(running(), rows);
+    check(world, [(Good, "Running r1", "3(r1)")]);
+}
+
+#[test]
+fn a_plugin_over_its_memory_limit_is_stopped_told_and_started_after_a_pause() {
+    let rows = [
+        (Hog, "Stopping (then back off) r1", "7(r1)"),
+        (Good, "BackingOff r1", ""),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Good, "Running r1", "4(r1)"),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.state.last_exit, Some(ExitCause::OverMemoryLimit));
+    let rows = [(Hang, "Stopping (then back off) r1", "7(r1)"), (Good, "BackingOff r1", "")];
+    let world = check(world, rows);
+    assert_eq!(world.state.last_exit, Some(ExitCause::Signaled(15)), "that was about another end");
+}
+
+#[test]
+fn a_run_over_its_memory_limit_fails() {
+    let rows = [
+        (Good, "Starting r1", ""),
+        (Good, "Executing r1", "4(r1) 3(r1)"),
+        (Hog, "Stopping (then fail) r1", ""),
+        (Good, "Idle r1", "15(r1)"),
+    ];
+    let world = check(World::ordered(one_shot("r1")), rows);
+    assert_eq!(world.state.last_exit, Some(ExitCause::OverMemoryLimit));
 }

@@ -16,13 +16,14 @@ use guest_agent_actors::plugin::machine::{
 use guest_agent_actors::plugin::runs::{Firing, Mark, Outcome};
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, State, Wait};
 use guest_agent_actors::ports::Stopped;
+use guest_agent_actors::spec::Limits;
 use guest_agent_actors::{exit::ExitCause, plugin::restart::Restarts};
 use stateright::{Checker, Model, Property};
 
 #[path = "support/world.rs"]
 mod world;
 
-use world::{endpoint, one_shot, process, spec};
+use world::{endpoint, one_shot, process, spec, tight};
 
 /// What may go wrong and be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +43,8 @@ enum Kind {
     InstallFirst,
     InstallSecond,
     InstallThird,
+    /// The first, with limits.
+    InstallTight,
     /// Of plugins that run to completion.
     InstallOnce,
     InstallOnceMore,
@@ -52,7 +55,8 @@ enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Job {
     Install { attempt: Attempt, revision: RevisionId },
-    Launch { attempt: Attempt, revision: RevisionId, forked: Forked },
+    Launch { attempt: Attempt, revision: RevisionId, limits: Limits, forked: Forked },
+    Limit { attempt: Attempt, process: Process, limits: Limits },
     Stop { attempt: Attempt },
     Remove { attempt: Attempt },
 }
@@ -91,6 +95,8 @@ struct Life {
     // What survives an agent, but is not its own.
     processes: Vec<(Process, RevisionId)>,
     disk: BTreeSet<RevisionId>,
+    /// The limits that the process is held to.
+    held_to: Limits,
     /// Set when a revision was launched that is not on disk.
     launched_nothing: bool,
     agent: Option<Agent>,
@@ -173,6 +179,7 @@ impl Life {
             Kind::InstallFirst => Order::Install(Arc::new(spec("r1"))),
             Kind::InstallSecond => Order::Install(Arc::new(spec("r2"))),
             Kind::InstallThird => Order::Install(Arc::new(spec("r3"))),
+            Kind::InstallTight => Order::Install(Arc::new(tight("r1"))),
             Kind::InstallOnce => Order::Install(Arc::new(one_shot("r1"))),
             Kind::InstallOnceMore => Order::Install(Arc::new(one_shot("r2"))),
             Kind::Remove => Order::Remove,
@@ -198,13 +205,18 @@ impl Life {
             Effect::Launch { attempt, spec } => {
                 self.processes.clear();
                 let revision = spec.revision.clone();
-                agent.jobs.push(Job::Launch { attempt, revision, forked: Forked::NotYet });
+                let (limits, forked) = (spec.limits, Forked::NotYet);
+                agent.jobs.push(Job::Launch { attempt, revision, limits, forked });
             }
             Effect::CancelLaunch { attempt } => agent
                 .jobs
                 .retain(|job| !matches!(job, Job::Launch { attempt: a, .. } if *a == attempt)),
+            Effect::Limit { attempt, process, limits } => {
+                agent.jobs.retain(|job| !matches!(job, Job::Limit { .. }));
+                agent.jobs.push(Job::Limit { attempt, process, limits });
+            }
             Effect::Stop { attempt, .. } => {
-                agent.jobs.retain(|job| !matches!(job, Job::Stop { .. }));
+                agent.jobs.retain(|job| !matches!(job, Job::Stop { .. } | Job::Limit { .. }));
                 agent.jobs.push(Job::Stop { attempt });
             }
             Effect::Remove { attempt } => {
@@ -247,7 +259,10 @@ impl Life {
     fn fork(&mut self, index: usize) {
         let process = self.unused_process();
         let agent = self.agent.as_mut().expect("a living agent");
-        let Some(Job::Launch { revision, forked, .. }) = agent.jobs.get_mut(index) else { return };
+        let Some(Job::Launch { revision, limits, forked, .. }) = agent.jobs.get_mut(index) else {
+            return;
+        };
+        self.held_to = *limits;
         *forked = Forked::Silently(process.clone());
         if self.record.as_ref().is_some_and(runs_once) {
             self.runs += 1;
@@ -286,6 +301,13 @@ impl Life {
                     Err(why())
                 };
                 Event::Launched { attempt, result }
+            }
+            Job::Limit { attempt, process, limits } => {
+                // Of another process nothing is set.
+                if good && self.processes.iter().any(|(alive, _)| *alive == process) {
+                    self.held_to = limits;
+                }
+                Event::Limited { attempt, result: good.then_some(()).ok_or_else(why) }
             }
             Job::Stop { attempt } => {
                 let result = match (good, self.processes.is_empty()) {
@@ -352,7 +374,10 @@ impl Life {
             | Phase::Starting { attempt, .. }
             | Phase::Stopping { attempt, .. }
             | Phase::Removing { attempt, .. }
-            | Phase::Running { change: Change::Applying { attempt, .. }, .. } => used.push(attempt),
+            | Phase::Running {
+                change: Change::Applying { attempt, .. } | Change::Limiting { attempt, .. },
+                ..
+            } => used.push(attempt),
             Phase::Running { change: Change::None, .. }
             | Phase::InstallFailed { .. }
             | Phase::Pausing { .. }
@@ -371,6 +396,7 @@ impl Life {
             match job {
                 Job::Install { attempt, .. }
                 | Job::Launch { attempt, .. }
+                | Job::Limit { attempt, .. }
                 | Job::Stop { attempt }
                 | Job::Remove { attempt } => used.push(attempt),
             }
@@ -409,6 +435,7 @@ impl Life {
                 }
                 Job::Launch { forked: Forked::Recorded(_), .. }
                 | Job::Install { .. }
+                | Job::Limit { .. }
                 | Job::Stop { .. }
                 | Job::Remove { .. } => acts.push(Act::Succeed(index)),
             }
@@ -453,6 +480,7 @@ fn wait_of(job: &Job) -> Wait {
     match job {
         Job::Install { .. } => Wait::Install,
         Job::Launch { .. } => Wait::Start,
+        Job::Limit { .. } => Wait::Limits,
         Job::Stop { .. } => Wait::Stop,
         Job::Remove { .. } => Wait::Remove,
     }
@@ -474,6 +502,7 @@ impl Model for SmallWorld {
             record: None,
             processes: Vec::new(),
             disk: BTreeSet::new(),
+            held_to: Limits::default(),
             launched_nothing: false,
             agent: Some(Agent::default()),
             boot: NewBoot::No,
@@ -692,7 +721,7 @@ fn newest_order_stands(life: &Life) -> bool {
         None | Some(Kind::Remove) => {
             return life.record.is_none() && life.processes.is_empty() && life.disk.is_empty();
         }
-        Some(Kind::InstallFirst | Kind::InstallOnce | Kind::Restart) => "r1",
+        Some(Kind::InstallFirst | Kind::InstallTight | Kind::InstallOnce | Kind::Restart) => "r1",
         Some(Kind::InstallSecond | Kind::InstallOnceMore) => "r2",
         Some(Kind::InstallThird) => "r3",
     };
@@ -703,7 +732,15 @@ fn newest_order_stands(life: &Life) -> bool {
     match &state.phase {
         Phase::Running { process, .. } => {
             let alive = life.processes == [(process.clone(), state.spec.revision.clone())];
-            alive && (current || (failed && life.harmed))
+            let wanted_limits = match life.wanted {
+                Some(Kind::InstallTight) => tight("r1").limits,
+                _other => Limits::default(),
+            };
+            // Other limits make no other revision: what runs is also current in name where the
+            // installation of those failed.
+            let as_ordered = current && state.spec.limits == wanted_limits;
+            let limited = life.held_to == state.spec.limits;
+            alive && limited && (as_ordered || (failed && life.harmed))
         }
         Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
             life.harmed && life.processes.is_empty() && (current || failed)
@@ -783,6 +820,14 @@ fn every_harm_ends_where_the_newest_order_or_the_last_good_revision_is() {
 fn three_revisions_do_not_get_into_each_others_way() {
     let budget = Budget { orders: 4, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 0 };
     check(SmallWorld { budget, kinds: THREE }, 500_000);
+}
+
+const TIGHT: &[Kind] = &[Kind::InstallFirst, Kind::InstallTight, Kind::InstallSecond];
+
+#[test]
+fn the_limits_of_the_newest_order_hold_in_the_end() {
+    let budget = Budget { orders: 3, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 1 };
+    check(SmallWorld { budget, kinds: TIGHT }, 50_000);
 }
 
 const ONCE: &[Kind] = &[Kind::InstallOnce, Kind::InstallOnceMore, Kind::Remove, Kind::Restart];

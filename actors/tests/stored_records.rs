@@ -410,6 +410,7 @@ fn phases() -> Vec<(&'static str, Phase)> {
         ("applying-for-apply", applying(text("new"), Answers::Apply)),
         ("applying-for-install", applying(Some(Config::Struct([10, 0].into())), Answers::Install)),
         ("applying-nothing", applying(None, Answers::Apply)),
+        ("limiting", running(Change::Limiting { attempt, config: text("new") })),
         ("backing-off", Phase::BackingOff { reason: reason.clone() }),
         ("stopping-start", stopping(Then::Start)),
         ("stopping-swap", stopping(Then::Swap)),
@@ -496,6 +497,7 @@ fn others() -> Vec<(&'static str, State)> {
         ("exited", exited(ExitCause::Exited(-1))),
         ("signaled", exited(ExitCause::Signaled(9))),
         ("out-of-memory", exited(ExitCause::OutOfMemory)),
+        ("over-memory-limit", exited(ExitCause::OverMemoryLimit)),
         ("exit-unknown", exited(ExitCause::Unknown)),
         ("bare-spec", State { spec: Arc::new(bare), ..runs() }),
     ]

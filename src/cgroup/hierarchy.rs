@@ -3,7 +3,7 @@
 //! Ours are below the group that the agent itself is in, so whoever limits the agent limits its plugins
 //! with it, and a service manager that delegated that group has delegated ours. Under version 2 a
 //! group with processes cannot hand controllers to its children: the agent moves itself into a leaf of
-//! its own first.
+//! its own first. Where agent and plugins are limited together, that leaf is beside the groups of plugins.
 //!
 //! Called once at start. What cannot be had is said in words and left out.
 
@@ -14,8 +14,17 @@ use std::path::{Path, PathBuf};
 
 use super::{read, write};
 
-/// Where the agent itself goes under version 2.
-const OWN_LEAF: &str = "guest-agent-itself";
+/// Where the agent itself goes, where it has to. No plugin has a name like this.
+pub(super) const OWN_LEAF: &str = "@guest-agent";
+
+/// Whether the agent is to be in one group with its plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Together {
+    /// Yes: they are limited together.
+    Yes,
+    /// No.
+    No,
+}
 
 /// A version of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +101,7 @@ impl fmt::Display for Controller {
 }
 
 /// Looks at this machine and makes the parent of our groups in every hierarchy that allows it.
-pub(super) fn find(own: &str) -> Found {
+pub(super) fn find(own: &str, together: Together) -> Found {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mut found = Found::default();
@@ -102,7 +111,7 @@ pub(super) fn find(own: &str) -> Found {
             found.trouble.push(format!("{point}: the agent's own group is not visible there"));
             continue;
         };
-        match settle(&mount, &inside, own) {
+        match settle(&mount, &inside, own, together) {
             Ok(Some(place)) => found.places.push(place),
             Ok(None) => {}
             Err(error) => {
@@ -117,7 +126,13 @@ pub(super) fn find(own: &str) -> Found {
 }
 
 /// Makes the parent of our groups in one hierarchy. `None` where it is of no use.
-fn settle(mount: &Mount, inside: &Path, own: &str) -> io::Result<Option<Place>> {
+fn settle(
+    mount: &Mount,
+    inside: &Path,
+    own: &str,
+    together: Together,
+) -> io::Result<Option<Place>> {
+    let inside = given(inside, own);
     let base = inside.join(own);
     match mount.version {
         Version::V1 => {
@@ -129,45 +144,60 @@ fn settle(mount: &Mount, inside: &Path, own: &str) -> io::Result<Option<Place>> 
                 return Ok(None);
             }
             make(&base)?;
+            let is_limited = [Controller::Memory, Controller::Cpu].iter().any(named);
+            if together == Together::Yes && is_limited {
+                enter_leaf(&base)?;
+            }
             Ok(Some(Place { version: Version::V1, controllers, base }))
         }
         Version::V2 => {
-            // A group that this agent made in an earlier life is inside the one it was given.
-            let inside = match inside.strip_prefix(&mount.point) {
-                Ok(path) if path.ends_with(OWN_LEAF) => inside.parent().unwrap_or(inside),
-                _ => inside,
-            };
-            let base = inside.join(own);
             make(&base)?;
             let offered = read(inside, "cgroup.controllers").unwrap_or_default();
-            let wanted: Vec<&str> = ["memory", "cpu", "pids"]
-                .into_iter()
-                .filter(|wanted| offered.split_whitespace().any(|name| name == *wanted))
-                .collect();
-            if !wanted.is_empty() {
-                hand_down(inside, &base, &wanted)?;
-            }
-            let handed = read(&base, "cgroup.subtree_control").unwrap_or_default();
-            let has = |controller: &Controller| {
-                handed.split_whitespace().any(|name| name == controller.name())
+            let is_offered = |controller: &Controller| {
+                matches!(controller, Controller::Memory | Controller::Cpu | Controller::Pids)
+                    && offered.split_whitespace().any(|name| name == controller.name())
             };
-            let controllers = Controller::ALL.into_iter().filter(has).collect();
+            let controllers: BTreeSet<_> = Controller::ALL.into_iter().filter(is_offered).collect();
+            if !controllers.is_empty() {
+                hand_down(inside, &base, &controllers, together)?;
+            }
             Ok(Some(Place { version: Version::V2, controllers, base }))
         }
     }
 }
 
+/// The group that the agent was given: what it made there in an earlier life is inside.
+fn given<'a>(inside: &'a Path, own: &str) -> &'a Path {
+    let above = |path: &'a Path, name: &str| {
+        if path.ends_with(name) { path.parent().unwrap_or(path) } else { path }
+    };
+    if inside.ends_with(OWN_LEAF) { above(above(inside, OWN_LEAF), own) } else { inside }
+}
+
 /// Hands controllers down from the group the agent was given to the groups of plugins.
-fn hand_down(inside: &Path, base: &Path, wanted: &[&str]) -> io::Result<()> {
-    let enable = wanted.iter().map(|name| format!("+{name}")).collect::<Vec<_>>().join(" ");
+fn hand_down(
+    inside: &Path,
+    base: &Path,
+    controllers: &BTreeSet<Controller>,
+    together: Together,
+) -> io::Result<()> {
+    let enable = controllers.iter().map(|c| format!("+{c}")).collect::<Vec<_>>().join(" ");
+    if together == Together::Yes {
+        enter_leaf(base)?;
+    }
     if write(inside, "cgroup.subtree_control", &enable).is_err() {
         // Processes are in the way: most likely only this one.
-        let leaf = inside.join(OWN_LEAF);
-        make(&leaf)?;
-        write(&leaf, "cgroup.procs", "0")?;
+        enter_leaf(if together == Together::Yes { base } else { inside })?;
         write(inside, "cgroup.subtree_control", &enable)?;
     }
     write(base, "cgroup.subtree_control", &enable)
+}
+
+/// Moves the agent into a leaf of this group.
+fn enter_leaf(group: &Path) -> io::Result<()> {
+    let leaf = group.join(OWN_LEAF);
+    make(&leaf)?;
+    write(&leaf, "cgroup.procs", "0")
 }
 
 fn make(dir: &Path) -> io::Result<()> {
@@ -289,6 +319,53 @@ mod tests {
         assert_eq!(group("4:memory:/docker/other"), None);
         assert_eq!(group("4:memory:/docker/abc/../other"), None);
         assert_eq!(group("4:cpu:/docker/abc"), None);
+    }
+
+    /// A delegated group of version 2 as files of a folder.
+    fn delegated(dir: &Path, own: &str) -> PathBuf {
+        let inside = dir.join("system.slice/agent.service");
+        std::fs::create_dir_all(inside.join(own).join(OWN_LEAF)).unwrap();
+        std::fs::write(inside.join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
+        for file in ["", own, &format!("{own}/{OWN_LEAF}")] {
+            std::fs::write(inside.join(file).join("cgroup.procs"), "").unwrap();
+            std::fs::write(inside.join(file).join("cgroup.subtree_control"), "").unwrap();
+        }
+        inside
+    }
+
+    #[test]
+    fn a_service_that_was_delegated_its_group_hands_controllers_down_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = delegated(dir.path(), "ours");
+        let (version, root) = (Version::V2, "/".to_owned());
+        let mount = Mount { version, controllers: Vec::new(), root, point: dir.path().into() };
+        let said = |file: &str| std::fs::read_to_string(inside.join(file)).unwrap();
+        let place = settle(&mount, &inside, "ours", Together::No).unwrap().unwrap();
+        let all = [Controller::Memory, Controller::Cpu, Controller::Pids];
+        assert_eq!((place.controllers, &place.base), (BTreeSet::from(all), &inside.join("ours")));
+        assert_eq!(said("cgroup.subtree_control"), "+memory +cpu +pids");
+        assert_eq!(said("ours/cgroup.subtree_control"), "+memory +cpu +pids");
+        assert_eq!(said(&format!("ours/{OWN_LEAF}/cgroup.procs")), "", "it stays where it is");
+
+        // Limited together, it goes to its plugins; from there it finds the way back to what it was given.
+        let leaf = inside.join("ours").join(OWN_LEAF);
+        for from in [&inside, &leaf, &inside.join(OWN_LEAF)] {
+            let place = settle(&mount, from, "ours", Together::Yes).unwrap().unwrap();
+            assert_eq!(place.base, inside.join("ours"), "from {}", from.display());
+            assert_eq!(said(&format!("ours/{OWN_LEAF}/cgroup.procs")), "0");
+        }
+    }
+
+    #[test]
+    fn what_was_not_delegated_cannot_be_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = delegated(dir.path(), "ours");
+        std::fs::write(inside.join("cgroup.controllers"), "cpuset io\n").unwrap();
+        let (version, root) = (Version::V2, "/".to_owned());
+        let mount = Mount { version, controllers: Vec::new(), root, point: dir.path().into() };
+        let place = settle(&mount, &inside, "ours", Together::No).unwrap().unwrap();
+        assert_eq!(place.controllers, BTreeSet::new());
+        assert!(settle(&mount, &dir.path().join("gone"), "ours", Together::No).is_err());
     }
 
     #[test]

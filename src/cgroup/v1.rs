@@ -18,17 +18,32 @@ const CPU_QUOTA_MIN_US: u64 = 1_000;
 const FREEZE_WAIT: Duration = Duration::from_secs(1);
 
 /// Memory and swap together: a limit that swap evades is none. Where swap is not counted, memory alone.
+///
+/// The kernel takes no limit below what is in use and cannot be dropped; then the old limit stays.
 pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>) -> io::Result<()> {
     const LIMIT: &str = "memory.limit_in_bytes";
     const WITH_SWAP: &str = "memory.memsw.limit_in_bytes";
     let limit = bytes.map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string());
-    let counts_swap = dir.join(WITH_SWAP).exists();
-    if counts_swap {
+    let old = read(dir, WITH_SWAP);
+    if old.is_some() {
         // It may never be below the other one, which may be about to rise.
         write(dir, WITH_SWAP, "-1")?;
     }
-    write(dir, LIMIT, &limit)?;
-    if counts_swap { write(dir, WITH_SWAP, &limit) } else { Ok(()) }
+    let set = || {
+        write(dir, LIMIT, &limit)?;
+        if old.is_some() { write(dir, WITH_SWAP, &limit) } else { Ok(()) }
+    };
+    let mut done = set();
+    if done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
+        // Drops what can be dropped.
+        && write(dir, "memory.force_empty", "0").is_ok()
+    {
+        done = set();
+    }
+    if let (Err(_), Some(old)) = (&done, &old) {
+        write(dir, WITH_SWAP, old.trim())?;
+    }
+    done
 }
 
 /// A quota of CPU time, in percent of one core.

@@ -7,13 +7,25 @@ use std::time::Duration;
 use super::v1::quota_us;
 use super::{keyed, maximum, read, write};
 
-/// Memory without any swap: a limit that swap evades is none. When it runs out all of the plugin ends,
-/// because one that lost a process of its own is in no state anybody has foreseen.
-pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>) -> io::Result<()> {
+/// Who ends when memory runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WhoEnds {
+    /// All of the group: a plugin that lost a process of its own is in no state anybody has foreseen.
+    All,
+    /// Whom the kernel chooses: one plugin, or a process of it.
+    One,
+}
+
+/// Memory without any swap: a limit that swap evades is none.
+pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>, who: WhoEnds) -> io::Result<()> {
     write(dir, "memory.max", &maximum(bytes))?;
+    let together = match who {
+        WhoEnds::All => "1",
+        WhoEnds::One => "0",
+    };
     let swap = if bytes.is_some() { "0" } else { "max" };
     // Kernels without swap accounting have neither of these.
-    for (file, value) in [("memory.swap.max", swap), ("memory.oom.group", "1")] {
+    for (file, value) in [("memory.swap.max", swap), ("memory.oom.group", together)] {
         if dir.join(file).exists() {
             write(dir, file, value)?;
         }

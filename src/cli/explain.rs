@@ -49,8 +49,16 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
     });
     let last_exit = status.last_exit.as_ref().map(|exit| {
         let at = rfc3339(exit.at.as_ref());
-        json!({ "kind": exit.kind, "code": exit.code, "signal": exit.signal, "at": at })
+        json!({
+            "kind": exit.kind,
+            "code": exit.code,
+            "signal": exit.signal,
+            "at": at,
+            "detail": exit.detail,
+        })
     });
+    let held_up = status.progress.as_ref().map(|progress| progress.held_up.as_str());
+    let held_up = held_up.filter(|why| !why.is_empty());
     let not_enforced = status
         .not_enforced
         .iter()
@@ -92,6 +100,7 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
         "rules": rules,
         "moves": moves.collect::<Vec<_>>(),
         "last_output": answer.last_output,
+        "held_up": held_up,
         "not_enforced": not_enforced.collect::<Vec<_>>(),
     })
 }
@@ -107,6 +116,9 @@ fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Res
     if !status.reason.is_empty() {
         console.line(&format!("  because {}", one_line(&status.reason)))?;
     }
+    if let Some(progress) = status.progress.as_ref().filter(|it| !it.held_up.is_empty()) {
+        console.line(&format!("  held up: {}", one_line(&progress.held_up)))?;
+    }
     for wait in &answer.waits {
         let until = timestamp(wait.until.as_ref()).map(|until| age(now, until));
         let until = until.unwrap_or_else(|| "an unknown time".to_owned());
@@ -116,6 +128,9 @@ fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Res
         let how = match (exit.code, exit.signal) {
             (Some(code), _) => format!("exited with code {code}"),
             (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) if exit.kind == "oom" && !exit.detail.is_empty() => {
+                format!("was {}", one_line(&exit.detail))
+            }
             (None, None) if exit.kind == "oom" => "was ended because memory ran out".to_owned(),
             (None, None) => "ended, how is unknown".to_owned(),
         };

@@ -171,6 +171,7 @@ fn running(name: &str) -> PluginStatus {
         address: "unix:/run/x.sock".to_owned(),
         install_path: "/var/lib/x".to_owned(),
         last_exit: Some(LastExit {
+            detail: "killed by SIGKILL".to_owned(),
             kind: "signaled".to_owned(),
             code: None,
             signal: Some(9),
@@ -187,8 +188,12 @@ fn everything() -> Script {
         state: "INSTALLING".to_owned(),
         ..Pending::default()
     });
-    upgrading.progress =
-        Some(Progress { received_bytes: 3 << 20, total_bytes: Some(4 << 20), attempt: 2 });
+    upgrading.progress = Some(Progress {
+        received_bytes: 3 << 20,
+        total_bytes: Some(4 << 20),
+        attempt: 2,
+        held_up: String::new(),
+    });
     let mut failed = plugin("failed", "", "INSTALL_FAILED");
     failed.reason =
         "failed to download the archive: the server answered\n\x1b[31m404 and went on about it"

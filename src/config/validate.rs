@@ -12,6 +12,9 @@ use crate::metadata::MetadataAddress;
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// Least bytes for the agent and its plugins together: the agent's own, and those of a small plugin.
+const TOTAL_MEMORY_MIN: u64 = 64 << 20;
+
 /// Whether a text is a log level, or a filter such as `info,guest_agent::install=debug`.
 #[must_use]
 pub fn is_log_level(text: &str) -> bool {
@@ -149,6 +152,14 @@ fn plugins(config: &Config, rules: &mut Rules<'_>) {
     });
     rules.number("plugins.log_max_bytes", plugins.log_max_bytes, 4096, 1 << 40);
     rules.number("plugins.max_tasks", plugins.max_tasks, 0, 1 << 22);
+    let total = plugins.total_memory_bytes;
+    rules.require("plugins.total_memory_bytes", total == 0 || total >= TOTAL_MEMORY_MIN, || {
+        format!(
+            "{total} bytes are too few for the agent itself; give at least {TOTAL_MEMORY_MIN}, or 0 \
+             for no limit"
+        )
+    });
+    rules.number("plugins.total_cpu_percent", plugins.total_cpu_percent.into(), 0, 1_000_000);
 }
 
 fn install(config: &Config, rules: &mut Rules<'_>) {
@@ -158,6 +169,15 @@ fn install(config: &Config, rules: &mut Rules<'_>) {
     rules.number("install.max_expansion_ratio", install.max_expansion_ratio.into(), 1, 100_000);
     rules.number("install.max_path_bytes", install.max_path_bytes.into(), 64, 4096);
     rules.number("install.max_parallel", install.max_parallel.into(), 1, 64);
+    rules.number("install.max_memory_pressure", install.max_memory_pressure.into(), 0, 100);
+    let most = Duration::from_secs(600);
+    rules.duration("install.pressure_patience", install.pressure_patience, Duration::ZERO, most);
+    let file = &install.pressure_file;
+    rules.require(
+        "install.pressure_file",
+        file.is_empty() || Path::new(file).is_absolute(),
+        || format!("{file:?} is not an absolute path; start it with a slash"),
+    );
     rules.number("install.cache_max_bytes", install.cache_max_bytes, 0, 1 << 44);
 }
 

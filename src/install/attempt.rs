@@ -565,7 +565,8 @@ struct Transfer<'a> {
 
 impl<'a> Transfer<'a> {
     fn new(progress: &'a ProgressSender, attempt: u32, total: Option<u64>) -> Self {
-        let transfer = Self { now: Progress { received: 0, total, attempt }, progress };
+        let transfer =
+            Self { now: Progress { received: 0, total, attempt, held_up: None }, progress };
         transfer.tell();
         transfer
     }

@@ -18,6 +18,8 @@ pub(crate) struct Stat {
     pub(crate) pid: u32,
     /// Whether it waits for a device or a lock and cannot be interrupted.
     pub(crate) stuck: bool,
+    /// Whether it has ended and only waits to be reaped.
+    pub(crate) dead: bool,
     /// Its parent.
     pub(crate) parent: u32,
     /// Its session, named by the pid of the process that made it.
@@ -26,6 +28,10 @@ pub(crate) struct Stat {
     pub(crate) start_ticks: u64,
     /// CPU time of the children it has waited for, theirs included, in clock ticks.
     pub(crate) waited_ticks: u64,
+    /// CPU time of its own, in clock ticks.
+    pub(crate) own_ticks: u64,
+    /// Resident memory, in pages.
+    pub(crate) resident_pages: u64,
 }
 
 /// Reads one process; `None` when there is none, dead and unreaped ones are read like living ones.
@@ -72,6 +78,15 @@ pub(crate) fn variable<'a>(environ: &'a [u8], key: &str) -> Option<&'a [u8]> {
         .find_map(|item| item.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
 }
 
+/// Memory of a process in bytes, of what it shares with others only its part. `None` when it may not be
+/// read or the process is gone. The kernel looks at all of its pages for this.
+pub(crate) fn proportional_memory(pid: u32) -> Option<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
 fn read_bytes(path: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
@@ -83,16 +98,19 @@ fn read_bytes(path: &str) -> Option<Vec<u8>> {
 fn parse(pid: u32, text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     // The first of these is field 3.
-    let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
+    let fields: Vec<&str> = rest.split_ascii_whitespace().take(22).collect();
     let field = |number: usize| fields.get(number - 3).copied();
     let ticks = |number: usize| field(number)?.parse::<u64>().ok();
     Some(Stat {
         pid,
         stuck: field(3)? == "D",
+        dead: matches!(field(3)?, "Z" | "X"),
         parent: field(4)?.parse().ok()?,
         session: field(6)?.parse().ok()?,
         start_ticks: ticks(22)?,
         waited_ticks: ticks(16)?.saturating_add(ticks(17)?),
+        own_ticks: ticks(14)?.saturating_add(ticks(15)?),
+        resident_pages: ticks(24)?,
     })
 }
 
@@ -106,6 +124,7 @@ mod tests {
         let stat = parse(7, text).expect("fields");
         assert_eq!((stat.parent, stat.session), (41, 43));
         assert_eq!((stat.waited_ticks, stat.start_ticks), (150, 990));
+        assert_eq!((stat.own_ticks, stat.resident_pages, stat.dead), (11, 0, false));
     }
 
     #[test]
@@ -113,6 +132,15 @@ mod tests {
         for text in ["", ")", "7 (x) S", "7 (x) S a b c d e f g h i j k l m n o p q r s t u"] {
             assert_eq!(parse(7, text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn this_process_has_memory() {
+        let me = stat(std::process::id()).expect("this process");
+        assert!(me.resident_pages > 0 && !me.dead);
+        let memory = proportional_memory(me.pid).expect("one may look at oneself");
+        assert!(memory > 0 && memory.is_multiple_of(1024));
+        assert_eq!(proportional_memory(0), None);
     }
 
     #[test]

@@ -60,6 +60,7 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
             received_bytes: progress.received,
             total_bytes: progress.total,
             attempt: progress.attempt,
+            held_up: progress.held_up.unwrap_or_default().to_owned(),
         }),
         generation: view.generation.0,
         busy: view.activity == Activity::Busy,
@@ -89,8 +90,8 @@ fn last_exit(cause: ExitCause) -> local::LastExit {
     let (kind, code, signal) = match cause {
         ExitCause::Exited(code) => ("exited", Some(code), None),
         ExitCause::Signaled(signal) => ("signaled", None, Some(signal)),
-        ExitCause::OutOfMemory => ("oom", None, None),
+        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => ("oom", None, None),
         ExitCause::Unknown => ("unknown", None, None),
     };
-    local::LastExit { kind: kind.to_owned(), code, signal, at: None }
+    local::LastExit { kind: kind.to_owned(), code, signal, at: None, detail: cause.to_string() }
 }

@@ -14,8 +14,9 @@ use guest_agent_actors::spec::{
 };
 
 use super::*;
+use crate::cgroup::Total;
 use crate::install::trust::Trust;
-use crate::install::{Limits, PipelineConfig};
+use crate::install::{Limits, PipelineConfig, PressurePolicy};
 use crate::storage::{self, StateLock};
 
 const RANDOM: &str = "0123456789abcdef";
@@ -50,6 +51,7 @@ impl Rig {
                 cache_max_bytes: 0,
                 limits: Limits::default(),
                 max_parallel: 1,
+                pressure: PressurePolicy::default(),
             },
             Trust::Anybody,
         );
@@ -63,6 +65,7 @@ impl Rig {
             others: OtherInstances::Go,
             runtime_dir: dir.path().join("run"),
             local_plugin_dir: dir.path().join("local"),
+            cgroups: Cgroups::none(),
         };
         let sweeper = DiskSweeper::new(config, Arc::new(pipeline.unwrap()));
         let references = References { known: Known::All, ..References::default() };
@@ -469,4 +472,50 @@ async fn a_rehearsal_changes_nothing() {
     );
     assert!(rig.path("state/me/plugins/gone/1/bin/run").exists());
     assert!(rig.path("log/plugins/gone.log").exists());
+}
+
+#[tokio::test]
+async fn groups_of_plugins_that_are_gone_go_with_whoever_lives_in_them() {
+    let mut rig = Rig::new();
+    let cgroups = Cgroups::detect(rig.dir.path(), None, Total::default());
+    if !cgroups.are_there() {
+        eprintln!("skipped: no control groups that this user may use");
+        return;
+    }
+    rig.sweeper.config.cgroups = cgroups.clone();
+    let group = |name: &str| cgroups.group(&name.parse().unwrap());
+    for name in ["known", "lost", "gone", "empty"] {
+        group(name).prepare(&Resources::default()).unwrap();
+    }
+    let mut sleepers: Vec<_> = ["known", "lost", "gone"]
+        .map(|name| {
+            let sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+            group(name).take_in(sleeper.id()).unwrap();
+            sleeper
+        })
+        .into();
+    rig.needs("known", &["1"]);
+    rig.change(|set| set.lost = ["lost".parse().unwrap()].into());
+    let rehearsed = rig.sweep(SweepManner::Pretend).await;
+    assert_eq!(rehearsed.count(WouldDelete), 2, "{rehearsed:#?}");
+    // Nobody knows whether it was the lost one's.
+    rig.change(|set| set.known = Known::Some);
+    let unsure = rig.sweep(SweepManner::Delete).await;
+    assert_eq!((unsure.count(Deleted), unsure.count(LeftAlone)), (0, 2), "{unsure:#?}");
+    rig.change(|set| set.known = Known::All);
+
+    let swept = rig.sweep(SweepManner::Delete).await;
+    assert_eq!((swept.count(Deleted), swept.count(LeftAlone)), (2, 1), "{swept:#?}");
+    assert!(swept.items.iter().any(|item| item.why.contains("processes that live on in it: 1")));
+    let names: Vec<String> = cgroups.existing().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["known", "lost"]);
+    assert_eq!(group("known").members().len(), 1);
+    for name in ["known", "lost"] {
+        group(name).kill().unwrap();
+        group(name).remove().unwrap();
+    }
+    cgroups.leave();
+    for sleeper in &mut sleepers {
+        assert!(!sleeper.wait().unwrap().success());
+    }
 }

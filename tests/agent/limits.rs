@@ -1,6 +1,6 @@
 //! Limits that hold, on machines whose control groups this user may use.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::harness::{ArchiveSpec, Bed, PATIENCE, orders};
 
@@ -25,6 +25,122 @@ fn processes_with(arguments: &[&str]) -> Vec<String> {
         .filter(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|it| it == wanted))
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect()
+}
+
+/// The group of a process, under version 1 of control groups.
+fn group_of(pid: u32, controller: &str) -> Option<PathBuf> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let group = groups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        (fields.next()? == controller).then_some(fields.next()?)
+    })?;
+    let dir = PathBuf::from(format!("/sys/fs/cgroup/{controller}{group}"));
+    if !dir.is_dir() {
+        eprintln!("skipped: version 1 of control groups is not mounted where this test looks");
+        return None;
+    }
+    Some(dir)
+}
+
+/// What a file of the group of a process says.
+fn group_file(pid: u32, controller: &str, file: &str) -> Option<String> {
+    let said = std::fs::read_to_string(group_of(pid, controller)?.join(file)).ok()?;
+    Some(said.trim().to_owned())
+}
+
+#[tokio::test]
+async fn other_limits_hold_at_once_and_the_process_stays() {
+    if !can_limit("memory") || !can_limit("cpu") {
+        return;
+    }
+    let mut bed = Bed::new().await;
+    let trouble = bed.trouble().await;
+    let order = |memory: i64, cpu: i32| {
+        let order = orders::install("free", "1", &trouble).arg("--allocate-mb=40");
+        order.manifest(|manifest| {
+            manifest.max_memory_usage_bytes = memory;
+            manifest.max_cpu_usage_percentage = cpu;
+        })
+    };
+    bed.configure(vec![order(200 << 20, 0).order()]).await;
+    let before = bed.running("free", "1").await;
+    let pid = before.pid.unwrap();
+    let Some(limit) = group_file(pid, "memory", "memory.limit_in_bytes") else {
+        bed.finish().await;
+        return;
+    };
+    assert_eq!(limit, (200 << 20).to_string());
+
+    bed.configure(vec![order(100 << 20, 30).order()]).await;
+    bed.expect_events("free", &[1, 4, 3, 1, 3]).await;
+    let after = bed.running("free", "1").await;
+    assert_eq!((after.pid, after.restarts), (before.pid, 0));
+    let limit = group_file(pid, "memory", "memory.limit_in_bytes");
+    assert_eq!(limit, Some((100 << 20).to_string()));
+    assert_eq!(group_file(pid, "cpu", "cpu.cfs_quota_us").as_deref(), Some("30000"));
+
+    // Whoever finds the plugin running holds it to what was ordered.
+    bed.kill_agent_only().await;
+    bed.start_agent().await;
+    bed.configure(vec![order(0, 0).order()]).await;
+    bed.expect_events("free", &[1, 4, 3, 1, 3, 1, 3]).await;
+    assert_eq!(bed.running("free", "1").await.pid, before.pid);
+    assert_eq!(group_file(pid, "cpu", "cpu.cfs_quota_us").as_deref(), Some("-1"));
+
+    // What is in use already cannot be taken away from a process that goes on.
+    bed.configure(vec![order(20 << 20, 0).order()]).await;
+    let expected = [1, 4, 3, 1, 3, 1, 3, 1, 6];
+    bed.until("it is stopped", async || {
+        bed.events_of("free").await.starts_with(&expected).then_some(())
+    })
+    .await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn without_control_groups_a_memory_hog_is_found_out_and_started_again() {
+    let bed = Bed::builder().set("plugins.cgroups=off").start().await;
+    let trouble = bed.trouble().await;
+    let hog = orders::install("hog", "1", &trouble).arg("--allocate-mb=200").manifest(|manifest| {
+        manifest.max_memory_usage_bytes = 64 << 20;
+        manifest.metrics_interval = orders::seconds(1.0);
+    });
+    bed.configure(vec![hog.order()]).await;
+    let crash = bed.event(7, "hog", "1").await;
+    assert!(crash.details().contains("may use 67108864"), "{}", crash.details());
+    let status = bed
+        .status_where("hog", "it went for memory and is started again", |status| {
+            let is_oom = status.last_exit.as_ref().is_some_and(|exit| exit.kind == "oom");
+            is_oom && status.restarts >= 1 && status.state == "RUNNING"
+        })
+        .await;
+    assert!(status.last_exit.unwrap().detail.contains("ended by the agent"));
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_fork_bomb_stays_within_its_limit_and_ends_with_its_plugin() {
+    if !can_limit("pids") {
+        return;
+    }
+    let bed = Bed::builder().set("plugins.max_tasks=64").start().await;
+    // A number that no other test sleeps for.
+    let seconds = format!("{}", 1_000_000 + u64::from(std::process::id()) % 800_000);
+    let echo = crate::harness::plugins::program("echo_plugin");
+    // Once the plugin is up; a shell that may not fork any more gives up.
+    let bomb =
+        format!("(sleep 1; while :; do sleep {seconds} & done) </dev/null >/dev/null 2>&1 &");
+    let script = format!("{bomb}\nexec {} \"$@\"", echo.display());
+    let archive = bed.archive("bomb.tar", ArchiveSpec::script(&script)).await;
+    bed.configure(vec![orders::install("bomb", "1", &archive).order()]).await;
+    bed.expect_events("bomb", &[1, 4, 3]).await;
+    let sleeping = || processes_with(&["sleep", &seconds]).len();
+    bed.until("it has gone off", async || (sleeping() >= 20).then_some(())).await;
+    assert!(sleeping() <= 64, "{} of them", sleeping());
+    bed.configure(vec![orders::remove("bomb")]).await;
+    bed.event(5, "bomb", "1").await;
+    assert_eq!(sleeping(), 0, "they outlived their plugin");
+    bed.finish().await;
 }
 
 #[tokio::test]
@@ -135,5 +251,109 @@ async fn a_cpu_hog_gets_its_share() {
     let mean = used.iter().sum::<f32>() / used.len() as f32;
     // The quota, and a period of it more for each sample.
     assert!((1.0..32.0).contains(&mean), "it used {used:?} percent");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn the_agent_and_all_plugins_keep_to_their_total_together() {
+    if !can_limit("memory") || !can_limit("cpu") {
+        return;
+    }
+    let total = 200 << 20;
+    let bed = Bed::builder()
+        .set(format!("plugins.total_memory_bytes={total}"))
+        .set("plugins.total_cpu_percent=150")
+        .start()
+        .await;
+    let trouble = bed.trouble().await;
+    // More than all may have, and no limit of its own.
+    let hog = orders::install("hog", "1", &trouble).arg("--allocate-mb=300");
+    let small = orders::install("small", "1", &trouble)
+        .manifest(|manifest| manifest.max_cpu_usage_percentage = 1000);
+    bed.configure(vec![small.order()]).await;
+    let small = bed.running("small", "1").await;
+    let Some(group) = group_of(small.pid.unwrap(), "memory") else {
+        bed.finish().await;
+        return;
+    };
+    let of_all = group.parent().unwrap();
+    let said = std::fs::read_to_string(of_all.join("memory.limit_in_bytes")).unwrap();
+    assert_eq!(said.trim(), total.to_string());
+    let of_agent = group_of(bed.agent_pid(), "memory").unwrap();
+    assert_eq!(of_agent.parent(), Some(of_all), "the agent is one of them");
+    let quota = group_file(small.pid.unwrap(), "cpu", "cpu.cfs_quota_us");
+    assert_eq!(quota.as_deref(), Some("150000"), "no more than all may have");
+
+    bed.configure(vec![hog.order()]).await;
+    bed.status_where("hog", "it was killed for memory", |status| {
+        status.last_exit.as_ref().is_some_and(|exit| exit.kind == "oom")
+    })
+    .await;
+    let after = bed.running("small", "1").await;
+    assert_eq!((after.pid, after.restarts), (small.pid, 0), "only the greedy one had to go");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn groups_are_made_in_the_group_that_the_service_was_given() {
+    if !can_limit("memory") {
+        return;
+    }
+    let mut bed = Bed::builder().build().await;
+    let Some(own) = group_of(std::process::id(), "memory") else {
+        bed.finish().await;
+        return;
+    };
+    let service = own.join(format!("test-service-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&service).unwrap();
+    std::fs::write(service.join("memory.limit_in_bytes"), (512 << 20).to_string()).unwrap();
+    let script = format!(
+        "#!/bin/sh\necho $$ > {}/cgroup.procs\nexec {} \"$@\"\n",
+        service.display(),
+        env!("CARGO_BIN_EXE_guest-agent")
+    );
+    let program = bed.dir().join("service");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    bed.use_program(&program);
+    bed.start_agent().await;
+    bed.use_program(Path::new(env!("CARGO_BIN_EXE_guest-agent")));
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    let pid = bed.running("echo", "1").await.pid.unwrap();
+    let group = group_of(pid, "memory").unwrap();
+    assert_eq!(group.parent().and_then(Path::parent), Some(&*service), "{}", group.display());
+    bed.configure(vec![orders::remove("echo")]).await;
+    bed.gone("echo").await;
+    bed.stop_agent().await;
+    // With its last plugin an agent leaves nothing of its own there.
+    let left: Vec<_> = std::fs::read_dir(&service).unwrap().flatten().map(|it| it.path()).collect();
+    assert!(left.iter().all(|path| !path.is_dir()), "{left:?}");
+    // The kernel takes a moment to be done with a group that was below it.
+    bed.until("its group can go", async || std::fs::remove_dir(&service).ok()).await;
+    bed.start_agent().await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn installations_wait_while_memory_is_short_and_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let pressure = dir.path().join("memory");
+    std::fs::write(&pressure, "some avg10=80.00 avg60=0.00 avg300=0.00 total=1\n").unwrap();
+    let setting = format!("install.pressure_file={}", pressure.display());
+    let bed = Bed::builder().set(setting).start().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.status_where("echo", "it is held up", |status| {
+        status.progress.as_ref().is_some_and(|it| it.held_up.contains("short of memory"))
+    })
+    .await;
+    for verb in ["status", "explain"] {
+        let said = bed.cli(&[verb, "echo"]).await.ok();
+        assert!(said.contains("held up: the machine is short of memory"), "{verb}: {said}");
+    }
+    std::fs::write(&pressure, "some avg10=1.00 avg60=0.00 avg300=0.00 total=1\n").unwrap();
+    bed.running("echo", "1").await;
     bed.finish().await;
 }

@@ -82,7 +82,7 @@ async fn the_link_is_lost_during_a_download() {
         bed.artifacts.set_faults(&file, ArtifactFaults { bytes_per_second, ..Default::default() });
         bed.configure(vec![orders::install(name, "1", &archive).order()]).await;
         bed.status_where(name, "it is half way through", |status| {
-            status.progress.is_some_and(|progress| progress.received_bytes > 0)
+            status.progress.as_ref().is_some_and(|progress| progress.received_bytes > 0)
         })
         .await;
         bed.cut_link(code).await;

@@ -26,7 +26,7 @@ async fn with_hung_download() -> (Bed, Archive) {
     bed.configure(vec![order.order()]).await;
     bed.status_where("echo", "the download hangs half way", |status| {
         status.state == "INSTALLING"
-            && status.progress.is_some_and(|progress| progress.received_bytes >= 50_000)
+            && status.progress.as_ref().is_some_and(|progress| progress.received_bytes >= 50_000)
     })
     .await;
     assert!(!bed.plugin_files("echo").is_empty(), "nothing is being unpacked");

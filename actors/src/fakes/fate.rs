@@ -11,7 +11,7 @@ use crate::exit::ExitCause;
 use crate::fakes::{Answer, Delivery, Reply};
 use crate::id::{Endpoint, Process};
 use crate::ports::{Durability, OutboundMessage, Receipt, Write};
-use crate::spec::{Config, PluginSpec};
+use crate::spec::{Config, Limits, PluginSpec};
 
 /// Decides what fakes do that nothing is scripted for. As it stands, everything goes well.
 pub trait Fate: Send + Sync {
@@ -79,6 +79,8 @@ pub enum Fact<'a> {
     LaunchFailed(&'a PluginSpec),
     /// A process of a plugin ended; asked to by the agent or not.
     Ended(&'a str, &'a Process, ExitCause, Asked),
+    /// The limits of a process that runs were set.
+    Limited(&'a str, &'a Process, Limits),
     /// A process took a configuration.
     Applied(&'a Endpoint, Option<&'a Config>),
     /// A commit was carried out.

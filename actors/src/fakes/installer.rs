@@ -153,7 +153,12 @@ impl Installer for FakeInstaller {
             return Ok(());
         }
         disk.with(|disk| disk.downloads.push(key.clone()));
-        progress.send_replace(Progress { received: 512, total: Some(1024), attempt: 1 });
+        progress.send_replace(Progress {
+            received: 512,
+            total: Some(1024),
+            attempt: 1,
+            held_up: None,
+        });
         script
             .answer("download", spec.name.as_str())
             .await

@@ -13,10 +13,10 @@ use crate::fakes::fate::{Asked, Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
 use crate::id::{BootId, Endpoint, PluginName, Process};
 use crate::ports::{
-    FindError, LaunchError, Launched, Launcher, StopError, StopManner, StopOrder, Stopped,
-    Unenforced,
+    FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopManner, StopOrder,
+    Stopped, Unenforced,
 };
-use crate::spec::PluginSpec;
+use crate::spec::{Limits, PluginSpec};
 
 /// A launcher whose processes are entries of a table.
 pub struct FakeLauncher(LauncherHandle);
@@ -37,6 +37,7 @@ struct Processes {
     stops: Vec<StopOrder>,
     output: BTreeMap<String, String>,
     unenforced: BTreeMap<String, Unenforced>,
+    limited: Vec<(String, Process, Limits)>,
     mistakes: Vec<String>,
 }
 
@@ -61,6 +62,7 @@ pub fn launcher() -> (FakeLauncher, LauncherHandle) {
         stops: Vec::new(),
         output: BTreeMap::new(),
         unenforced: BTreeMap::new(),
+        limited: Vec::new(),
         mistakes: Vec::new(),
     };
     let handle =
@@ -177,6 +179,20 @@ impl LauncherHandle {
     /// The last lines a plugin wrote, from now on.
     pub fn writes(&self, name: &str, output: &str) {
         self.world.with(|world| world.output.insert(name.to_owned(), output.to_owned()));
+    }
+
+    /// What the next attempts to set limits of a plugin's process do.
+    pub fn limiting(&self, name: &str, answers: &[Answer]) {
+        self.script.script("limit", name, answers);
+    }
+
+    /// The limits that were set while a plugin ran, with the pid.
+    #[must_use]
+    pub fn limited(&self, name: &str) -> Vec<(u32, Limits)> {
+        self.world.with(|world| {
+            let of_it = world.limited.iter().filter(|(plugin, _, _)| plugin == name);
+            of_it.map(|(_, process, limits)| (process.pid, *limits)).collect()
+        })
     }
 
     /// What this machine does not enforce of a plugin, from now on.
@@ -358,6 +374,29 @@ impl Launcher for FakeLauncher {
         self.0.end(&name, cause, Asked::Yes);
         let cause = world.with(|world| world.all.get(&pid).and_then(|entry| entry.ended));
         Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))
+    }
+
+    async fn limit(
+        &self,
+        name: &PluginName,
+        process: &Process,
+        limits: Limits,
+    ) -> Result<Unenforced, LimitError> {
+        let LauncherHandle { world, script } = &self.0;
+        let answer = script.answer("limit", name.as_str()).await;
+        let unenforced = world.with(|world| {
+            let is_alive = world.alive(name.as_str()).any(|entry| entry.process == *process);
+            if !is_alive {
+                return Err(LimitError::Outside);
+            }
+            if answer.is_err() {
+                return Err(LimitError::InUse { limit: limits.memory_bytes.unwrap_or_default() });
+            }
+            world.limited.push((name.to_string(), process.clone(), limits));
+            Ok(world.unenforced.get(name.as_str()).cloned().unwrap_or_default())
+        })?;
+        self.0.fate().happened(Fact::Limited(name.as_str(), process, limits));
+        Ok(unenforced)
     }
 
     async fn exited(&self, _: &PluginName, process: &Process) -> ExitCause {

@@ -22,14 +22,20 @@ struct Sweeps {
     since: Instant,
     sizes: Vec<usize>,
     hangs: bool,
+    memory: BTreeMap<String, u64>,
     fate: Decider,
 }
 
 /// A meter that was not asked yet.
 #[must_use]
 pub fn meter() -> (FakeMeter, MeterHandle) {
-    let sweeps =
-        Sweeps { since: Instant::now(), sizes: Vec::new(), hangs: false, fate: Decider::default() };
+    let sweeps = Sweeps {
+        since: Instant::now(),
+        sizes: Vec::new(),
+        hangs: false,
+        memory: BTreeMap::new(),
+        fate: Decider::default(),
+    };
     let handle = MeterHandle(Shared::new(sweeps));
     (FakeMeter(handle.clone()), handle)
 }
@@ -45,6 +51,11 @@ impl MeterHandle {
 
     pub(super) fn fate(&self) -> Decider {
         self.0.with(|sweeps| sweeps.fate.clone())
+    }
+
+    /// A plugin uses this many bytes of memory from now on.
+    pub fn uses(&self, name: &str, bytes: u64) {
+        self.0.with(|sweeps| sweeps.memory.insert(name.to_owned(), bytes));
     }
 
     /// The next sweep never answers.
@@ -67,7 +78,12 @@ impl Meter for FakeMeter {
         if hangs {
             std::future::pending::<()>().await;
         }
-        let usage = Usage { cpu_time, memory_bytes: 1 << 20 };
-        plugins.into_iter().map(|(name, _)| (name, usage)).collect()
+        self.0.0.with(|sweeps| {
+            let usage = |name: &PluginName| {
+                let memory_bytes = sweeps.memory.get(name.as_str()).copied().unwrap_or(1 << 20);
+                Usage { cpu_time, memory_bytes }
+            };
+            plugins.into_iter().map(|(name, _)| (name.clone(), usage(&name))).collect()
+        })
     }
 }

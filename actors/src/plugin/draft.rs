@@ -339,7 +339,15 @@ impl<'a> Draft<'a> {
             // Outside of a trial an unhealthy plugin is shown, not punished: it is alive, and it
             // knows best.
             Verdict::Unhealthy(_) if self.state.trial.is_none() => return,
-            Verdict::Unhealthy(reason) | Verdict::Hung(reason) => reason,
+            Verdict::Unhealthy(reason) | Verdict::Hung(reason) => {
+                // It is still to be seen how it ends.
+                self.state.last_exit = Some(ExitCause::Unknown);
+                reason
+            }
+            Verdict::OverMemory(reason) => {
+                self.state.last_exit = Some(ExitCause::OverMemoryLimit);
+                reason
+            }
         };
         self.keep_config_of(&live.change);
         self.effect(Effect::Unwatch);
@@ -387,17 +395,49 @@ impl<'a> Draft<'a> {
         self.stop(live.target(), then, manner);
     }
 
-    fn settle(&mut self, live: &Live) {
-        self.state.phase = Phase::Running {
-            process: live.process.clone(),
-            endpoint: live.endpoint.clone(),
-            change: Change::None,
-        };
+    /// Limits are set while the plugin runs, for an INSTALL with this configuration.
+    pub(super) fn limit(&mut self, live: &Live, config: Option<crate::spec::Config>) {
+        let attempt = self.next_attempt();
+        let (process, limits) = (live.process.clone(), self.state.spec.limits);
+        self.effect(Effect::Limit { attempt, process, limits });
+        self.change(live, Change::Limiting { attempt, config });
     }
 
-    /// An Apply call is cut short by a stop or a crash: the next start does what it was to do.
+    /// Limits were set, or could not be: then a start does it.
+    pub(super) fn limited(&mut self, live: &Live, answered: Attempt, result: Result<(), Arc<str>>) {
+        let Change::Limiting { attempt, config } = &live.change else { return };
+        if *attempt != answered {
+            return;
+        }
+        match result {
+            Ok(()) if *config == self.state.spec.config => {
+                self.announce(Notice::Installed, "its limits were changed while it runs");
+                self.settle(live);
+            }
+            Ok(()) => self.apply(live, config.clone(), Answers::Install),
+            Err(_) => {
+                self.keep_config_of(&live.change);
+                self.stop_running(live, Then::Start);
+            }
+        }
+    }
+
+    fn settle(&mut self, live: &Live) {
+        self.change(live, Change::None);
+    }
+
+    pub(super) fn change(&mut self, live: &Live, change: Change) {
+        let (process, endpoint) = (live.process.clone(), live.endpoint.clone());
+        self.state.phase = Phase::Running { process, endpoint, change };
+    }
+
+    /// A change is cut short by a stop or a crash: the next start does what it was to do.
     pub(super) fn keep_config_of(&mut self, change: &Change) {
-        let Change::Applying { config, answers, .. } = change else { return };
+        let (config, answers) = match change {
+            Change::None => return,
+            Change::Applying { config, answers, .. } => (config, *answers),
+            Change::Limiting { config, .. } => (config, Answers::Install),
+        };
         self.set_config(config.clone());
         match answers {
             Answers::Install => self.state.owed.install = Due::Yes,
@@ -452,17 +492,15 @@ impl<'a> Draft<'a> {
         let attempt = self.next_attempt();
         let endpoint = live.endpoint.clone();
         self.effect(Effect::Apply { attempt, endpoint, config: config.clone() });
-        self.state.phase = Phase::Running {
-            process: live.process.clone(),
-            endpoint: live.endpoint.clone(),
-            change: Change::Applying { attempt, config, answers },
-        };
+        self.change(live, Change::Applying { attempt, config, answers });
     }
 
     /// The processes are gone that were to be stopped.
     pub(super) fn after_stop(&mut self, then: Then, stopped: &Stopped) {
         if let Stopped::Ended(cause) = stopped {
-            self.state.last_exit = Some(*cause);
+            if !self.is_ended_for_memory(&then) {
+                self.state.last_exit = Some(*cause);
+            }
             match &then {
                 Then::Start | Then::Swap | Then::Remove => {
                     self.announce(Notice::Stopped, &cause.to_string());
@@ -481,6 +519,18 @@ impl<'a> Draft<'a> {
             self.run_failed("it was stopped before it ended".into());
         }
         self.conclude(then);
+    }
+
+    /// Whether the process that was stopped had to go because of its memory: that says more than the
+    /// signal which ended it.
+    fn is_ended_for_memory(&self, then: &Then) -> bool {
+        let own_doing = match then {
+            Then::BackOff { .. } | Then::Return { .. } | Then::Fail { .. } => true,
+            Then::Start | Then::Swap | Then::Rest { .. } | Then::Remove | Then::Disable { .. } => {
+                false
+            }
+        };
+        own_doing && self.state.last_exit == Some(ExitCause::OverMemoryLimit)
     }
 
     /// What was to follow the end of the process, follows. Nothing runs at this point.

@@ -22,7 +22,7 @@ use crate::plugin::state::{
     Change, Next, Owed, Phase, Resume, Standing, State, Target, Then, Wait,
 };
 use crate::ports::{Cleanup, StopManner, Stopped};
-use crate::spec::{Config, PluginSpec};
+use crate::spec::{Config, Limits, PluginSpec};
 
 // === What happens ===
 
@@ -63,6 +63,13 @@ pub enum Event {
         attempt: Attempt,
         /// How.
         result: Result<(), ApplyFailure>,
+    },
+    /// Limits were set, or could not be.
+    Limited {
+        /// Which effect ended.
+        attempt: Attempt,
+        /// How.
+        result: Result<(), Arc<str>>,
     },
     /// A stop ended.
     Stopped {
@@ -135,6 +142,8 @@ pub enum Verdict {
     Unhealthy(Arc<str>),
     /// It has not answered often enough.
     Hung(Arc<str>),
+    /// It stayed over its memory limit, and the kernel does not hold it to that.
+    OverMemory(Arc<str>),
 }
 
 /// What was found after a restart of the agent.
@@ -196,6 +205,15 @@ pub enum Effect {
         endpoint: Endpoint,
         /// The configuration.
         config: Option<Config>,
+    },
+    /// Set the limits of a running process; answers `Limited`.
+    Limit {
+        /// Number of the answer.
+        attempt: Attempt,
+        /// The process.
+        process: Process,
+        /// The limits.
+        limits: Limits,
     },
     /// End every process of the plugin; answers `Stopped`.
     Stop {
@@ -367,6 +385,7 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -447,6 +466,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -466,6 +486,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -512,6 +533,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -533,6 +555,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -555,6 +578,12 @@ impl Draft<'_> {
                 self.judged(live, verdict);
             }
             Event::Applied { attempt, result } => self.applied(live, attempt, result),
+            Event::Limited { attempt, result } => self.limited(live, attempt, result),
+            Event::DeadlinePassed(Wait::Limits) => {
+                if let Change::Limiting { attempt, .. } = live.change {
+                    self.limited(live, attempt, Err("setting its limits took too long".into()));
+                }
+            }
             Event::DeadlinePassed(Wait::Apply) => {
                 if let Change::Applying { attempt, .. } = live.change {
                     let failure = ApplyFailure::Failed("the plugin did not answer Apply".into());
@@ -585,8 +614,10 @@ impl Draft<'_> {
             (Some(process), _) if process == live.process => {
                 let endpoint = Some(live.endpoint.clone());
                 self.effect(Effect::Watch { process: process.clone(), endpoint });
-                if let Change::Applying { config, answers, .. } = live.change.clone() {
-                    self.apply(live, config, answers);
+                match live.change.clone() {
+                    Change::None => {}
+                    Change::Applying { config, answers, .. } => self.apply(live, config, answers),
+                    Change::Limiting { config, .. } => self.limit(live, config),
                 }
             }
             // Not the one that was started last: it cannot be trusted to be set up right.
@@ -611,12 +642,19 @@ impl Draft<'_> {
             Event::Triggered(firing) => self.coalesce(firing),
             Event::DeadlinePassed(Wait::Execution) => self.run_takes_long(process, slices_left),
             Event::Recovered(found) => self.run_recovered(process, &found),
+            Event::HealthReported { process: of, verdict: Verdict::OverMemory(reason) }
+                if of == process =>
+            {
+                self.state.last_exit = Some(ExitCause::OverMemoryLimit);
+                self.stop_run(process, Then::Fail { reason });
+            }
             // A run is not cut short by rules; it does not say how it fares either.
             Event::FactsChanged
             | Event::Installed { .. }
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -642,6 +680,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -667,6 +706,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -695,6 +735,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -728,6 +769,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -754,6 +796,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -782,6 +825,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }
@@ -802,6 +846,7 @@ impl Draft<'_> {
             | Event::Spawned { .. }
             | Event::Launched { .. }
             | Event::Applied { .. }
+            | Event::Limited { .. }
             | Event::Stopped { .. }
             | Event::Removed { .. }
             | Event::Exited { .. }

@@ -180,34 +180,43 @@ impl Draft<'_> {
     }
 
     fn reconcile_running(&mut self, live: &Live, spec: Arc<PluginSpec>, difference: Difference) {
-        let applying = live.change != Change::None;
         if let Change::Applying { config, answers: Answers::Install, .. } = &live.change
             && matches!(difference, Difference::Unnoticed | Difference::Config)
             && *config == spec.config
         {
             // The call in flight does what this order wants, and answers for both.
-            let mut reported = PluginSpec::clone(&spec);
-            reported.config = self.state.spec.config.clone();
-            self.state.spec = Arc::new(reported);
+            self.take_all_but_config(&spec);
             return;
         }
-        match difference {
-            Difference::Unnoticed if !applying => {
+        match (difference, &live.change) {
+            (Difference::Unnoticed, Change::None) => {
                 self.state.spec = spec;
                 self.announce(Notice::Installed, "already installed");
             }
-            Difference::Config if !applying => {
-                let config = spec.config.clone();
-                let mut reported = PluginSpec::clone(&spec);
-                reported.config = self.state.spec.config.clone();
-                self.state.spec = Arc::new(reported);
-                self.apply(live, config, Answers::Install);
+            (Difference::Config, Change::None) => {
+                self.take_all_but_config(&spec);
+                self.apply(live, spec.config.clone(), Answers::Install);
+            }
+            // The limits that are being set are the ones that are wanted; the configuration follows.
+            (Difference::Unnoticed | Difference::Config, Change::Limiting { attempt, .. }) => {
+                self.take_all_but_config(&spec);
+                let (attempt, config) = (*attempt, spec.config.clone());
+                self.change(live, Change::Limiting { attempt, config });
+            }
+            // Limits set later take the place of those set before.
+            (Difference::Limits, Change::None | Change::Limiting { .. }) => {
+                self.take_all_but_config(&spec);
+                self.limit(live, spec.config.clone());
             }
             // A call in flight cannot be taken back, so its outcome is made irrelevant.
-            Difference::Unnoticed
-            | Difference::Config
-            | Difference::Launch
-            | Difference::Archive => {
+            (
+                Difference::Unnoticed | Difference::Config | Difference::Limits,
+                Change::Applying { .. },
+            )
+            | (
+                Difference::Launch | Difference::Archive,
+                Change::None | Change::Applying { .. } | Change::Limiting { .. },
+            ) => {
                 self.keep_config_of(&live.change);
                 self.take_config_of(&spec);
                 self.state.spec = spec;
@@ -215,6 +224,12 @@ impl Draft<'_> {
                 self.stop_running(live, Then::Start);
             }
         }
+    }
+
+    /// Takes what an order says, and keeps the configuration until the plugin has taken another.
+    fn take_all_but_config(&mut self, spec: &PluginSpec) {
+        let config = self.state.spec.config.clone();
+        self.state.spec = Arc::new(PluginSpec { config, ..spec.clone() });
     }
 
     /// The configuration of an INSTALL takes the place of what an APPLY before it asked for.

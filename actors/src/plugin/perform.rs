@@ -16,19 +16,22 @@ use crate::admission::{self, Denied, Question, Verdict};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
-use crate::id::{Attempt, RevisionId};
+use crate::id::{Attempt, Process, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{
-    Cleanup, InstallError, InstallStep, Ports, Progress, RpcError, StopManner, StopOrder,
-    Unenforced,
+    Cleanup, InstallError, InstallStep, LimitError, Ports, Progress, RpcError, StopManner,
+    StopOrder, Unenforced,
 };
-use crate::spec::PluginSpec;
+use crate::spec::{Limits, PluginSpec};
 
 /// Work that never answers is given up after this long, so that what waits for its turn goes on.
 const PROCESSES_WAIT: Duration = Duration::from_secs(60);
 
 /// The same for files, of which there may be many.
 const FILES_WAIT: Duration = Duration::from_secs(10 * 60);
+
+/// Longest that setting limits may take.
+const LIMIT_WAIT: Duration = Duration::from_secs(10);
 
 /// How often a download's progress is shown.
 const PROGRESS_BEAT: Duration = Duration::from_millis(250);
@@ -50,6 +53,7 @@ impl PluginActor {
             Effect::Install { .. }
             | Effect::Launch { .. }
             | Effect::Apply { .. }
+            | Effect::Limit { .. }
             | Effect::Stop { .. }
             | Effect::Sweep
             | Effect::Discard { .. }
@@ -87,6 +91,10 @@ impl PluginActor {
                     }),
                 });
             }
+            Effect::Limit { attempt, process, limits } => {
+                self.measure(&process, ctx);
+                self.limit(Some(attempt), process, limits, ctx);
+            }
             Effect::Stop { attempt, target, cleanup, manner } => {
                 self.stop(attempt, target, cleanup, manner, ctx);
             }
@@ -99,11 +107,7 @@ impl PluginActor {
                     happened: ctx.address().recipient(),
                     heard: ctx.address().recipient(),
                 });
-                self.neighbours.measure.do_send(Measure {
-                    name: self.state.name.clone(),
-                    process,
-                    policy: self.state.spec.metrics,
-                });
+                self.measure(&process, ctx);
             }
             Effect::Unwatch => {
                 self.neighbours.unwatch.do_send(Unwatch(self.state.name.clone()));
@@ -131,6 +135,69 @@ impl PluginActor {
             }
             // Told together with the save.
             Effect::Announce(_) => {}
+        }
+    }
+
+    /// From now on the process is measured, and held to its memory limit where nothing else does that.
+    fn measure(&self, process: &Process, ctx: &mut Context<Self>) {
+        self.neighbours.measure.do_send(Measure {
+            name: self.state.name.clone(),
+            process: process.clone(),
+            policy: self.state.spec.metrics,
+            memory_limit: self.state.spec.limits.memory_bytes,
+            happened: ctx.address().recipient(),
+        });
+    }
+
+    /// Sets the limits of the running process, and remembers which of them do not hold.
+    fn limit(
+        &self,
+        answers: Option<Attempt>,
+        process: Process,
+        limits: Limits,
+        ctx: &mut Context<Self>,
+    ) {
+        let launcher = self.ports.launcher.clone();
+        let turn = self.processes.take();
+        let name = self.state.name.clone();
+        let limited = process.clone();
+        let limit = async move {
+            let _turn = turn.await;
+            let limit = launcher.limit(&name, &limited, limits);
+            let limit = tokio::time::timeout(LIMIT_WAIT, limit).await;
+            limit.unwrap_or(Err(LimitError::TimedOut))
+        };
+        ctx.spawn(limit.into_actor(self).map(move |result, this, ctx| {
+            this.reach("end", "limit");
+            let is_of_this = this.recorded_process().as_ref() == Some(&process);
+            let result = match result {
+                Ok(unenforced) if is_of_this => {
+                    let before = std::mem::take(&mut this.shown.story.unenforced);
+                    this.shown.story.unenforced = before.with_limits(unenforced);
+                    Ok(())
+                }
+                Ok(_) => Ok(()),
+                Err(error) => {
+                    // Nobody waits for this answer who could start the plugin afresh.
+                    if answers.is_none() && is_of_this {
+                        warn!(plugin = %this.state.name, error = %Chain(&error), "limits not set again");
+                    }
+                    Err(reason(&error))
+                }
+            };
+            match answers {
+                Some(attempt) => this.step(Event::Limited { attempt, result }, ctx),
+                None => this.publish(),
+            }
+        }));
+    }
+
+    /// Sets the limits of a process that an earlier life of the agent started: what the agent itself
+    /// limits may be configured in another way by now.
+    pub(super) fn limit_again(&self, ctx: &mut Context<Self>) {
+        if let Phase::Running { process, .. } | Phase::Executing { process, .. } = &self.state.phase
+        {
+            self.limit(None, process.clone(), self.state.spec.limits, ctx);
         }
     }
 
@@ -351,6 +418,7 @@ const fn name_of(effect: &Effect) -> &'static str {
         Effect::Launch { .. } => "launch",
         Effect::CancelLaunch { .. } => "cancel launch",
         Effect::Apply { .. } => "apply",
+        Effect::Limit { .. } => "limit",
         Effect::Stop { .. } => "stop",
         Effect::Sweep => "sweep",
         Effect::Watch { .. } => "watch",

@@ -300,9 +300,10 @@ impl Draft<'_> {
             Notice::Installed,
             match difference {
                 Difference::Unnoticed => "already installed",
-                Difference::Config | Difference::Launch | Difference::Archive => {
-                    "already installed; the next run takes what changed"
-                }
+                Difference::Config
+                | Difference::Limits
+                | Difference::Launch
+                | Difference::Archive => "already installed; the next run takes what changed",
             },
         );
     }

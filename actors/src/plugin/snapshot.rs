@@ -195,11 +195,17 @@ fn phase_record(phase: &Phase) -> rec::phase::Phase {
             process: Some(process_record(process)),
             endpoint: endpoint.to_string(),
             applying: match change {
-                Change::None => None,
+                Change::None | Change::Limiting { .. } => None,
                 Change::Applying { config, answers, .. } => Some(p::Applying {
                     config: config.as_ref().map(config_record),
                     answers_install: *answers == Answers::Install,
                 }),
+            },
+            limiting: match change {
+                Change::None | Change::Applying { .. } => None,
+                Change::Limiting { config, .. } => {
+                    Some(p::Limiting { config: config.as_ref().map(config_record) })
+                }
             },
         }),
         Phase::BackingOff { reason } => p::Phase::BackingOff(rest(reason)),
@@ -240,9 +246,12 @@ fn phase_of(record: Option<rec::phase::Phase>, attempt: Attempt) -> Result<Phase
         P::Running(running) => Phase::Running {
             process: process_of(running.process.ok_or(SnapshotError::Missing("process"))?),
             endpoint: Endpoint::from_stored(&running.endpoint),
-            change: match running.applying {
-                None => Change::None,
-                Some(applying) => Change::Applying {
+            change: match (running.applying, running.limiting) {
+                (None, None) => Change::None,
+                (None, Some(limiting)) => {
+                    Change::Limiting { attempt, config: limiting.config.and_then(config_of) }
+                }
+                (Some(applying), _) => Change::Applying {
                     attempt,
                     config: applying.config.and_then(config_of),
                     answers: if applying.answers_install {
@@ -379,6 +388,7 @@ fn exit_record(cause: ExitCause) -> rec::ExitCause {
         ExitCause::Exited(code) => Cause::Exited(code),
         ExitCause::Signaled(signal) => Cause::Signaled(signal),
         ExitCause::OutOfMemory => Cause::OutOfMemory(true),
+        ExitCause::OverMemoryLimit => Cause::OverMemoryLimit(true),
         ExitCause::Unknown => Cause::Unknown(true),
     };
     rec::ExitCause { cause: Some(cause) }
@@ -390,6 +400,7 @@ fn exit_of(record: rec::ExitCause) -> ExitCause {
         Some(Cause::Exited(code)) => ExitCause::Exited(code),
         Some(Cause::Signaled(signal)) => ExitCause::Signaled(signal),
         Some(Cause::OutOfMemory(_)) => ExitCause::OutOfMemory,
+        Some(Cause::OverMemoryLimit(_)) => ExitCause::OverMemoryLimit,
         Some(Cause::Unknown(_)) | None => ExitCause::Unknown,
     }
 }

@@ -79,7 +79,7 @@ pub enum Phase {
         process: Process,
         /// Where it answers.
         endpoint: Endpoint,
-        /// Whether a configuration is being handed over.
+        /// Whether something of it is being changed.
         change: Change,
     },
     /// A run of a one-shot plugin is under way; its end is awaited.
@@ -212,7 +212,7 @@ pub enum Due {
     Yes,
 }
 
-/// Whether a running plugin is taking a configuration.
+/// Whether something of a running plugin is being changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// No.
@@ -225,6 +225,13 @@ pub enum Change {
         config: Option<Config>,
         /// Which order it answers.
         answers: Answers,
+    },
+    /// Its limits are being set, for an INSTALL of what runs.
+    Limiting {
+        /// The effect in flight.
+        attempt: Attempt,
+        /// The configuration that the INSTALL brought; handed over next where it is another one.
+        config: Option<Config>,
     },
 }
 
@@ -302,6 +309,8 @@ pub enum Wait {
     Retry,
     /// An Apply call.
     Apply,
+    /// Setting limits.
+    Limits,
     /// The next part of the probation window.
     Probation,
     /// Long enough without a crash.
@@ -356,6 +365,9 @@ const REMOVE_WAIT: Duration = Duration::from_secs(60);
 /// Longest an Apply call may take, slack included.
 const APPLY_WAIT: Duration = Duration::from_secs(10);
 
+/// Longest that setting limits may take, slack and waiting for a turn included.
+const LIMITS_WAIT: Duration = Duration::from_secs(30);
+
 impl Default for Policy {
     fn default() -> Self {
         Self { restart: RestartPolicy::default(), probation: Duration::from_secs(30) }
@@ -385,8 +397,10 @@ impl State {
                 wait(Wait::Retry, self.pause(*tries, policy), Attempt(u64::from(*tries)));
             }
             Phase::Running { change, .. } => {
-                if let Change::Applying { attempt, .. } = change {
-                    wait(Wait::Apply, APPLY_WAIT, *attempt);
+                match change {
+                    Change::None => {}
+                    Change::Applying { attempt, .. } => wait(Wait::Apply, APPLY_WAIT, *attempt),
+                    Change::Limiting { attempt, .. } => wait(Wait::Limits, LIMITS_WAIT, *attempt),
                 }
                 if let Some(trial) = &self.trial {
                     let slice = policy.probation / PROBATION_SLICES;
@@ -428,7 +442,9 @@ impl State {
             | Phase::Idle
             | Phase::Disabled { .. }
             | Phase::Gone => true,
-            Phase::Running { change: Change::Applying { .. }, .. }
+            Phase::Running {
+                change: Change::Applying { .. } | Change::Limiting { .. }, ..
+            }
             | Phase::Installing { .. }
             | Phase::Starting { .. }
             | Phase::Pausing { .. }

@@ -14,6 +14,7 @@ pub fn state(state: &State) -> String {
         Phase::Pausing { .. } => "pausing before another start",
         Phase::Running { change: Change::None, .. } => "running",
         Phase::Running { change: Change::Applying { .. }, .. } => "taking a configuration",
+        Phase::Running { change: Change::Limiting { .. }, .. } => "being given other limits",
         Phase::Executing { .. } => "executing",
         Phase::Idle => "waiting for a trigger",
         Phase::Disabled { .. } => "disabled by its rules",
@@ -55,6 +56,7 @@ pub const fn wait(wait: Wait) -> &'static str {
         Wait::Start => "the start",
         Wait::Retry => "the pause before the next start",
         Wait::Apply => "the plugin to take its configuration",
+        Wait::Limits => "its limits to be set",
         Wait::Probation => "the next part of the probation window",
         Wait::Calm => "time without a crash, after which crashes are forgiven",
         Wait::Stop => "the stop",
@@ -93,6 +95,10 @@ pub fn event(event: &Event) -> String {
         Event::Applied { result: Err(ApplyFailure::Failed(reason)), .. } => {
             format!("it refused the configuration: {reason}")
         }
+        Event::Limited { result: Ok(()), .. } => "its limits were set".to_owned(),
+        Event::Limited { result: Err(reason), .. } => {
+            format!("its limits can only be set by a start: {reason}")
+        }
         Event::Stopped { result: Ok(_), .. } => "it was stopped".to_owned(),
         Event::Stopped { result: Err(reason), .. } => format!("it could not be stopped: {reason}"),
         Event::Removed { result: Ok(()), .. } => "its files were deleted".to_owned(),
@@ -102,7 +108,9 @@ pub fn event(event: &Event) -> String {
         Event::Exited { process, cause } => format!("process {} {cause}", process.pid),
         Event::HealthReported { verdict, .. } => match verdict {
             Verdict::Healthy => "it is healthy".to_owned(),
-            Verdict::Unhealthy(reason) | Verdict::Hung(reason) => reason.to_string(),
+            Verdict::Unhealthy(reason) | Verdict::Hung(reason) | Verdict::OverMemory(reason) => {
+                reason.to_string()
+            }
         },
         Event::Triggered(firing) => match firing {
             Firing::Startup(_) => "trigger: startup".to_owned(),

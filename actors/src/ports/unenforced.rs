@@ -23,6 +23,17 @@ pub struct Shortfall {
     pub why: Arc<str>,
     /// What to do about it.
     pub fix: Arc<str>,
+    /// What it is a part of.
+    pub kind: ShortfallKind,
+}
+
+/// What something that is not enforced is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ShortfallKind {
+    /// The start of a process: it stays so for as long as the process lives.
+    Launch,
+    /// The limits, which may change while it lives.
+    Limit,
 }
 
 /// Everything of one launch that is not enforced: at most [`UNENFORCED_MAX`] entries, none twice.
@@ -36,7 +47,14 @@ impl Shortfall {
     #[must_use]
     pub fn new(what: &str, why: &str, fix: &str) -> Self {
         let part = |text: &str| shortened(text, PART_MAX).into();
-        Self { what: part(what), why: part(why), fix: part(fix) }
+        let kind = ShortfallKind::Launch;
+        Self { what: part(what), why: part(why), fix: part(fix), kind }
+    }
+
+    /// The same of a limit.
+    #[must_use]
+    pub fn of_limit(what: &str, why: &str, fix: &str) -> Self {
+        Self { kind: ShortfallKind::Limit, ..Self::new(what, why, fix) }
     }
 }
 
@@ -54,6 +72,13 @@ impl Unenforced {
         if self.0.len() < UNENFORCED_MAX && !self.0.contains(&shortfall) {
             self.0.push(shortfall);
         }
+    }
+
+    /// The limits were set anew: these take the place of what was said of limits before.
+    #[must_use]
+    pub fn with_limits(self, limits: Self) -> Self {
+        let of_launch = self.0.into_iter().filter(|entry| entry.kind == ShortfallKind::Launch);
+        of_launch.chain(limits.0).collect()
     }
 
     /// The entries, in the order in which they were added.
@@ -110,6 +135,15 @@ mod tests {
         let all: Unenforced = (0..100).flat_map(|number| [entry(number), entry(number)]).collect();
         assert_eq!(all.iter().count(), UNENFORCED_MAX);
         assert_eq!(all.iter().nth(1), Some(&entry(1)));
+    }
+
+    #[test]
+    fn other_limits_say_nothing_of_what_else_a_launch_lacks() {
+        let launch = Shortfall::new("seccomp", "why", "fix");
+        let limit = |what| Shortfall::of_limit(what, "why", "fix");
+        let before: Unenforced = [limit("old"), launch.clone()].into_iter().collect();
+        let after = before.with_limits([limit("new")].into_iter().collect());
+        assert_eq!(after, [launch, limit("new")].into_iter().collect());
     }
 
     #[test]

@@ -484,6 +484,13 @@ impl Ledger {
                     self.violated("the bystander was stopped while it ran".to_owned());
                 }
             }
+            Fact::Limited(name, process, limits) => {
+                self.log(&format!("limited {name} {} {limits:?}", process.pid));
+                let alive = self.processes.get_mut(name);
+                if let Some(alive) = alive.filter(|alive| alive.pid == process.pid) {
+                    alive.spec.limits = limits;
+                }
+            }
             Fact::Applied(endpoint, config) => {
                 self.log(&format!("applied {endpoint} {}", show(config)));
                 if !is_vm_event(config)

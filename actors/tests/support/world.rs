@@ -89,6 +89,12 @@ pub(crate) fn where_web(mut spec: PluginSpec) -> PluginSpec {
     spec
 }
 
+/// `spec(revision)` with a limit of memory.
+pub(crate) fn tight(revision: &str) -> PluginSpec {
+    let limits = Limits { memory_bytes: Some(1 << 20), cpu_percent: None };
+    PluginSpec { limits, ..spec(revision) }
+}
+
 /// The process that is the `pid`th of a test.
 pub(crate) fn process(pid: u32) -> Process {
     Process { pid, start_ticks: u64::from(pid) * 100, boot: BootId("boot".into()) }
@@ -108,6 +114,7 @@ pub(crate) fn show(state: &State) -> String {
         Phase::Pausing { .. } => "Pausing".to_owned(),
         Phase::Running { change: Change::None, .. } => "Running".to_owned(),
         Phase::Running { change: Change::Applying { .. }, .. } => "Running (applying)".to_owned(),
+        Phase::Running { change: Change::Limiting { .. }, .. } => "Running (limiting)".to_owned(),
         Phase::Executing { .. } => "Executing".to_owned(),
         Phase::Idle => "Idle".to_owned(),
         Phase::Disabled { .. } => "Disabled".to_owned(),
@@ -152,6 +159,7 @@ pub(crate) enum Job {
     Install(Attempt),
     Launch(Attempt),
     Apply(Attempt),
+    Limit(Attempt),
     Stop(Attempt),
     Remove(Attempt),
 }
@@ -187,6 +195,8 @@ pub(crate) struct World {
     pub(crate) alive: Option<Process>,
     /// The process the monitor watches.
     pub(crate) watched: Option<Process>,
+    /// The limits that were to be set last while it ran.
+    pub(crate) ordered_limits: Limits,
     /// Whether the plugin was retired.
     pub(crate) retired: bool,
     pub(crate) log: Vec<Step>,
@@ -231,6 +241,7 @@ impl World {
             stale: Vec::new(),
             alive: None,
             watched: None,
+            ordered_limits: Limits::default(),
             retired: false,
             log: Vec::new(),
             facts: FactSet::default(),
@@ -305,7 +316,7 @@ impl World {
     pub(crate) fn spawn(&mut self) {
         let launch = self.jobs.iter().find_map(|job| match job {
             Job::Launch(attempt) => Some(*attempt),
-            Job::Install(_) | Job::Apply(_) | Job::Stop(_) | Job::Remove(_) => None,
+            Job::Install(_) | Job::Apply(_) | Job::Limit(_) | Job::Stop(_) | Job::Remove(_) => None,
         });
         if let (Some(attempt), None) = (launch, &self.alive) {
             let process = self.fork();
@@ -398,6 +409,13 @@ impl World {
             }
             Effect::CancelLaunch { attempt } => self.cancel(&Job::Launch(*attempt)),
             Effect::Apply { attempt, .. } => self.jobs.push(Job::Apply(*attempt)),
+            Effect::Limit { attempt, process, limits } => {
+                assert_eq!(Some(process), self.watched.as_ref(), "only what runs is limited");
+                // Limits set later take the place of those set before.
+                self.cancel_calls();
+                self.jobs.push(Job::Limit(*attempt));
+                self.ordered_limits = *limits;
+            }
             Effect::Stop { attempt, .. } => {
                 // A stop takes the place of one before it, and of every call to the process.
                 self.cancel_calls();
@@ -423,8 +441,9 @@ impl World {
     }
 
     fn cancel_calls(&mut self) {
-        let calls: Vec<_> =
-            self.jobs.iter().filter(|job| matches!(job, Job::Apply(_))).cloned().collect();
+        let is_call = |job: &&Job| matches!(job, Job::Apply(_) | Job::Limit(_));
+        let calls = self.jobs.iter().filter(is_call).cloned();
+        let calls: Vec<_> = calls.collect();
         calls.iter().for_each(|job| self.cancel(job));
     }
 
@@ -437,6 +456,7 @@ impl World {
                 Event::Launched { attempt: *attempt, result: Ok((process(9999), endpoint())) }
             }
             Job::Apply(attempt) => Event::Applied { attempt: *attempt, result: Ok(()) },
+            Job::Limit(attempt) => Event::Limited { attempt: *attempt, result: Ok(()) },
             Job::Stop(attempt) => {
                 Event::Stopped { attempt: *attempt, result: Ok(Stopped::NothingRan) }
             }
@@ -476,6 +496,9 @@ impl World {
                     Answer::Unimplemented => Err(ApplyFailure::Unimplemented),
                 };
                 Event::Applied { attempt: *attempt, result }
+            }
+            Job::Limit(attempt) => {
+                Event::Limited { attempt: *attempt, result: good.then_some(()).ok_or(why) }
             }
             Job::Stop(attempt) => {
                 let result = match (good, self.alive.take()) {

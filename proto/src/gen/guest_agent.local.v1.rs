@@ -108,6 +108,9 @@ pub struct LastExit {
     pub signal: ::core::option::Option<i32>,
     #[prost(message, optional, tag = "4")]
     pub at: ::core::option::Option<::prost_types::Timestamp>,
+    /// In words.
+    #[prost(string, tag = "5")]
+    pub detail: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Health {
@@ -128,7 +131,7 @@ pub struct Pending {
     pub error: ::prost::alloc::string::String,
 }
 /// How far a download is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Progress {
     #[prost(uint64, tag = "1")]
     pub received_bytes: u64,
@@ -137,6 +140,9 @@ pub struct Progress {
     pub total_bytes: ::core::option::Option<u64>,
     #[prost(uint32, tag = "3")]
     pub attempt: u32,
+    /// Why it has not begun yet; empty when nothing holds it up.
+    #[prost(string, tag = "4")]
+    pub held_up: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ConfigureRequest {

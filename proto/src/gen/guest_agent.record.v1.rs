@@ -63,6 +63,9 @@ pub struct Shortfall {
     pub why: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub fix: ::prost::alloc::string::String,
+    /// Whether it is a limit, which may change while the process lives.
+    #[prost(bool, tag = "4")]
+    pub of_limit: bool,
 }
 /// The runs of a one-shot plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -318,7 +321,7 @@ pub struct Process {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExitCause {
-    #[prost(oneof = "exit_cause::Cause", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "exit_cause::Cause", tags = "1, 2, 3, 4, 5")]
     pub cause: ::core::option::Option<exit_cause::Cause>,
 }
 /// Nested message and enum types in `ExitCause`.
@@ -333,6 +336,9 @@ pub mod exit_cause {
         OutOfMemory(bool),
         #[prost(bool, tag = "4")]
         Unknown(bool),
+        /// The agent ended it, because it stayed over its memory limit.
+        #[prost(bool, tag = "5")]
+        OverMemoryLimit(bool),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -374,6 +380,16 @@ pub mod phase {
         pub endpoint: ::prost::alloc::string::String,
         #[prost(message, optional, tag = "3")]
         pub applying: ::core::option::Option<Applying>,
+        /// Never together with the one before.
+        #[prost(message, optional, tag = "4")]
+        pub limiting: ::core::option::Option<Limiting>,
+    }
+    /// Its limits are being set.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Limiting {
+        /// Of the order that brought them; absent clears the configuration.
+        #[prost(message, optional, tag = "1")]
+        pub config: ::core::option::Option<super::Config>,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Applying {

@@ -39,6 +39,7 @@ struct LastExit<'a> {
     code: Option<i32>,
     signal: Option<i32>,
     at: Option<String>,
+    detail: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,6 +81,7 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
                 code: exit.code,
                 signal: exit.signal,
                 at: rfc3339(exit.at.as_ref()),
+                detail: present(&exit.detail),
             }),
             health: plugin.health.as_ref().map(|health| Health {
                 code: health.code,

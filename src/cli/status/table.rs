@@ -136,6 +136,9 @@ fn note(plugin: &PluginStatus) -> String {
 /// How far a download is, while there is one.
 fn progress(plugin: &PluginStatus) -> Option<String> {
     let progress = plugin.progress.as_ref()?;
+    if !progress.held_up.is_empty() {
+        return Some(format!("held up: {}", progress.held_up));
+    }
     let attempt = if progress.attempt > 1 {
         format!(", attempt {}", progress.attempt)
     } else {
@@ -155,7 +158,8 @@ fn exit_words(exit: &LastExit) -> String {
     match (exit.kind.as_str(), exit.code, exit.signal) {
         ("exited", Some(code), _) => format!("exited with code {code}"),
         ("signaled", _, Some(signal)) => format!("killed by signal {signal}"),
-        ("oom", _, _) => "killed for want of memory".to_owned(),
+        ("oom", _, _) if exit.detail.is_empty() => "killed for want of memory".to_owned(),
+        ("oom", _, _) => exit.detail.clone(),
         _ => "ended for an unknown reason".to_owned(),
     }
 }

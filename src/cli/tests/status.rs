@@ -77,7 +77,7 @@ fn the_field_names_of_the_status_never_change() {
         assert_eq!(names(plugin), expected);
     }
     let upgrading = &status[2];
-    assert_eq!(names(&upgrading["last_exit"]), ["at", "code", "kind", "signal"]);
+    assert_eq!(names(&upgrading["last_exit"]), ["at", "code", "detail", "kind", "signal"]);
     assert_eq!(names(&upgrading["health"]), ["at", "code", "results"]);
     assert_eq!(names(&upgrading["pending"]), ["error", "revision", "state"]);
     assert_eq!(upgrading["started_at"], "2030-03-17T14:46:40Z");

@@ -146,6 +146,7 @@ impl Yard {
     fn pipeline(&self, limits: Limits) -> Pipeline {
         let mut pipeline = Pipeline::new(
             PipelineConfig {
+                pressure: crate::install::PressurePolicy::default(),
                 plugins_dir: self.dir.path().join("plugins"),
                 state_root: self.dir.path().join("state"),
                 log_dir: self.dir.path().join("log"),

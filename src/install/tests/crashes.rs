@@ -10,7 +10,7 @@ use guest_agent_actors::ports::{Installer, Progress};
 use tokio::sync::watch;
 
 use super::super::trust::Trust;
-use super::super::{Limits, Pipeline, PipelineConfig};
+use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 use super::rig::{PATIENCE, listing, spec};
 use super::tarball::{Tarball, gzip};
 
@@ -30,6 +30,7 @@ fn pipeline(dir: &Path) -> Pipeline {
             cache_max_bytes: 0,
             limits: Limits::default(),
             max_parallel: 1,
+            pressure: PressurePolicy::default(),
         },
         Trust::Anybody,
     )

@@ -24,7 +24,7 @@ async fn an_archive_is_installed_over_http_and_progress_is_told() {
     let spec = spec(&format!("{}/a.zip", server.address), Sha256Digest::of(&archive));
     let progress = rig.install(spec.clone()).await.expect("installable");
     let size = archive.len() as u64;
-    assert_eq!(progress, Progress { received: size, total: Some(size), attempt: 1 });
+    assert_eq!(progress, Progress { received: size, total: Some(size), attempt: 1, held_up: None });
     assert!(rig.installed("run").exists());
     rig.install(spec).await.expect("it is there already");
     assert_eq!(server.requests(), 1, "what is there was fetched again");
@@ -119,7 +119,7 @@ async fn a_broken_transfer_is_gone_on_with_as_often_as_attempts_are_left() {
     let spec = spec(&server.address, Sha256Digest::of(&archive));
     let progress = rig.install(spec).await.expect("installable");
     let size = size as u64;
-    assert_eq!(progress, Progress { received: size, total: Some(size), attempt: 3 });
+    assert_eq!(progress, Progress { received: size, total: Some(size), attempt: 3, held_up: None });
     assert_eq!(server.requests(), 3);
 }
 

@@ -11,7 +11,7 @@ use guest_agent_actors::ports::{InstallStep, Installer, Progress};
 use tokio::sync::watch;
 
 use super::super::trust::Trust;
-use super::super::{Limits, Pipeline, PipelineConfig};
+use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 use super::rig::{Rig, assert_failed, listing, spec};
 use super::tarball::Tarball;
 
@@ -44,6 +44,7 @@ impl Mount {
             spool_dir: self.dir.path().join("spool"),
             limits: Limits::default(),
             max_parallel: 1,
+            pressure: PressurePolicy::default(),
         };
         Pipeline::new(config, Trust::Anybody).expect("there is room for a folder")
     }

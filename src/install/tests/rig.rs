@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::super::tree::Resolver;
 use super::super::trust::Trust;
-use super::super::{Limits, Pipeline, PipelineConfig};
+use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 
 /// Longer than anything here should take, even on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,6 +49,7 @@ impl Rig {
                 cache_max_bytes: 1 << 20,
                 limits,
                 max_parallel: 2,
+                pressure: PressurePolicy::default(),
             },
             Trust::Anybody,
         )

@@ -9,7 +9,7 @@ use crate::id::BootId;
 use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
 use crate::plugin::state::Due;
 use crate::plugin::story::{MOVES_MAX, Move, Story};
-use crate::ports::{Shortfall, Unenforced};
+use crate::ports::{Shortfall, ShortfallKind, Unenforced};
 
 pub(super) fn runs_record(runs: &Runs) -> Option<rec::Runs> {
     // A daemon has none, and most plugins are daemons.
@@ -86,12 +86,16 @@ pub(super) fn unenforced_record(story: &Story) -> Vec<rec::Shortfall> {
         what: shortfall.what.to_string(),
         why: shortfall.why.to_string(),
         fix: shortfall.fix.to_string(),
+        of_limit: shortfall.kind == ShortfallKind::Limit,
     };
     story.unenforced.iter().map(record).collect()
 }
 
 pub(super) fn unenforced_of(records: Vec<rec::Shortfall>) -> Unenforced {
-    let shortfall = |it: rec::Shortfall| Shortfall::new(&it.what, &it.why, &it.fix);
+    let shortfall = |it: rec::Shortfall| {
+        let make = if it.of_limit { Shortfall::of_limit } else { Shortfall::new };
+        make(&it.what, &it.why, &it.fix)
+    };
     records.into_iter().map(shortfall).collect()
 }
 

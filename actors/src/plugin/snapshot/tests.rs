@@ -130,11 +130,12 @@ fn any_endpoint() -> impl Strategy<Value = Endpoint> {
 }
 
 fn any_change(attempt: Attempt) -> impl Strategy<Value = Change> {
-    let config = proptest::option::of(".{0,9}".prop_map(|text| Config::Text(text.into())));
+    let config = || proptest::option::of(".{0,9}".prop_map(|text| Config::Text(text.into())));
     let answers = prop_oneof![Just(Answers::Install), Just(Answers::Apply)];
     prop_oneof![
         Just(Change::None),
-        (config, answers).prop_map(move |(config, answers)| Change::Applying {
+        config().prop_map(move |config| Change::Limiting { attempt, config }),
+        (config(), answers).prop_map(move |(config, answers)| Change::Applying {
             attempt,
             config,
             answers
@@ -196,6 +197,7 @@ fn any_cause() -> impl Strategy<Value = ExitCause> {
         any::<i32>().prop_map(ExitCause::Exited),
         any::<i32>().prop_map(ExitCause::Signaled),
         Just(ExitCause::OutOfMemory),
+        Just(ExitCause::OverMemoryLimit),
         Just(ExitCause::Unknown),
     ]
 }

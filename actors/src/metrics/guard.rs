@@ -1,0 +1,92 @@
+//! Holds a process to its memory limit by looking at it, where the kernel does not. Pure.
+//!
+//! One look says little: a plugin may need much for a moment. Only one that is over its limit in so many
+//! looks in a row has to go. Where the kernel enforces the limit nobody is ever over it, so there is
+//! no need to know whether it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// So many looks in a row make a judgement.
+pub const LOOKS: u32 = 3;
+
+/// No longer than this is between two looks, however seldom a plugin is measured.
+pub const BEAT_MAX: Duration = Duration::from_secs(5);
+
+/// What was seen of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryGuard {
+    /// In bytes.
+    limit: u64,
+    over: u32,
+}
+
+// === impl MemoryGuard ===
+
+impl MemoryGuard {
+    /// A guard that has not looked yet.
+    #[must_use]
+    pub const fn new(limit: u64) -> Self {
+        Self { limit, over: 0 }
+    }
+
+    /// The same looks under another limit. What was within the old one may not be within the new one,
+    /// and the other way round, so that counting begins anew.
+    #[must_use]
+    pub const fn with_limit(self, limit: u64) -> Self {
+        if self.limit == limit { self } else { Self::new(limit) }
+    }
+
+    /// Takes one more look, and says why the process has to go, if it has to. Whoever is told and does
+    /// nothing is told again after as many looks.
+    pub fn look(&mut self, used: u64) -> Option<Arc<str>> {
+        if used <= self.limit {
+            self.over = 0;
+            return None;
+        }
+        self.over += 1;
+        if self.over < LOOKS {
+            return None;
+        }
+        self.over = 0;
+        let limit = self.limit;
+        let reason = format!(
+            "out of memory: it used {used} bytes and may use {limit}, in {LOOKS} looks in a row; the \
+             kernel does not enforce its limit here, so the agent does"
+        );
+        Some(reason.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn law_only_looks_in_a_row_make_a_judgement(
+            limit in 0u64..1000, looks in proptest::collection::vec(0u64..2000, 0..50)
+        ) {
+            let mut guard = MemoryGuard::new(limit);
+            let mut in_a_row = 0;
+            for used in looks {
+                in_a_row = if used > limit { in_a_row + 1 } else { 0 };
+                let judged = guard.look(used).is_some();
+                prop_assert_eq!(judged, in_a_row > 0 && in_a_row % LOOKS == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn exactly_the_limit_is_within_it_and_another_limit_begins_anew() {
+        let mut guard = MemoryGuard::new(10);
+        assert!((0..9).all(|_| guard.look(10).is_none()));
+        assert_eq!((guard.look(11), guard.look(11)), (None, None));
+        let mut other = guard.with_limit(9);
+        assert_eq!(other.look(11), None);
+        let reason = guard.with_limit(10).look(11).expect("the third look");
+        assert!(reason.contains("11 bytes") && reason.contains("use 10,"), "{reason}");
+    }
+}
