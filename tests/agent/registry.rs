@@ -158,14 +158,14 @@ async fn entries_and_tickets_outlive_the_agent_and_watches_go_on_by_themselves()
             (listed(&bed).await == before).then_some(())
         })
         .await;
+        // Until it watches again, a change is part of its snapshot.
+        bed.until("the consumer watches again", async || {
+            let snapshots = |line: &&String| line.starts_with("snapshot");
+            (heard(&bed).await.iter().filter(snapshots).count() >= death + 2).then_some(())
+        })
+        .await;
     }
     assert!(!heard(&bed).await.iter().any(|line| line.starts_with("ended")), "it never ended");
-    // Until it watches again, a change is part of its snapshot.
-    bed.until("the consumer watches again", async || {
-        let snapshots = |line: &&String| line.starts_with("snapshot");
-        (heard(&bed).await.iter().filter(snapshots).count() >= 3).then_some(())
-    })
-    .await;
     // The tickets are still good: one registers, the other hears of it.
     assert_eq!(bed.ask("provider", "offer another 7").await.results, ["done"]);
     until_heard(&bed, "registered another 7").await;
