@@ -106,8 +106,8 @@ pub struct Pipeline {
     slots: Arc<Semaphore>,
     locks: Mutex<HashMap<PluginName, Weak<PluginLocks>>>,
     trust: Mutex<Arc<Trust>>,
-    /// Whether nothing will ever run from where this installs.
-    is_rehearsal: bool,
+    /// For a rehearsal, from whose folders nothing ever runs: the folder below which the plugins would be.
+    rehearsed_for: Option<PathBuf>,
     cache: Arc<Cache>,
     spool: Spool,
 }
@@ -185,7 +185,7 @@ impl Pipeline {
             resolver: Resolver::detect(&opened),
             locks: Mutex::default(),
             trust: Mutex::new(Arc::new(trust)),
-            is_rehearsal: false,
+            rehearsed_for: None,
         })
     }
 
@@ -262,7 +262,7 @@ impl Installer for Pipeline {
             self.was_installed(artifact);
             return Ok(());
         }
-        if !self.is_rehearsal {
+        if self.rehearsed_for.is_none() {
             let (plugins_dir, cache) = (self.config.plugins_dir.clone(), Arc::clone(&self.cache));
             let checked = tokio::task::spawn_blocking(move || {
                 preflight::usable(&plugins_dir)?;

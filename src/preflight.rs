@@ -86,13 +86,16 @@ pub(crate) fn has_room(folder: &Path) -> Result<(), Unfit> {
     unfit(Place::nearest(folder).map_or_else(Vec::new, |place| place.room(LEAST)))
 }
 
-/// Whether this machine can run the program of an unpacked revision. Blocks.
+/// Whether this machine can run the program of an unpacked revision. What is below `plugins` is taken to be
+/// there once it is needed. Blocks.
 ///
 /// # Errors
 /// It is for another machine, or what it needs to be started is missing.
-pub(crate) fn before_publish(revision: &Path, entry_point: &EntryPoint) -> Result<(), Unfit> {
-    // `<plugins>/<name>/<staging>`: an interpreter that a plugin brings is named by where it will be.
-    let plugins = revision.ancestors().nth(2);
+pub(crate) fn before_publish(
+    revision: &Path,
+    entry_point: &EntryPoint,
+    plugins: Option<&Path>,
+) -> Result<(), Unfit> {
     let (name, program) = (entry_point.as_str(), revision.join(entry_point.as_str()));
     unfit(program::check(name, &program, &search_path(), plugins).into_iter().collect())
 }

@@ -62,6 +62,8 @@ pub(super) struct Attempt<'a, H> {
     pub(super) fetcher: &'a Fetcher,
     pub(super) folder: &'a PluginFolder,
     pub(super) limits: &'a Limits,
+    /// For a rehearsal: below which folder plugins would be.
+    pub(super) rehearsed_for: Option<&'a Path>,
     pub(super) resolver: Resolver,
     pub(super) spec: &'a Arc<PluginSpec>,
     pub(super) artifact: &'a Artifact,
@@ -145,7 +147,14 @@ impl<H: Send + 'static> Attempt<'_, H> {
         }
         let mut transfer = Transfer::new(progress, self.budget.number, total);
         let budget = self.budget;
-        let parts = Parts { folder: self.folder, limits, resolver: self.resolver, spec, artifact };
+        let parts = Parts {
+            folder: self.folder,
+            limits,
+            rehearsed_for: self.rehearsed_for,
+            resolver: self.resolver,
+            spec,
+            artifact,
+        };
         let mut feed = Feed {
             spec,
             artifact,
@@ -183,6 +192,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
 struct Parts<'a> {
     folder: &'a PluginFolder,
     limits: &'a Limits,
+    rehearsed_for: Option<&'a Path>,
     resolver: Resolver,
     spec: &'a Arc<PluginSpec>,
     artifact: &'a Artifact,
@@ -196,6 +206,7 @@ impl Parts<'_> {
         let sha256 = self.artifact.sha256;
         let folder = self.folder.clone();
         let limits = *self.limits;
+        let rehearsed_for = self.rehearsed_for.map(Path::to_owned);
         let resolver = self.resolver;
         let decision = Arc::clone(&fate);
         let thread = tokio::task::spawn_blocking(move || {
@@ -212,7 +223,10 @@ impl Parts<'_> {
                 is_cancelled: &|| decision.is_cancelled(),
             };
             unpacking.run(received).map_err(Failure::Unpack)?;
-            preflight::before_publish(&place, &spec.entry_point).map_err(Failure::Unfit)?;
+            // An interpreter that a plugin brings is named by where it will be.
+            let plugins = rehearsed_for.as_deref().or_else(|| place.ancestors().nth(2));
+            preflight::before_publish(&place, &spec.entry_point, plugins)
+                .map_err(Failure::Unfit)?;
             if decision.is_cancelled() {
                 // Flushing a disk can take long, and nobody waits for it any more.
                 return Err(Failure::Unpack(UnpackError::Abandoned));

@@ -48,7 +48,7 @@ pub async fn rehearse(config: &Config, spec: &Arc<PluginSpec>) -> Result<Content
     );
     let trust = Trust::load_or_nobody(&config.trust);
     let mut pipeline = Pipeline::new(settings, trust).map_err(|error| failed(error.into()))?;
-    pipeline.is_rehearsal = true;
+    pipeline.rehearsed_for = Some(config.agent.state_dir.clone());
     let (sender, receiver) = watch::channel(Progress::default());
     pipeline.install(Arc::clone(spec), sender).await?;
     let archive_bytes = receiver.borrow().received;

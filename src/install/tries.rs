@@ -136,6 +136,7 @@ impl Tries<'_> {
             fetcher: &pipeline.fetcher,
             folder: self.folder,
             limits: &pipeline.config.limits,
+            rehearsed_for: pipeline.rehearsed_for.as_deref(),
             resolver: pipeline.resolver,
             spec,
             artifact,

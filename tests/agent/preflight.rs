@@ -184,6 +184,17 @@ async fn a_plan_says_what_an_install_would_do_and_does_nothing() {
     assert!(said.stdout.contains("/no/such/shell does not exist"), "{said:?}");
     assert!(said.stderr.contains("1 problem stands in the way"), "{said:?}");
 
+    // An interpreter that the plugin brings is only there when it is installed.
+    let own = bed.plugin_dir("tool").join("1/sh");
+    let script = Tarball::default().file("sh", 0o755, b"").file(
+        "run",
+        0o755,
+        format!("#!{}\n", own.display()).as_bytes(),
+    );
+    let brings = bed.archive("brings.tar", ArchiveSpec::tar("run", script)).await;
+    let order = orders::install("tool", "1", &brings).order();
+    assert_eq!(plan(&bed, &order, &["--download"]).await.code, 0);
+
     // The same from a bundle; a copy of it that ends early is told as that.
     let bundle = bed.dir().join("tool.bundle");
     let out = bundle.display().to_string();
