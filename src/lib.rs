@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod facts;
 pub mod finding;
 pub mod going_down;
+mod guarded;
 pub mod host_api;
 pub mod install;
 pub mod launch;

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use crate::guarded::Guarded;
 
 /// Most connections at once. One more is closed at once.
 const CONNECTIONS_MAX: usize = 64;
@@ -21,10 +21,7 @@ pub(super) struct Connections {
 }
 
 /// One connection, which counts until it is closed.
-pub(super) struct Connection {
-    stream: TcpStream,
-    _counted: OwnedSemaphorePermit,
-}
+pub(super) type Connection = Guarded<TcpStream, OwnedSemaphorePermit>;
 
 impl Connections {
     pub(super) fn new(listener: TcpListener) -> Self {
@@ -49,43 +46,7 @@ impl Stream for Connections {
             let Ok(counted) = Arc::clone(&self.free).try_acquire_owned() else { continue };
             // Answers are small and waited for.
             drop(stream.set_nodelay(true));
-            return Poll::Ready(Some(Ok(Connection { stream, _counted: counted })));
+            return Poll::Ready(Some(Ok(Guarded::new(stream, counted))));
         }
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

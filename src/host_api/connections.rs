@@ -6,16 +6,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::{Connected, UdsConnectInfo};
+
+use crate::guarded::Guarded;
 
 /// Most connections of the agent's own user and root.
 const OWN_MAX: usize = 1024;
@@ -36,10 +34,12 @@ struct Counts {
     by_user: Arc<Mutex<HashMap<u32, usize>>>,
 }
 
-/// A connection that counts.
+/// A connection that counts until it is closed.
+pub(super) type Admitted = Guarded<UnixStream, Place>;
+
+/// One of the connections that a user has.
 #[derive(Debug)]
-pub(super) struct Admitted {
-    stream: UnixStream,
+pub(super) struct Place {
     uid: u32,
     counts: Counts,
 }
@@ -92,13 +92,13 @@ impl Counts {
         }
         by_user.insert(uid, of_user + 1);
         drop(by_user);
-        Some(Admitted { stream, uid, counts: self.clone() })
+        Some(Guarded::new(stream, Place { uid, counts: self.clone() }))
     }
 }
 
-// === impl Admitted ===
+// === impl Place ===
 
-impl Drop for Admitted {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut by_user = self.counts.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = by_user.get_mut(&self.uid) {
@@ -107,42 +107,6 @@ impl Drop for Admitted {
                 by_user.remove(&self.uid);
             }
         }
-    }
-}
-
-impl Connected for Admitted {
-    type ConnectInfo = UdsConnectInfo;
-
-    fn connect_info(&self) -> UdsConnectInfo {
-        self.stream.connect_info()
-    }
-}
-
-impl AsyncRead for Admitted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Admitted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -178,8 +142,8 @@ mod tests {
         let others = (0..).map(|n| (40_000 + n, USER_MAX)).take(OTHERS_MAX / USER_MAX);
         counts.by_user.lock().expect("whole").extend(others);
         let own = counts.admit(connection()).expect("there is room for our own");
-        assert_eq!(counts.by_user.lock().expect("whole")[&own.uid], 1);
-        let uid = own.uid;
+        let uid = counts.own;
+        assert_eq!(counts.by_user.lock().expect("whole")[&uid], 1);
         drop(own);
         assert!(!counts.by_user.lock().expect("whole").contains_key(&uid));
     }
