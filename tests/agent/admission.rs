@@ -1,6 +1,6 @@
 //! Admission plugins: real programs that are asked before anything is deployed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use guest_agent_actors::ports::AdmissionCommand;
 use nix::sys::signal::Signal;
 
 use crate::harness::{Bed, PATIENCE, orders, plugins, processes, signal};
+use crate::python::Python;
 
 /// `admission.command` that runs an example of the SDK.
 fn command(program: &str, arguments: &[String]) -> Vec<String> {
@@ -296,44 +297,15 @@ async fn a_local_plugin_is_asked_about_before_it_first_runs() {
     bed.finish().await;
 }
 
-/// The Python that has grpcio, and the folder with the modules it needs. `None`, with a line that says so,
-/// where the environment cannot be made.
-fn python(bed: &Bed) -> Option<(PathBuf, PathBuf)> {
-    let skip = |why: &str| {
-        eprintln!("SKIPPED: no admission plugin in Python: {why}");
-        None
-    };
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python");
-    let Some(python) = std::env::var_os("GUEST_AGENT_PYTHON").map(PathBuf::from) else {
-        return skip("GUEST_AGENT_PYTHON names no interpreter with tests/python/requirements.txt");
-    };
-    let modules = bed.dir().join("python");
-    let generated =
-        std::process::Command::new(&python).arg(scripts.join("scaffold.py")).arg(&modules).output();
-    match generated {
-        Ok(output) if output.status.success() => Some((python, modules)),
-        Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-        Err(error) => panic!("{} cannot be run: {error}", python.display()),
-    }
-}
-
 #[tokio::test]
-async fn a_plugin_in_python_speaks_the_same_protocol() {
+async fn an_admission_plugin_in_python_speaks_the_same_protocol() {
     let mut bed = Bed::builder().build().await;
-    let Some((python, modules)) = python(&bed) else {
+    let Some(python) = Python::find(&bed) else {
         bed.start_agent().await;
         return bed.finish().await;
     };
-    // Plugins get a clean environment, so it is told where its modules are by a program around it.
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/admission_plugin.py");
     let ended = bed.dir().join("python-ended");
-    let around = format!(
-        "GUEST_AGENT_PYTHON_GEN='{}' exec '{}' '{}' '{}' good",
-        modules.display(),
-        python.display(),
-        script.display(),
-        ended.display()
-    );
+    let around = format!("{} '{}' good", python.executes("admission_plugin.py"), ended.display());
     let command = ["/bin/sh".to_owned(), "-c".to_owned(), around];
     let path = bed.dir().join("agent.toml");
     let config = std::fs::read_to_string(&path).unwrap();

@@ -32,6 +32,7 @@ mod notify;
 mod one_shot;
 mod orders;
 mod preflight;
+mod python;
 mod registry;
 mod reload;
 mod restart;

@@ -11,7 +11,9 @@ import threading
 import grpc
 import scaffold
 
-pb, pb_grpc, cipd, status_pb = scaffold.modules()
+pb, pb_grpc, cipd, status_pb = scaffold.modules(
+    "cipd_plugin_pb2", "cipd_plugin_pb2_grpc", "cipd_pb2", "google.rpc.status_pb2"
+)
 
 
 def main():

@@ -33,10 +33,9 @@ def generate(folder):
         raise SystemExit(f"protoc failed with {code}")
 
 
-def modules():
-    """The generated modules for admission plugins: messages and stubs."""
+def modules(*names):
+    """Generated modules by their names: `x_pb2` has the messages of `x.proto`, `x_pb2_grpc` its services."""
     sys.path.insert(0, os.environ["GUEST_AGENT_PYTHON_GEN"])
-    names = ["cipd_plugin_pb2", "cipd_plugin_pb2_grpc", "cipd_pb2", "google.rpc.status_pb2"]
     return [importlib.import_module(name) for name in names]
 
 

@@ -1,0 +1,86 @@
+//! Plugins in Python, which know the protocol from the `.proto` files alone.
+
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+
+use crate::harness::{ArchiveSpec, Bed, orders, signal};
+
+/// A Python that has grpcio, and the folder with the modules made of the `.proto` files.
+pub(crate) struct Python {
+    interpreter: PathBuf,
+    modules: PathBuf,
+}
+
+impl Python {
+    /// `None`, with a line that says so, where there is none.
+    pub(crate) fn find(bed: &Bed) -> Option<Self> {
+        let Some(interpreter) = std::env::var_os("GUEST_AGENT_PYTHON").map(PathBuf::from) else {
+            eprintln!(
+                "SKIPPED: no plugin in Python: GUEST_AGENT_PYTHON names no interpreter with \
+                 tests/python/requirements.txt"
+            );
+            return None;
+        };
+        let modules = bed.dir().join("python");
+        let generated = std::process::Command::new(&interpreter)
+            .arg(scripts().join("scaffold.py"))
+            .arg(&modules)
+            .output();
+        match generated {
+            Ok(output) if output.status.success() => Some(Self { interpreter, modules }),
+            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+            Err(error) => panic!("{} cannot be run: {error}", interpreter.display()),
+        }
+    }
+
+    /// Shell words that become a script. Plugins get a clean environment, so it is told here where its
+    /// modules are.
+    pub(crate) fn executes(&self, script: &str) -> String {
+        format!(
+            "GUEST_AGENT_PYTHON_GEN='{}' exec '{}' '{}'",
+            self.modules.display(),
+            self.interpreter.display(),
+            scripts().join(script).display()
+        )
+    }
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python")
+}
+
+#[tokio::test]
+async fn a_plugin_in_python_is_started_configured_watched_adopted_and_removed() {
+    let mut bed = Bed::new().await;
+    let Some(python) = Python::find(&bed) else { return bed.finish().await };
+    let farewell = bed.dir().join("farewell");
+    let script = format!("{} '{}' \"$@\"", python.executes("plugin.py"), farewell.display());
+    let archive = bed.archive("python.tar", ArchiveSpec::script(&script)).await;
+    bed.configure(vec![orders::install("py", "1", &archive).config("first").order()]).await;
+    let first = bed.running("py", "1").await;
+    let pid = first.pid.unwrap();
+    assert_eq!(bed.ask("py", "config").await.results, ["first"]);
+    assert_eq!(bed.ask("py", "pid").await.results, [pid.to_string()]);
+    let state = bed.plugin_state("py").to_str().unwrap().to_owned();
+    assert_eq!(bed.ask("py", "state").await.results, [state]);
+
+    bed.configure(vec![orders::apply("py", Some("second"))]).await;
+    bed.until("it has its new configuration", async || {
+        (bed.ask("py", "config").await.results == ["second"]).then_some(())
+    })
+    .await;
+
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    assert_eq!(bed.running("py", "1").await.pid, Some(pid), "it was adopted");
+
+    signal(pid, Signal::SIGKILL);
+    bed.running_again("py", &first).await;
+    assert_eq!(bed.ask("py", "config").await.results, ["second"]);
+
+    bed.configure(vec![orders::remove("py")]).await;
+    bed.gone("py").await;
+    assert_eq!(std::fs::read_to_string(&farewell).unwrap(), "cleanup");
+    bed.finish().await;
+}
