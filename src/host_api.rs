@@ -9,7 +9,7 @@
 //! Any user of the machine may connect, because a plugin may run as any; what makes a caller known is
 //! the ticket that its plugin was given at its launch, together with what the kernel says of the
 //! process that connected. Nobody waits here without a deadline, and nobody can make the agent hold more
-//! than is bounded here ([`connections`], [`places`]).
+//! than is bounded here (`connections`, `places`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
