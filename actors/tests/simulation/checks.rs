@@ -262,15 +262,16 @@ impl Run {
     fn desired(&self, name: &str) -> Desired {
         let ledger = self.doom.ledger();
         let mut desired = Desired::Nothing;
-        for (number, order) in ledger.accepted.iter().filter(|(_, o)| o.name.as_str() == name) {
+        for order in ledger.in_order.iter().filter(|order| order.name.as_str() == name) {
+            let number = order.generation.0;
             match (&order.order, &mut desired) {
                 (Order::Install(spec), _) => {
                     let revision = spec.revision.to_string();
-                    desired = Desired::Installed { revision, order: *number, last_apply: None };
+                    desired = Desired::Installed { revision, order: number, last_apply: None };
                 }
                 (Order::Remove, _) => desired = Desired::Nothing,
                 (Order::Apply(_), Desired::Installed { last_apply, .. }) => {
-                    *last_apply = Some(*number);
+                    *last_apply = Some(number);
                 }
                 (Order::Apply(_) | Order::Restart, _) => {}
             }
@@ -312,8 +313,9 @@ impl Run {
         if view.state != Reported::Running && !flaps {
             return Err(format!("{name} {revision} was installed, and is {:?}", view.state));
         }
-        let Some(Order::Install(spec)) = ledger.accepted.get(&order).map(|order| &order.order)
-        else {
+        let mut latest = ledger.in_order.iter().rev();
+        let found = latest.find(|it| it.generation.0 == order && it.name.as_str() == name);
+        let Some(Order::Install(spec)) = found.map(|found| &found.order) else {
             return Err("orders do not change".to_owned());
         };
         let Some(process) = ledger.processes.get(name) else { return Ok(()) };

@@ -74,6 +74,8 @@ pub(crate) struct Ledger {
     pub(crate) harmed: BTreeSet<String>,
     /// Orders that were durable in the inbox.
     pub(crate) accepted: BTreeMap<u64, NumberedOrder>,
+    /// The same in the order in which they became durable, also those whose number another one got later.
+    pub(crate) in_order: Vec<NumberedOrder>,
     /// How often each message was taken, by its body.
     pub(crate) taken: BTreeMap<Vec<u8>, u32>,
     inboxes: BTreeSet<(u64, Vec<u8>)>,
@@ -133,6 +135,7 @@ impl Doom {
             started: BTreeMap::new(),
             harmed: BTreeSet::new(),
             accepted: BTreeMap::new(),
+            in_order: Vec::new(),
             taken: BTreeMap::new(),
             inboxes: BTreeSet::new(),
             recorded: BTreeMap::new(),
@@ -376,7 +379,11 @@ impl Ledger {
         let configure = number_orders(inbox, &entry).expect("orders");
         for order in configure.orders {
             self.disturbed(order.name.as_str());
-            self.accepted.insert(order.generation.0, order);
+            // A number comes again when the count of numbers was torn and nothing has the number any more.
+            let before = self.accepted.insert(order.generation.0, order.clone());
+            if before.as_ref() != Some(&order) {
+                self.in_order.push(order);
+            }
         }
         if let InboxContent::Configure(body) = entry.content
             && self.inboxes.insert((inbox, body.clone()))
