@@ -17,6 +17,7 @@ pub mod going_down;
 mod guarded;
 pub mod host_api;
 pub mod install;
+mod jitter;
 pub mod launch;
 pub mod local_api;
 pub mod local_plugins;
