@@ -37,7 +37,8 @@ async fn plugins_and_what_outlives_the_agent_are_in_the_group_that_is_named() {
     bed.configure(vec![orders::remove("echo")]).await;
     bed.gone("echo").await;
     bed.stop_agent().await;
-    bed.until("nobody keeps its log any more", async || keepers(&bed).is_empty().then_some(())).await;
+    bed.until("nobody keeps its log any more", async || keepers(&bed).is_empty().then_some(()))
+        .await;
     // A life that nobody outlives takes away what the last one had to leave.
     bed.start_agent().await;
     bed.finish().await;
