@@ -55,6 +55,11 @@ impl Alive {
             .any(|folder| self.places.iter().any(|p| p.starts_with(folder)))
     }
 
+    /// The plugins whose names processes carry.
+    pub(super) fn plugins(&self) -> impl Iterator<Item = &str> {
+        self.plugins.iter().map(String::as_str)
+    }
+
     /// Whether a process carries the name of this plugin.
     pub(super) fn of_plugin(&self, name: &str) -> bool {
         self.plugins.contains(name)
