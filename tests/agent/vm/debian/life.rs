@@ -80,7 +80,8 @@ pub(super) async fn a_reboot_is_told_and_brings_plugins_back(world: &mut World) 
     let state = world.guest.ok("systemctl is-system-running").await;
     assert_eq!(state, "running");
     let before = world.guest.ok("journalctl --boot=-1 --no-pager --unit='guest-agent*'").await;
-    let was_forced = before.contains("stop-sigterm' timed out") || before.contains("Killing process");
+    let was_forced =
+        before.contains("stop-sigterm' timed out") || before.contains("Killing process");
     assert!(!was_forced, "it stops in time: {before}");
     for (name, runs) in [("each-boot", "2"), ("first-boot", "1")] {
         let count = format!("[ $(wc -l </var/lib/guest-agent/test/state/{name}/runs) = {runs} ]");
