@@ -73,7 +73,6 @@ async fn story(debian: Result<Debian, String>, kind: &str) {
     service::a_stop_keeps_plugins(&mut world).await;
     told("restarts keep plugins");
     link::vsock_is_a_link(&mut world).await;
-    told("vsock is a link");
     life::what_runs_once_is_installed(&mut world).await;
     let took = life::a_reboot_is_told_and_brings_plugins_back(&mut world).await;
     assert!(took < GOES_DOWN * world.guest.slowness(), "the reboot took {took:?}");

@@ -40,7 +40,8 @@ const NOTE_SCRIPT: &str = "#!/bin/bash\n\
 const SETTINGS: &str = "\
     [control_plane]\nendpoint = \"https://169.254.169.100:443\"\nca_file = \"/etc/test/ca.pem\"\n\
     [plugins]\nhealth_interval = \"500ms\"\nprobation = \"1s\"\nrestart_max_backoff = \"1s\"\n\
-    max_tasks = 64\ntotal_memory_bytes = 419430400\n";
+    max_tasks = 64\ntotal_memory_bytes = 419430400\n\
+    [install]\nmax_memory_pressure = 0\n";
 
 /// The same package in two versions.
 pub(crate) struct Packages {

@@ -101,6 +101,7 @@ impl Container {
             .arg(deadline.as_secs().to_string())
             .args(["bash", "-c", &format!("exec 2>&1; {command}")])
             .env_clear()
+            .current_dir("/")
             .env("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin")
             .stdin(Stdio::null())
             .kill_on_drop(true)
