@@ -294,10 +294,12 @@ fn message(quoted: &str) -> String {
     while let Some(c) = chars.next() {
         match c {
             '"' => break,
-            '\\' => match chars.next() {
-                Some('"') => text.push('"'),
-                _ => {} // the end of a line that goes on
-            },
+            '\\' => {
+                // Otherwise it is the end of a line that goes on.
+                if chars.next() == Some('"') {
+                    text.push('"');
+                }
+            }
             '{' => {
                 while chars.next().is_some_and(|c| c != '}') {}
                 text.push('…');
