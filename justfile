@@ -44,6 +44,9 @@ deb:
 package-test:
     tests/package/chroot-test "$(tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian")"
 
+rpm:
+    tests/package/rpm-test "$(tests/package/build-rpm "${CARGO_TARGET_DIR:-target}/rpm")"
+
 # The program that ships: static, for any distribution.
 musl:
     tests/package/build-program
