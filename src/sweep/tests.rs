@@ -525,7 +525,9 @@ async fn folders_for_sockets_go_with_plugins_that_nobody_knows() {
     let rig = Rig::new();
     let hashed = |name: &str| address::own_folders(&name.parse().unwrap())[1].clone();
     rig.needs("known", &["1"]);
-    rig.change(|set| drop(set.lost.insert("lost".parse().unwrap())));
+    rig.change(|set| {
+        set.lost.insert("lost".parse().unwrap());
+    });
     fs::create_dir(rig.path("local/shipped")).unwrap();
     let stay = ["known", "lost", "shipped", &hashed("known"), &hashed("lost"), &hashed("shipped")];
     let gone = ["gone", &hashed("gone")];
