@@ -7,9 +7,9 @@
 //!              └──► the agent's status           the difference to what runs
 //! ```
 //!
-//! Nothing is ordered and nothing of the agent's is touched. An admission plugin is asked as the installation
-//! would ask: about the digest that was ordered, whether or not the archive was looked at. An archive that would have to be fetched is
-//! fetched only with `--download`.
+//! Nothing is ordered and nothing of the agent's is touched. An admission plugin is asked as the
+//! installation would ask: about the digest that was ordered, whether or not the archive was looked at.
+//! An archive that would have to be fetched is fetched only with `--download`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
