@@ -480,7 +480,7 @@ fn a_way_back_to_files_that_were_replaced_meanwhile_begins_with_their_installati
     prosper(&mut world);
     take(&mut world, &Act::Install(2));
     prosper(&mut world);
-    assert_eq!(show(&world.state), "Running r2, trial of r1");
+    assert_eq!(show(&world.state), "Running r2, on trial after r1");
     take(&mut world, &Act::Manifest(1, 0, 1));
     numbers(&mut world);
     take(&mut world, &Act::Die);

@@ -12,7 +12,7 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::AdmissionCommand;
 use nix::sys::signal::Signal;
 
-use crate::harness::{Bed, PATIENCE, orders, plugins, processes, signal};
+use crate::harness::{Bed, PATIENCE, orders, plugins, signal};
 use crate::python::Python;
 
 mod local;
