@@ -34,3 +34,4 @@ pub mod sample_plugin;
 pub mod socket;
 pub mod storage;
 pub mod sweep;
+pub mod tally;
