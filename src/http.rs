@@ -93,7 +93,6 @@ pub enum Reach {
 }
 
 /// All pages.
-#[must_use]
 pub fn router(site: Site) -> Router {
     Router::new()
         .merge(health::routes())
