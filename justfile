@@ -31,6 +31,17 @@ gen:
     UPDATE_GENERATED=1 cargo test --test documentation
     UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
 
+# The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot.
+deb:
+    tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian"
+
+package-test:
+    tests/package/chroot-test "$(tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian")"
+
+# The program that ships: static, for any distribution.
+musl:
+    tests/package/build-program
+
 run *args:
     cargo run --release -- dev {{args}}
 
