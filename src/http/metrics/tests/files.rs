@@ -34,7 +34,7 @@ fn reference() -> String {
         let name = format!("{}{}", metric.family(), metric.suffix());
         let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         let cells = [&format!("`{name}`"), kind, &labels.join(", "), metric.help, metric.then];
-        page.push_str(&format!("| {} |\n", cells.join(" | ")));
+        page.extend(["| ", &cells.join(" | "), " |\n"]);
     }
     page
 }
