@@ -581,7 +581,7 @@ impl<'a> Draft<'a> {
         self.fail_owed_apply("the agent returned to the revision before");
         self.state.owed = Owed::default();
         match std::mem::replace(&mut self.state.next, Next::Nothing) {
-            Next::Preparing { spec, attempt } if spec.is_revision_of(&self.state.spec) => {
+            Next::Preparing { spec, attempt } if spec.has_files_of(&self.state.spec) => {
                 // The way back was ordered already; what is being fetched is on disk.
                 self.effect(Effect::CancelInstall { attempt });
                 self.state.spec = spec;
