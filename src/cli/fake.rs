@@ -35,7 +35,7 @@ pub(super) struct Script {
     /// What a watcher sees; who asks once gets the last.
     pub(super) status: Vec<GetStatusResponse>,
     pub(super) then: Then,
-    /// What the gate says; silent, it has nothing against anything.
+    /// What the gate says; without a word of it, it is open.
     pub(super) admission: Option<AskAdmissionResponse>,
     pub(super) configure: Vec<ConfigureResult>,
     pub(super) restart: Option<u64>,
@@ -191,7 +191,8 @@ impl LocalAgent for Server {
         &self,
         _: Request<AskAdmissionRequest>,
     ) -> Result<Response<Self::AskAdmissionStream>, Status> {
-        Ok(answers(self.script().admission.into_iter().collect(), Then::End))
+        let open = || AskAdmissionResponse { verdict: "open".to_owned(), reason: String::new() };
+        Ok(answers(vec![self.script().admission.unwrap_or_else(open)], Then::End))
     }
 
     async fn restart(

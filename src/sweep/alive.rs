@@ -70,6 +70,7 @@ impl Alive {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_process_is_found_by_its_place_and_by_its_mark() {
@@ -82,7 +83,14 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .expect("sleep can be run");
-        let alive = Alive::look().expect("processes can be seen");
+        // A program that just began has no environment for an instant.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let alive = loop {
+            let alive = Alive::look().expect("processes can be seen");
+            if alive.of_plugin("alive-test") || Instant::now() > deadline {
+                break alive;
+            }
+        };
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
         assert!(alive.below(dir.path()));

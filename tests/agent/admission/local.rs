@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::{denied, governed, noted, reload, troubled};
 use crate::harness::{Bed, plugins, processes, signal};
+use crate::local;
 
 /// Puts an echo plugin on the machine, whose entry point ends with these bytes.
 fn ship(bed: &Bed, mark: &str) {
@@ -46,7 +47,6 @@ async fn a_local_plugin_is_asked_about_before_it_first_runs() {
     assert!(denied(&bed, "shipped", "1").await.contains("not on this machine"));
     assert!(processes::all_below(&bed.state_root()).is_empty());
     assert_eq!(noted(&bed, "check"), ["shipped"]);
-    // With its manifest the plugin goes.
     std::fs::remove_dir_all(bed.dir().join("local/shipped")).unwrap();
     signal(bed.agent_pid(), Signal::SIGHUP);
     bed.gone("shipped").await;
@@ -88,5 +88,5 @@ async fn a_replaced_entry_point_does_not_run_before_it_is_admitted() {
     reload(&bed).await;
     bed.cli(&["restart", "shipped"]).await.ok();
     bed.running_again("shipped", &before).await;
-    bed.finish().await;
+    local::finish(bed, &["shipped"]).await;
 }
