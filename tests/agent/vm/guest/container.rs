@@ -96,7 +96,7 @@ impl Container {
         let children = std::fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children"));
         let init = children.ok()?.split_whitespace().next()?.to_owned();
         let output = Command::new("nsenter")
-            .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd=/"])
+            .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"])
             .args(["--target", &init, "timeout", "--kill-after=5"])
             .arg(deadline.as_secs().to_string())
             .args(["bash", "-c", &format!("exec 2>&1; {command}")])
