@@ -33,3 +33,4 @@ pub mod sample_plugin;
 pub mod socket;
 pub mod storage;
 pub mod sweep;
+mod words;
