@@ -16,6 +16,7 @@ pub mod finding;
 pub mod going_down;
 mod guarded;
 pub mod host_api;
+pub mod http;
 pub mod install;
 pub mod launch;
 pub mod local_api;

@@ -21,6 +21,7 @@ mod download;
 mod fleet;
 mod harness;
 mod hostile;
+mod http;
 mod install;
 mod limits;
 mod link;
