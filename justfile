@@ -14,6 +14,7 @@ deny *what="bans licenses sources":
     cargo deny check {{what}}
 
 docs:
+    mdbook build
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 test:
@@ -22,12 +23,38 @@ test:
 # Tests of limits in a virtual machine with control groups of version 2; see tests/vm/README.md.
 vm:
     tests/vm/get-kernel "${CARGO_TARGET_DIR:-target}"
-    cargo test --workspace --locked vm:: -- --include-ignored --nocapture
+    cargo test --workspace --locked vm::limits -- --include-ignored --nocapture
 
-# Writes what is generated: protobuf code and the lifecycle diagram.
+# The package on a whole Debian with systemd, in a virtual machine or a container; see tests/vm/README.md.
+vm-test:
+    tests/vm/get-debian "${CARGO_TARGET_DIR:-target}"
+    tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian"
+    cargo test --workspace --locked vm::debian -- --include-ignored --nocapture
+
+# Writes what is generated: protobuf code, reference pages and the lifecycle diagram.
 gen:
     UPDATE_GENERATED=1 cargo test -p guest-agent-proto --test generated
+    UPDATE_GENERATED=1 cargo test --test documentation
     UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
+
+# The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot.
+deb:
+    tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian"
+
+package-test:
+    tests/package/chroot-test "$(tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian")"
+
+rpm:
+    tests/package/rpm-test "$(tests/package/build-rpm "${CARGO_TARGET_DIR:-target}/rpm")"
+
+# The program that ships: static, for any distribution.
+musl:
+    tests/package/build-program
+
+# Pictures of what people see, in the target folder's screenshots/.
+screenshots:
+    tests/console/get-chromium
+    cargo test --workspace --test agent console::screenshots -- --ignored --nocapture
 
 run *args:
     cargo run --release -- dev {{args}}

@@ -21,8 +21,8 @@ use crate::id::{Generation, PluginName};
 use crate::messages::{
     Begin, Changed, Configure, Deliver, Died, Dismiss, Explain, ExplainYourself, FactsMoved, Fire,
     Happened, Leave, ListPlugins, ListReferences, ListUsage, Listed, LoadSnapshot, Measure,
-    MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch,
-    UsePolicy, Watch,
+    MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen,
+    Unwatch, UsePolicy, Watch,
 };
 use crate::metrics::history::History;
 use crate::plugin::explain::Explanation;

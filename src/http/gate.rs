@@ -16,6 +16,8 @@ use axum::response::{IntoResponse, Response};
 use super::access::{Access, Granted};
 use super::refusal::Refusal;
 use super::{Reach, Site};
+use crate::console;
+use crate::console::session::Session;
 
 /// Paths that need no token. What they show without one is for everybody.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -37,14 +39,17 @@ const HEADERS: [(HeaderName, &str); 7] = [
 /// Lets a request through, or not, and completes the response.
 pub(super) async fn guard(State(site): State<Site>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&site, &request) {
-        Ok(access) => {
+        Ok((access, session)) => {
             request.extensions_mut().insert(Granted(access));
+            if let Some(session) = session {
+                request.extensions_mut().insert(session);
+            }
             match tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
                 Ok(response) => response,
                 Err(_) => late().into_response(),
             }
         }
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => to_login(refusal, &request),
     };
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
@@ -52,8 +57,18 @@ pub(super) async fn guard(State(site): State<Site>, mut request: Request, next: 
     response
 }
 
-/// What a request may do; nothing, on a path that is open.
-fn admit(site: &Site, request: &Request) -> Result<Option<Access>, Refusal> {
+/// Somebody who wants a page and is not known is asked to log in; a program is told what it lacks.
+fn to_login(refusal: Refusal, request: &Request) -> Response {
+    let accepts = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let wants_page = accepts.is_some_and(|accepts| accepts.contains("text/html"));
+    if refusal != Refusal::unknown() || !wants_page || !request.method().is_safe() {
+        return refusal.into_response();
+    }
+    (StatusCode::SEE_OTHER, [(header::LOCATION, console::LOGIN)]).into_response()
+}
+
+/// What a request may do, and as part of which session; nothing, on a path that is open.
+fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Session>), Refusal> {
     let headers = request.headers();
     let host = host(request);
     if site.reach == Reach::Loopback {
@@ -62,16 +77,25 @@ fn admit(site: &Site, request: &Request) -> Result<Option<Access>, Refusal> {
     if !request.method().is_safe() {
         check_origin(headers, host.as_ref())?;
     }
-    let access = access(site, headers);
-    if access.is_none() && !OPEN.contains(&request.uri().path()) {
+    let (access, session) = access(site, headers);
+    let path = request.uri().path();
+    if access.is_none() && !OPEN.contains(&path) && !console::OPEN.contains(&path) {
         return Err(Refusal::unknown());
     }
-    Ok(access)
+    Ok((access, session))
 }
 
-/// What a request may do by what it brings along.
-fn access(site: &Site, headers: &HeaderMap) -> Option<Access> {
-    site.desk.access_of(bearer(headers))
+/// What a request may do by what it brings along: a token, or the session that was begun with one. Whose
+/// token counts no more has no session.
+fn access(site: &Site, headers: &HeaderMap) -> (Option<Access>, Option<Session>) {
+    let token = bearer(headers);
+    if token.is_none()
+        && let Some(session) = site.sessions.find(headers)
+        && let Some(access) = site.desk.access_of_digest(&session.token)
+    {
+        return (Some(access), Some(session));
+    }
+    (site.desk.access_of(token), None)
 }
 
 /// The token of a request; an empty one where its credentials are of another kind.

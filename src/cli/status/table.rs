@@ -38,7 +38,9 @@ pub(super) fn overview(
     }
     if let Some(agent) = agent {
         let line = words::agent_line(agent, (console.now)());
-        text.push_str(&console.paint(Tone::Quiet, &shortened(&line, console.width.unwrap_or(usize::MAX))));
+        text.push_str(
+            &console.paint(Tone::Quiet, &shortened(&line, console.width.unwrap_or(usize::MAX))),
+        );
         text.push('\n');
         for trouble in &agent.troubles {
             let line = format!("{}; see `guest-agent doctor`", one_line(trouble));
