@@ -49,6 +49,7 @@ use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::host_api::{self, HostApi, SocketProber};
 use crate::http::Http;
+use crate::http::metrics::Sources;
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
 use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
@@ -65,6 +66,7 @@ use crate::socket::{self, Access};
 use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
+use crate::tally::Counts;
 
 mod attributes;
 mod link;
@@ -178,6 +180,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         })
     };
     let admission = PluginHost::new(known_as.clone(), owner);
+    let counts = Arc::new(Counts::default());
     let ports = Ports {
         installer: installer.clone(),
         launcher: launcher.clone(),
@@ -191,6 +194,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         facts: facts.clone(),
+        tally: counts.clone(),
         clock: Arc::new(SystemClock),
         ids: Arc::new(RandomIds),
     };
@@ -240,6 +244,12 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
     let http = Http {
         api: api.clone(),
+        sources: Sources {
+            backlog: system.backlog.clone(),
+            counts,
+            offers: system.offers.clone(),
+            link: link.clone(),
+        },
         config: in_effect.clone(),
         health: http_health,
         ending: ending.clone(),

@@ -14,12 +14,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Form, Router};
 use guest_agent_actors::id::PluginName;
 use jiff::Timestamp;
 use maud::html;
@@ -44,7 +44,7 @@ mod timeline;
 
 use live::{Hub, Topic};
 use page::{Page, notice};
-use pieces::{Ages, page_of};
+use pieces::Ages;
 use session::{Sight, Visitor};
 use source::Source;
 use timeline::Timeline;

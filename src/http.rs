@@ -31,11 +31,13 @@ pub mod access;
 mod connections;
 mod gate;
 mod health;
+pub mod metrics;
 mod patient;
 pub mod refusal;
 
 use access::{Desk, Keys};
 use connections::Limits;
+use metrics::Sources;
 use refusal::Refusal;
 
 /// Largest body of a request, in bytes, where a route does not allow more.
@@ -58,6 +60,8 @@ pub struct HttpHealth {
 pub struct Http {
     /// What pages show.
     pub api: LocalApi,
+    /// What its metrics are made of.
+    pub sources: Sources,
     /// Followed: the address and the tokens are taken up without a restart.
     pub config: watch::Receiver<Arc<Config>>,
     /// Told how it fares.
@@ -71,6 +75,8 @@ pub struct Http {
 pub struct Site {
     /// The layer behind the local socket.
     pub api: LocalApi,
+    /// What metrics are made of.
+    pub sources: Sources,
     /// Knows who may do what.
     pub desk: Arc<Desk>,
     /// Who is logged in.
@@ -91,11 +97,11 @@ pub enum Reach {
 }
 
 /// All pages.
-#[must_use]
 pub fn router(site: Site) -> Router {
     Router::new()
         .merge(health::routes())
         .merge(console::routes(&site))
+        .merge(metrics::routes())
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "there is no such page"))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(middleware::from_fn_with_state(site.clone(), gate::guard))
@@ -166,6 +172,7 @@ impl Http {
         let ending = self.ending.child_token();
         let site = Site {
             api: self.api.clone(),
+            sources: self.sources.clone(),
             desk: desk.clone(),
             sessions: sessions.clone(),
             reach: if at.ip().is_loopback() { Reach::Loopback } else { Reach::Network },

@@ -36,5 +36,6 @@ pub mod sample_plugin;
 pub mod socket;
 pub mod storage;
 pub mod sweep;
+pub mod tally;
 mod ticket;
 mod words;

@@ -241,7 +241,7 @@ fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
     if let Some(address) = api.http_listen {
         rules.require(
             "api.http_token_file",
-            address.ip().is_loopback() || !api.http_token_file.is_empty(),
+            address.ip().is_loopback() || !api.http_allow_remote || !api.http_token_file.is_empty(),
             || {
                 format!(
                     "it is empty, and api.http_listen = \"{address}\" can be reached from other \

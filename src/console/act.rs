@@ -1,13 +1,25 @@
 //! What changes something: logging in and out, and orders for plugins.
 
-use super::*;
+use std::time::Duration;
+
+use axum::Form;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use guest_agent_actors::id::PluginName;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::local::local_agent_server::LocalAgent;
 use guest_agent_proto::local::{ConfigureRequest, RestartRequest};
-use maud::Markup;
+use maud::{Markup, html};
+use serde::Deserialize;
 use tonic::Request;
 
+use super::page::{Page, notice};
+use super::pieces::page_of;
+use super::session::{Sight, Visitor};
+use super::{Console, LOGIN, failed, plugin, unknown};
 use crate::http::access::{self, Access};
+use crate::http::refusal::Refusal;
 use crate::local_api::remove_order;
 
 /// How long whoever has a wrong token waits for the answer; one at a time.

@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rand::RngCore;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -174,15 +175,11 @@ fn secrets(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     pairs.filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
 }
 
-/// 256 random bits in hexadecimal.
+/// 256 random bits as text.
 fn random() -> String {
     let mut bytes = [0; 32];
     rand::rng().fill_bytes(&mut bytes);
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing into a string cannot fail.
-        drop(write!(text, "{byte:02x}"));
-        text
-    })
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 #[cfg(test)]

@@ -60,6 +60,7 @@ fn row(text: &str) -> Row {
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(second),
         cpu_percent: 12.5,
         memory_bytes: 5 << 20,
+        cpu_time: Duration::from_secs(second),
     };
     Row { plugin: status(text), points: (0..20).map(|n| point(n * 10)).collect() }
 }

@@ -230,14 +230,14 @@ mod tests {
     #[test]
     fn a_token_is_found_where_it_belongs() {
         let find = |value: &'static str| {
-            let value = HeaderValue::from_static(value);
+            let value = HeaderValue::from_bytes(value.as_bytes()).expect("a value");
             let headers: HeaderMap = [(header::AUTHORIZATION, value)].into_iter().collect();
             bearer(&headers).map(str::to_owned)
         };
         assert_eq!(bearer(&HeaderMap::new()), None);
         assert_eq!(find("Bearer abc").as_deref(), Some("abc"));
         assert_eq!(find("bearer  abc ").as_deref(), Some("abc"));
-        for wrong in ["", "Bearer", "Basic abc", "abc", "Bearer\u{ff} x"] {
+        for wrong in ["", "Bearer", "Basic abc", "abc", "Bearer é"] {
             assert_eq!(find(wrong).as_deref(), Some(""), "{wrong}");
         }
     }

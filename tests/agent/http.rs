@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::process::{Command, Stdio};
 
 use guest_agent_proto::agent_controlplane::ExecutionModel;
 use nix::sys::signal::Signal;
@@ -175,4 +176,99 @@ async fn the_address_is_changed_without_a_restart_and_slow_clients_hold_nothing_
     })
     .await;
     bed.finish().await;
+}
+
+/// The value of the sample that begins with this.
+fn value(page: &str, sample: &str) -> Option<f64> {
+    let rest = page.lines().find_map(|line| line.strip_prefix(sample))?;
+    rest.strip_prefix(' ')?.parse().ok()
+}
+
+#[tokio::test]
+async fn metrics_tell_what_happens_and_go_on_after_a_crash_of_the_agent() {
+    let mut bed = Bed::builder().set("api.http_listen=127.0.0.1:0").start().await;
+    let echo = bed.echo().await;
+    let order = orders::install("web", "r1", &echo).manifest(|manifest| {
+        manifest.metrics_interval = orders::seconds(1.0);
+    });
+    bed.configure(vec![order.order()]).await;
+    bed.running("web", "r1").await;
+    let reads = async |sample: &str| value(&bed.get("/metrics").await.body, sample);
+    let is = async |sample: &str, expected: f64| {
+        let what = format!("{sample} is {expected}");
+        bed.until(&what, async || (reads(sample).await == Some(expected)).then_some(())).await;
+    };
+    is("guest_agent_link_up", 1.0).await;
+    is("guest_agent_link_connections_total", 1.0).await;
+    is("guest_agent_ready", 1.0).await;
+    is("guest_agent_orders_total{kind=\"install\",outcome=\"taken\"}", 1.0).await;
+    is("guest_agent_installs_total{outcome=\"installed\"}", 1.0).await;
+    is("guest_agent_plugin_state{plugin=\"web\",state=\"RUNNING\"}", 1.0).await;
+    is("guest_agent_outbox_events", 0.0).await;
+    is("guest_agent_plugin_health_code{plugin=\"web\"}", 0.0).await;
+    is("guest_agent_plugin_restarts_total{plugin=\"web\"}", 0.0).await;
+    let above = async |sample: &str, least: f64| {
+        let what = format!("{sample} is above {least}");
+        bed.until(&what, async || reads(sample).await.filter(|value| *value > least)).await
+    };
+    above("guest_agent_save_duration_seconds_count", 1.0).await;
+    above("process_resident_memory_bytes", 1e6).await;
+    above("process_open_fds", 5.0).await;
+    above("guest_agent_plugin_memory_bytes{plugin=\"web\"}", 1e5).await;
+    above("guest_agent_plugin_last_install_seconds{plugin=\"web\"}", 0.0).await;
+    signal(bed.processes("web")[0], Signal::SIGKILL);
+    is("guest_agent_plugin_restarts_total{plugin=\"web\"}", 1.0).await;
+    let exit = "guest_agent_plugin_last_exit_timestamp_seconds{plugin=\"web\",\
+                cause=\"signaled\",detail=\"9\"}";
+    above(exit, 1.7e9).await;
+    bed.running("web", "r1").await;
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    let reads = async |sample: &str| value(&bed.get("/metrics").await.body, sample);
+    let restarts = bed.until("the plugin is back", async || {
+        reads("guest_agent_plugin_restarts_total{plugin=\"web\"}").await
+    });
+    assert_eq!(restarts.await, 1.0, "what the plugin went through is remembered");
+    assert_eq!(
+        reads("guest_agent_installs_total{outcome=\"installed\"}").await,
+        Some(0.0),
+        "what this life of the agent did begins anew"
+    );
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn each_scraper_gets_the_format_that_it_reads() {
+    let bed = Bed::builder().set("api.http_listen=127.0.0.1:0").start().await;
+    let plain = bed.get("/metrics").await;
+    assert_eq!(plain.status, 200);
+    assert_eq!(plain.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    assert!(!plain.body.contains("# EOF"));
+    let accept = [("accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.3")];
+    let open = bed.get_with("/metrics", &accept).await;
+    assert!(open.header("content-type").starts_with("application/openmetrics-text; version=1.0.0"));
+    assert!(open.body.ends_with("# EOF\n"));
+    check_with_promtool(&["check", "metrics"], &plain.body);
+    let rules =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus-alerts.yml");
+    check_with_promtool(&["check", "rules", &rules.display().to_string()], "");
+    bed.finish().await;
+}
+
+/// Has Prometheus' own tool look, where it is installed.
+fn check_with_promtool(arguments: &[&str], input: &str) {
+    let spawned = Command::new("promtool")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut tool) = spawned else {
+        println!("SKIPPED: promtool is not installed, so {arguments:?} is not checked with it");
+        return;
+    };
+    tool.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let said = tool.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success(), "promtool {arguments:?}: {out}{err}");
 }

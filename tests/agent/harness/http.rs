@@ -23,14 +23,12 @@ pub(crate) async fn ask(
     path: &str,
     headers: &[(&str, &str)],
 ) -> std::io::Result<Reply> {
-    let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
-    if !headers.iter().any(|(name, _)| *name == "host") {
-        request.push_str(&format!("host: {at}\r\n"));
-    }
-    for (name, value) in headers {
-        request.push_str(&format!("{name}: {value}\r\n"));
-    }
-    request.push_str("\r\n");
+    let own = at.to_string();
+    let own_host = [("host", own.as_str())];
+    let host = if headers.iter().any(|(name, _)| *name == "host") { &[][..] } else { &own_host };
+    let lines = host.iter().chain(headers).map(|(name, value)| format!("{name}: {value}\r\n"));
+    let lines: String = lines.collect();
+    let request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n{lines}\r\n");
     let asking = async {
         let mut stream = TcpStream::connect(at).await?;
         stream.write_all(request.as_bytes()).await?;
