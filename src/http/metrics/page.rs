@@ -290,6 +290,10 @@ impl Writer<'_> {
         samples: impl IntoIterator<Item = Values<'v>>,
     ) -> fmt::Result {
         debug_assert_eq!(metric.kind, Kind::Info);
+        let mut samples = samples.into_iter().peekable();
+        if samples.peek().is_none() {
+            return Ok(());
+        }
         let mut encoder = self.describe(metric)?;
         for values in samples {
             encoder.encode_info(&Labels { names: metric.labels, values })?;

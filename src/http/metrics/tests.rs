@@ -182,6 +182,7 @@ fn what_is_not_known_is_absent_and_nothing_is_made_up() {
     let families = parse(&page::render(empty).expect("a page")).expect("OpenMetrics");
     for absent in [
         "guest_agent_plugins",
+        "guest_agent_plugin",
         "guest_agent_plugin_state",
         "guest_agent_outbox_events",
         "guest_agent_link_up",
