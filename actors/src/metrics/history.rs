@@ -71,7 +71,7 @@ mod tests {
 
     fn point(second: u64) -> Point {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-        Point { at, cpu_percent: 1.0, memory_bytes: second }
+        Point { at, cpu_percent: 1.0, memory_bytes: second, cpu_time: Duration::ZERO }
     }
 
     fn plugin(number: usize) -> PluginName {
