@@ -30,7 +30,8 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Where a page may not name itself at all, browsers send its forms as if they came from nowhere.
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -134,14 +135,15 @@ fn check_host(host: Option<&Authority>) -> Result<(), Refusal> {
 
 /// What changes something must not come from a page of somebody else.
 fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    let is_own_site = matches!(site, None | Some(b"same-origin" | b"none"));
-    let origin = headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
-    let is_own_origin = origin.is_none_or(|origin| {
-        let own = host.map(|host| format!("http://{host}"));
-        own.is_some_and(|own| origin.eq_ignore_ascii_case(own.as_bytes()))
-    });
-    if is_own_site && is_own_origin {
+    // What the browser found, which no page can change. It also holds where a proxy with TLS is between.
+    let is_own = match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        Some(site) => matches!(site, b"same-origin" | b"none"),
+        None => headers.get(header::ORIGIN).is_none_or(|origin| {
+            let own = host.map(|host| format!("http://{host}"));
+            own.is_some_and(|own| origin.as_bytes().eq_ignore_ascii_case(own.as_bytes()))
+        }),
+    };
+    if is_own {
         return Ok(());
     }
     Err(Refusal::new(
@@ -218,12 +220,16 @@ mod tests {
         assert!(check(&[]), "a program sends neither");
         assert!(check(&[("origin", "http://localhost:9"), ("sec-fetch-site", "same-origin")]));
         assert!(check(&[("sec-fetch-site", "none")]), "typed by a person");
+        let proxied = [("origin", "https://agent.example"), ("sec-fetch-site", "same-origin")];
+        assert!(check(&proxied), "the browser knows the agent by the name of a proxy");
         for origin in ["http://localhost:10", "http://localhost", "https://localhost:9", "null", ""]
         {
             assert!(!check(&[("origin", origin)]), "{origin}");
         }
         for site in ["cross-site", "same-site", ""] {
             assert!(!check(&[("sec-fetch-site", site)]), "{site}");
+            let own = [("origin", "http://localhost:9"), ("sec-fetch-site", site)];
+            assert!(!check(&own), "{site}");
         }
     }
 
