@@ -12,7 +12,7 @@ const SPARK: (f64, f64) = (120.0, 28.0);
 
 /// Size of a chart, and what of it the axes take.
 const CHART: (f64, f64) = (560.0, 180.0);
-const LEFT: f64 = 68.0;
+const LEFT: f64 = 76.0;
 const BOTTOM: f64 = 22.0;
 const TOP: f64 = 10.0;
 
@@ -44,7 +44,7 @@ impl Unit {
     /// A value as people read it.
     pub(super) fn show(self, value: f64) -> String {
         match self {
-            Self::Percent if value >= 9.95 => format!("{value:.0}%"),
+            Self::Percent if value >= 9.95 || value == 0.0 => format!("{value:.0}%"),
             Self::Percent => format!("{value:.1}%"),
             Self::Bytes => bytes(whole(value)),
         }

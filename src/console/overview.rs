@@ -112,7 +112,8 @@ impl Overview {
         } else {
             pill(Tone::Busy, "not connected")
         };
-        let link_tone = one_line(&agent.link);
+        // The pill says it already.
+        let link_text = one_line(agent.link.strip_prefix("connected to ").unwrap_or(&agent.link));
         let ready = match &self.readiness {
             Readiness::Ready { .. } => pill(Tone::Good, "ready"),
             Readiness::Waiting { .. } => pill(Tone::Busy, "waiting"),
@@ -127,7 +128,7 @@ impl Overview {
                 (fact("Instance", some(&agent.instance_id)))
                 (fact("Readiness", Some(ready)))
                 (fact("Control plane", Some(html! { (link) " "
-                    span class="quiet" { (shortened(&link_tone, NOTE_MAX)) } })))
+                    span class="quiet" { (shortened(&link_text, NOTE_MAX)) } })))
                 (fact("Events to deliver", Some(html! { strong { (agent.outbox_depth) } })))
                 (fact("Plugins", Some(html! {
                     @if self.states.is_empty() { "none" }

@@ -44,7 +44,7 @@ impl Plugin {
     pub(super) fn parts(&self, ages: Ages) -> Vec<(&'static str, Markup)> {
         vec![
             ("state", state(&self.row.plugin)),
-            ("why", self.why(ages)),
+            ("why", self.why()),
             ("facts", self.facts(ages)),
             ("usage", self.usage()),
             ("moves", self.moves(ages)),
@@ -74,11 +74,11 @@ impl Plugin {
                 h1 { (one_line(&plugin.name)) " " span id="state" { (parts["state"]) } }
                 (actions(&plugin.name, visitor))
             }
+            (section("why", "Why it is so"))
             div class="columns" {
-                (section("why", "Why it is so"))
                 (section("facts", "What it is"))
+                (section("usage", "What it uses"))
             }
-            (section("usage", "What it uses"))
             div class="columns" {
                 (section("moves", "Last steps"))
                 (section("events", "Events"))
@@ -96,12 +96,12 @@ impl Plugin {
         }
     }
 
-    fn why(&self, ages: Ages) -> Markup {
+    fn why(&self) -> Markup {
         let Some(why) = &self.why else {
             return html! { p class="quiet" { "It is busy and does not answer; this page tries again." } };
         };
         html! {
-            p { (words::doing(why, self.now)) }
+            p class="doing" { (words::doing(why, self.now)) }
             ul class="reasons" {
                 @for reason in words::reasons(why, self.now) {
                     li {
@@ -124,9 +124,6 @@ impl Plugin {
                 h3 { "Its last run wrote" }
                 pre class="log" { @for line in why.last_output.lines() { (log::line(line)) "\n" } }
             }
-            @if let Some(trouble) = &why.trouble {
-                p class="quiet" { "The last trouble was " (ago(trouble.at.as_ref(), ages)) "." }
-            }
         }
     }
 
@@ -136,7 +133,8 @@ impl Plugin {
             let (tone, word) =
                 if health.code == 0 { (Tone::Good, "healthy") } else { (Tone::Bad, "unhealthy") };
             html! {
-                (pill(tone, word)) " code " (health.code) " "
+                (pill(tone, word)) " "
+                @if health.code != 0 { "code " (health.code) " " }
                 span class="quiet" { (ago(health.at.as_ref(), ages)) }
                 @for result in &health.results { br; (one_line(result)) }
             }
@@ -180,7 +178,7 @@ impl Plugin {
         let (mut cpu, mut memory) = (self.row.cpu(), self.row.memory());
         cpu.limit = self.limits.cpu_percent.map(f64::from);
         memory.limit = self.limits.memory_bytes.map(|most| most as f64);
-        html! { div class="columns" { (chart(&cpu)) (chart(&memory)) } }
+        html! { (chart(&cpu)) (chart(&memory)) }
     }
 
     fn moves(&self, ages: Ages) -> Markup {

@@ -334,7 +334,7 @@ async fn furnish(bed: &Bed) {
     broken = broken.plugin(|plugin| plugin.checksum = "0".repeat(64));
     bed.configure(vec![
         install("metrics-exporter", "2.4.0").arg("--allocate-mb=24").order(),
-        install("log-shipper", "1.12.3").arg("--spam-stdout=4096").order(),
+        install("log-shipper", "1.12.3").order(),
         install("guest-dns", "2026-11-20").order(),
         install("disk-resizer", "7").arg("--crash-after-ms=400").order(),
         install("time-sync", "3.1").arg("--unhealthy-code=3").order(),
@@ -351,7 +351,9 @@ async fn furnish(bed: &Bed) {
             0.2 + f64::from(round % 4) * 0.25
         );
         bed.ask("metrics-exporter", &burn).await;
-        bed.ask("log-shipper", "log shipped 118 records in 12 ms").await;
+        let line =
+            format!("log INFO batch={} shipped {} records", 400 + round, 90 + round * 7 % 40);
+        bed.ask("log-shipper", &line).await;
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     let upgrade = install("log-shipper", "1.13.0").arg("--start-fails=9");
