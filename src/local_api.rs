@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use actix::Addr;
+use actix::{Addr, Recipient};
+use guest_agent_actors::admission::Ask;
 use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
@@ -44,6 +45,7 @@ use crate::install::spool::Spool;
 use crate::plugin_logs::PluginLogs;
 use crate::storage::SledStorage;
 
+mod admission;
 mod archives;
 mod events;
 mod explain;
@@ -79,6 +81,8 @@ pub struct LocalApi {
     pub store: Arc<SledStorage>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
+    /// Says what may be deployed.
+    pub gate: Recipient<Ask>,
     /// Takes archives.
     pub spool: Spool,
     /// Asks plugins.
@@ -204,6 +208,7 @@ impl LocalApi {
 #[tonic::async_trait]
 impl LocalAgent for LocalApi {
     type WatchStatusStream = ReceiverStream<Result<local::GetStatusResponse, Status>>;
+    type AskAdmissionStream = ReceiverStream<Result<local::AskAdmissionResponse, Status>>;
     type PlaceArchiveStream = ReceiverStream<Result<local::PlaceArchiveResponse, Status>>;
     type StreamEventsStream = ReceiverStream<Result<local::Event, Status>>;
     type StreamLogsStream = ReceiverStream<Result<local::LogChunk, Status>>;
@@ -393,6 +398,23 @@ impl LocalAgent for LocalApi {
             });
             // Who has gone does not want to know.
             drop(sender.send(answer).await);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn ask_admission(
+        &self,
+        request: Request<local::AskAdmissionRequest>,
+    ) -> Result<Response<Self::AskAdmissionStream>, Status> {
+        let order = request.into_inner().order.unwrap_or_default();
+        let (sender, receiver) = mpsc::channel(1);
+        let gate = self.gate.clone();
+        tokio::spawn(async move {
+            // Who has gone takes the question back.
+            tokio::select! {
+                answer = admission::ask(&gate, order) => drop(sender.send(answer).await),
+                () = sender.closed() => {}
+            }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
