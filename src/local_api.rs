@@ -25,6 +25,9 @@ use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
 use guest_agent_actors::scheduler::SchedulerActor;
 use guest_agent_actors::sweep::SweepActor;
 use guest_agent_actors::vm_events::{VmEvent, VmEventActor};
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    Action, ConfigurePlugin, Plugin,
+};
 use guest_agent_proto::host::registry_server::RegistryServer;
 use guest_agent_proto::local;
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
@@ -125,7 +128,11 @@ impl LocalApi {
             .await
     }
 
-    async fn list(&self) -> Result<Vec<Listed>, Status> {
+    /// What runs.
+    ///
+    /// # Errors
+    /// When the agent ends.
+    pub(crate) async fn list(&self) -> Result<Vec<Listed>, Status> {
         self.manager
             .send(ListPlugins)
             .await
@@ -140,12 +147,27 @@ impl LocalApi {
         let shown = plugins
             .iter()
             .filter(|listed| name.is_empty() || listed.view.name.as_str() == name)
-            .map(|listed| show::plugin(listed, &self.plugins_dir))
+            .map(|listed| self.shown(listed))
             .collect();
         Ok(local::GetStatusResponse { plugins: shown, agent: Some(self.agent()) })
     }
 
-    fn agent(&self) -> local::AgentStatus {
+    /// What is shown of a plugin.
+    pub(crate) fn shown(&self, listed: &Listed) -> local::PluginStatus {
+        show::plugin(listed, &self.plugins_dir)
+    }
+
+    /// Sends recorded events until the reader leaves or everything was sent.
+    pub(crate) async fn events(
+        &self,
+        request: local::StreamEventsRequest,
+        out: mpsc::Sender<Result<local::Event, Status>>,
+    ) {
+        events::stream(self.storage.clone(), self.outbox.clone(), request, out).await;
+    }
+
+    /// How the agent itself fares.
+    pub(crate) fn agent(&self) -> local::AgentStatus {
         let link = self.link.borrow().clone();
         let http = self.http.borrow().clone();
         local::AgentStatus {
@@ -334,8 +356,8 @@ impl LocalAgent for LocalApi {
             }
         }
         let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
-        let (storage, outbox) = (self.storage.clone(), self.outbox.clone());
-        tokio::spawn(events::stream(storage, outbox, request, sender));
+        let api = self.clone();
+        tokio::spawn(async move { api.events(request, sender).await });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
@@ -418,6 +440,14 @@ impl LocalAgent for LocalApi {
         let records = cleared.map_err(|error| Status::internal(Chain(&error).to_string()))?;
         Ok(Response::new(local::ClearQuarantineResponse { records }))
     }
+}
+
+/// The order to remove a plugin.
+pub(crate) fn remove_order(name: &str) -> ConfigurePlugin {
+    let plugin = Plugin { name: name.to_owned(), ..Plugin::default() };
+    let mut order = ConfigurePlugin { plugin: Some(plugin), ..ConfigurePlugin::default() };
+    order.set_action(Action::Remove);
+    order
 }
 
 fn parse_name(name: &str) -> Result<PluginName, Status> {
