@@ -95,8 +95,10 @@ impl Container {
         let nspawn = self.nspawn.id()?;
         let children = std::fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children"));
         let init = children.ok()?.split_whitespace().next()?.to_owned();
+        // Without a fork, because who waits as nsenter does stops itself when a shutdown stops all inside,
+        // and nobody continues it then. `timeout` waits outside, and what it runs is inside.
         let output = Command::new("nsenter")
-            .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"])
+            .args(["--no-fork", "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"])
             .args(["--target", &init, "timeout", "--kill-after=5"])
             .arg(deadline.as_secs().to_string())
             .args(["bash", "-c", &format!("exec 2>&1; {command}")])
