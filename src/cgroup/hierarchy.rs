@@ -127,20 +127,9 @@ pub(super) fn find(own: &str, together: Together, parent: Option<&str>) -> Found
             found.trouble.push(format!("{point}: the agent's own group is not visible there"));
             continue;
         };
-        let inside = match parent.map(|path| below(&mount, path)) {
-            Some(Some(named)) if named.is_dir() => named,
-            Some(_) if mount.limits_memory() => {
-                let (named, point) = (parent.unwrap_or_default(), mount.point.display());
-                found.trouble.push(format!(
-                    "{point}: there is no group {named}, which plugins.cgroup_parent names; groups \
-                     of plugins are in {}",
-                    inside.display()
-                ));
-                inside
-            }
-            // Hierarchies of version 1 that whoever made that group did not make it in.
-            Some(_) | None => inside,
-        };
+        let (inside, trouble) = below_named(&mount, inside, parent);
+        found.trouble.extend(trouble);
+        let Some(inside) = inside else { continue };
         match settle(&mount, &inside, own, together) {
             Ok(Some(place)) => found.places.push(place),
             Ok(None) => {}
@@ -153,6 +142,34 @@ pub(super) fn find(own: &str, together: Together, parent: Option<&str>) -> Found
         found.trouble.push("no control group hierarchy is mounted".to_owned());
     }
     found
+}
+
+/// The group below which ours go in one hierarchy, if any, and what is wrong with that: the one that is
+/// named, where it is, or the agent's own, where nothing speaks against it.
+fn below_named(
+    mount: &Mount,
+    inside: PathBuf,
+    parent: Option<&str>,
+) -> (Option<PathBuf>, Option<String>) {
+    let Some(named) = parent else { return (Some(inside), None) };
+    if let Some(path) = below(mount, named).filter(|path| path.is_dir()) {
+        return (Some(path), None);
+    }
+    let point = mount.point.display();
+    let missing = format!("{point}: there is no group {named}, which plugins.cgroup_parent names");
+    match mount.version {
+        // A service manager could not start the agent again in a group that hands controllers on.
+        Version::V2 => {
+            let follows = "plugins have no groups of their own, and no limits, until the agent starts with it there";
+            (None, Some(format!("{missing}; {follows}")))
+        }
+        Version::V1 if mount.limits_memory() => {
+            let follows = format!("groups of plugins are in {}", inside.display());
+            (Some(inside), Some(format!("{missing}; {follows}")))
+        }
+        // Whoever made that group did not make it in all hierarchies.
+        Version::V1 => (Some(inside), None),
+    }
 }
 
 /// Makes the parent of our groups in one hierarchy. `None` where it is of no use.
@@ -402,6 +419,32 @@ mod tests {
         assert_eq!(below(&mount, "/plugins"), None);
         assert_eq!(below(&mount, "/docker/abc/../other"), None);
         assert!(mount.limits_memory());
+    }
+
+    #[test]
+    fn a_missing_group_is_replaced_only_where_that_is_no_trap() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = delegated(dir.path(), "ours");
+        let mount = |version, controllers: &[&str]| Mount {
+            version,
+            controllers: controllers.iter().map(|&name| name.to_owned()).collect(),
+            root: "/".to_owned(),
+            point: dir.path().into(),
+        };
+        let choose = |mount: &Mount, parent| below_named(mount, inside.clone(), parent);
+        let v2 = mount(Version::V2, &[]);
+        assert_eq!(choose(&v2, None), (Some(inside.clone()), None));
+        let there = inside.strip_prefix(dir.path()).unwrap().to_str();
+        assert_eq!(choose(&v2, there), (Some(inside.clone()), None));
+
+        let (group, trouble) = choose(&v2, Some("/gone"));
+        assert_eq!(group, None);
+        assert!(trouble.unwrap().contains("there is no group /gone"));
+        let (group, trouble) = choose(&mount(Version::V1, &["memory"]), Some("/gone"));
+        assert_eq!(group, Some(inside.clone()));
+        assert!(trouble.unwrap().contains("there is no group /gone"));
+        let v1 = mount(Version::V1, &["cpuset"]);
+        assert_eq!(choose(&v1, Some("/gone")), (Some(inside.clone()), None));
     }
 
     #[test]
