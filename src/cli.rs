@@ -41,6 +41,7 @@ mod man;
 mod order;
 pub mod pack;
 mod plan;
+mod progress;
 mod registry;
 mod remove;
 mod restart;
@@ -50,6 +51,7 @@ mod services;
 mod status;
 #[cfg(test)]
 mod tests;
+mod top;
 mod vm_event;
 mod wait;
 
@@ -88,6 +90,20 @@ struct Global {
     /// Set one configuration key; may be repeated
     #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    /// Colour the text
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    color: Colour,
+}
+
+/// When text is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Colour {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Wherever it goes
+    Always,
+    /// Nowhere
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -98,6 +114,8 @@ enum Verb {
     Dev(DevArgs),
     /// Show what runs, what is pending and why not
     Status(status::Flags),
+    /// Watch all plugins: states, load, memory, events
+    Top(top::Flags),
     /// Install a plugin, or change how it is configured
     Install(install::Flags),
     /// Say what an install would do, without doing it
@@ -186,6 +204,11 @@ where
         Ok(arguments) => arguments,
         Err(error) => return console.usage(&error),
     };
+    console.colour = match global.color {
+        Colour::Auto => console.colour,
+        Colour::Always => true,
+        Colour::Never => false,
+    };
     let context = Context { global, environment, services, console: &mut *console };
     match perform(verb, context) {
         Ok(()) => Exit::Done,
@@ -209,6 +232,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Completions(flags) => completions::run(&flags, context),
         Verb::Man(flags) => man::run(flags, context),
         Verb::Status(flags) => wait_for(status::run(flags, context)),
+        Verb::Top(flags) => wait_for(top::run(flags, context)),
         Verb::Install(flags) => wait_for(install::run(flags, context)),
         Verb::Plan(flags) => wait_for(plan::run(flags, context)),
         Verb::Remove(flags) => wait_for(remove::run(flags, context)),

@@ -186,6 +186,12 @@ pub struct MetricsDelivered(pub Vec<(PluginName, SystemTime)>);
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
 
+/// From the local API: the manifests of local plugins that are refused, by the name of their folder, and
+/// why.
+#[derive(Message, Debug)]
+#[rtype(result = "std::collections::BTreeMap<String, String>")]
+pub struct RefusedManifests;
+
 /// One plugin in an answer to [`ListPlugins`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {

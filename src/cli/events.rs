@@ -12,6 +12,11 @@ use super::{Context, Failure};
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent events --since 10m
+  guest-agent events metrics --since 2030-01-31T12:00:00Z
+  guest-agent events --follow --json")]
 pub(super) struct Flags {
     /// Only events of this plugin
     name: Option<PluginName>,
@@ -43,7 +48,7 @@ fn since(text: &str) -> Result<Since, String> {
 
 /// An event as scripts see it; the names are a promise.
 #[derive(Serialize)]
-struct EventJson<'a> {
+pub(super) struct EventJson<'a> {
     seq: u64,
     id: &'a str,
     at: Option<String>,
@@ -71,6 +76,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             seconds: at.as_second(),
             nanos: at.subsec_nanosecond(),
         }),
+        // A script is told when; a person would read everything twice.
+        deliveries: flags.follow && context.global.json,
     };
     let mut events = match client.stream_events(request).await {
         Ok(answer) => answer.into_inner(),
@@ -81,8 +88,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             console.object(&EventJson::from(&event))?;
         } else {
             let mark = mark(&event, flags.follow, (console.now)());
-            let line = line(&event, mark, console);
-            console.text(&line)?;
+            let line = line(&event, console);
+            console.text(&[&line, mark, "\n"].concat())?;
         }
     }
     Ok(())
@@ -96,13 +103,8 @@ fn mark(event: &local::Event, follows: bool, now: Timestamp) -> &'static str {
     if event.delivered || (follows && is_new) { "" } else { "  (not delivered)" }
 }
 
-/// `time  TYPE  plugin revision: details`.
-fn line(event: &local::Event, mark: &str, console: &Console<'_>) -> String {
-    let at = timestamp(event.at.as_ref()).map_or_else(
-        || "-".repeat(20),
-        // Whole seconds are enough for reading; JSON has the rest.
-        |at| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string(),
-    );
+/// The type of an event without what they all begin with, and how it is coloured.
+pub(super) fn kind(event: &local::Event) -> (String, Tone) {
     let kind = event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type);
     let tone = match kind {
         "STARTED" | "INSTALLED" | "EXECUTION_COMPLETED" => Tone::Good,
@@ -110,10 +112,21 @@ fn line(event: &local::Event, mark: &str, console: &Console<'_>) -> String {
         failed if failed.ends_with("_FAILED") => Tone::Bad,
         _ => Tone::Plain,
     };
-    let kind = console.paint(tone, &format!("{:<20}", one_line(kind)));
+    (one_line(kind), tone)
+}
+
+/// `time  TYPE  plugin revision: details`.
+pub(super) fn line(event: &local::Event, console: &Console<'_>) -> String {
+    let at = timestamp(event.at.as_ref()).map_or_else(
+        || "-".repeat(20),
+        // Whole seconds are enough for reading; JSON has the rest.
+        |at| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string(),
+    );
+    let (kind, tone) = kind(event);
+    let kind = console.paint(tone, &format!("{kind:<20}"));
     let colon = if event.details.is_empty() { "" } else { ": " };
     let subject = format!("{} {}{colon}{}", event.plugin, event.revision, event.details);
-    format!("{}  {kind}  {}{mark}\n", console.paint(Tone::Quiet, &at), one_line(&subject))
+    format!("{}  {kind}  {}", console.paint(Tone::Quiet, &at), one_line(&subject))
 }
 
 // === impl EventJson ===

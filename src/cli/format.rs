@@ -2,6 +2,7 @@
 
 use guest_agent_proto::local::NotEnforced;
 use jiff::Timestamp;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A wire time as RFC 3339 in UTC; `None` when it is absent or no time at all.
 pub(super) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
@@ -65,14 +66,51 @@ pub(super) fn not_enforced(shortfall: &NotEnforced) -> String {
     format!("{what}: {why}; {fix}")
 }
 
-/// The beginning of a text, marked when it is cut off.
+/// Columns that a text takes on a terminal.
+pub(super) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// The beginning of a text, marked when it is cut off, in at most so many columns.
 pub(super) fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+    if width(text) <= most {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
-    short.push('…');
+    let (mut short, mut used) = (String::new(), 0);
+    for c in text.chars() {
+        used += c.width().unwrap_or_default();
+        if used >= most {
+            break;
+        }
+        short.push(c);
+    }
+    if most > 0 {
+        short.push('…');
+    }
     short
+}
+
+/// A text with blanks behind it, up to so many columns.
+pub(super) fn padded(text: &str, columns: usize) -> String {
+    [text, &" ".repeat(columns.saturating_sub(width(text)))].concat()
+}
+
+/// Which columns of these widths fit side by side into `room`: as many as there are, without those of
+/// `expendable`, its first first, that there is no room for.
+pub(super) fn fitting(
+    widths: &[usize],
+    gap: usize,
+    room: usize,
+    expendable: &[usize],
+) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..widths.len()).collect();
+    for dropped in expendable {
+        let used: usize = shown.iter().map(|column| widths[*column].saturating_add(gap)).sum();
+        if used > room.saturating_add(gap) {
+            shown.retain(|column| column != dropped);
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -109,5 +147,24 @@ mod tests {
         assert_eq!(one_line("a\n\x1b[2Jb\r\n  c\u{9b}1m"), "a [2Jb c 1m");
         assert_eq!(shortened("abcdef", 4), "abc…");
         assert_eq!(shortened("abcd", 4), "abcd");
+        assert_eq!(shortened("abcd", 0), "");
+    }
+
+    #[test]
+    fn characters_may_be_wider_than_one_column() {
+        assert_eq!(width("日本語"), 6);
+        assert_eq!(shortened("日本語", 6), "日本語");
+        assert_eq!(shortened("日本語", 5), "日本…");
+        assert_eq!(shortened("日本語", 4), "日…");
+        assert_eq!(padded("日本", 6), "日本  ");
+    }
+
+    #[test]
+    fn the_least_missed_columns_go_first_and_only_as_many_as_must() {
+        let fitting = |room| fitting(&[4, 4, 4], 2, room, &[2, 1]);
+        assert_eq!(fitting(16), [0, 1, 2]);
+        assert_eq!(fitting(15), [0, 1]);
+        assert_eq!(fitting(9), [0]);
+        assert_eq!(fitting(0), [0], "what is not expendable stays");
     }
 }

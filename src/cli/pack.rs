@@ -20,6 +20,11 @@ use crate::install::sign::SigningKey;
 use crate::install::trust;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent pack ./metrics -o metrics.tar.gz
+  guest-agent pack ./metrics -o metrics.tar.gz --revision 1.4 --sign-key release.key
+  guest-agent pack ./metrics -o metrics.bundle --bundle --zstd")]
 pub(super) struct Flags {
     /// The directory to pack
     dir: PathBuf,

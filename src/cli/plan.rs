@@ -34,6 +34,10 @@ use crate::install::{Contents, rehearse};
 use crate::preflight::{self, Candidate, Unfit};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent plan -f metrics.tar.gz
+  guest-agent plan -f order.json --json")]
 pub(super) struct Flags {
     /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made by `pack`
     #[arg(short, long, value_name = "FILE")]

@@ -12,6 +12,9 @@ use super::{Context, Failure};
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent remove metrics --wait")]
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,

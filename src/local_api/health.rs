@@ -1,5 +1,7 @@
 //! How the agent itself fares, as the local API shows it.
 
+use std::collections::BTreeMap;
+
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::readiness::Readiness;
@@ -10,7 +12,11 @@ use crate::storage::StoreHealth;
 use crate::storage::told::{shown_key, table_name};
 
 /// What is wrong with the agent itself, a sentence each.
-pub(super) fn troubles(health: &StoreHealth, readiness: &Readiness) -> Vec<String> {
+pub(super) fn troubles(
+    health: &StoreHealth,
+    readiness: &Readiness,
+    refused: &BTreeMap<String, String>,
+) -> Vec<String> {
     let mut troubles = Vec::new();
     let names = |plugins: &[PluginName]| {
         plugins.iter().map(PluginName::as_str).collect::<Vec<_>>().join(", ")
@@ -25,6 +31,14 @@ pub(super) fn troubles(health: &StoreHealth, readiness: &Readiness) -> Vec<Strin
         Readiness::Ready { without } => {
             troubles.push(format!("boot-critical plugins did not come up: {}", names(without)));
         }
+    }
+    // The first says what to look for; all are in the events, and `doctor` reads them again.
+    if let Some((name, reason)) = refused.first_key_value() {
+        let others = match refused.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        troubles.push(format!("the local plugin {name}{others} is refused: {reason}"));
     }
     if let Some(why) = &health.trouble {
         troubles.push(format!("the store does not work, so nothing new is durable: {why}"));

@@ -4,7 +4,9 @@ use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
 use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
-use super::super::format::{age, bytes, not_enforced, one_line, shortened, timestamp};
+use super::super::format::{
+    age, bytes, fitting, not_enforced, one_line, shortened, timestamp, width,
+};
 
 const HEADINGS: [&str; 8] =
     ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
@@ -19,7 +21,7 @@ const EXPENDABLE: [usize; 6] = [5, 6, 7, 4, 3, 1];
 const GAP: usize = 2;
 
 /// All plugins, one line each, and a line about the agent.
-pub(super) fn overview(
+pub(in crate::cli) fn overview(
     plugins: &[PluginStatus],
     agent: Option<&AgentStatus>,
     console: &Console<'_>,
@@ -49,7 +51,7 @@ pub(super) fn overview(
 }
 
 /// One plugin, one fact per line.
-pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
+pub(in crate::cli) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let now = (console.now)();
     let ago = |time| {
         let time = timestamp(time)?;
@@ -109,7 +111,7 @@ pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
 }
 
 /// The one thing about a plugin that is most worth knowing.
-fn note(plugin: &PluginStatus) -> String {
+pub(in crate::cli) fn note(plugin: &PluginStatus) -> String {
     let words = if let Some(pending) = &plugin.pending {
         let what = progress(plugin).unwrap_or_else(|| pending.state.clone());
         if pending.error.is_empty() {
@@ -177,7 +179,8 @@ fn about_agent(agent: &AgentStatus, console: &Console<'_>) -> String {
     console.width.map_or_else(|| line.clone(), |width| shortened(&line, width))
 }
 
-fn tone(state: &str) -> Tone {
+/// How a state is coloured.
+pub(in crate::cli) fn tone(state: &str) -> Tone {
     match state {
         "RUNNING" | "EXECUTION_COMPLETED" => Tone::Good,
         "INSTALLING" | "STARTING" | "STOPPING" => Tone::Busy,
@@ -229,22 +232,14 @@ impl Row {
 impl Layout {
     fn new(rows: &[Row], terminal: Option<usize>) -> Self {
         let width_of = |column: usize| {
-            let cells = rows.iter().map(|row| row.cells[column].chars().count());
+            let cells = rows.iter().map(|row| width(&row.cells[column]));
             cells.chain([HEADINGS[column].len()]).max().unwrap_or_default()
         };
-        let mut columns: Vec<(usize, usize)> =
-            (0..HEADINGS.len()).map(|column| (column, width_of(column))).collect();
-        let used = |columns: &[(usize, usize)]| -> usize {
-            columns.iter().map(|(_, width)| width + GAP).sum()
-        };
-        if let Some(terminal) = terminal {
-            for dropped in EXPENDABLE {
-                if used(&columns) > terminal + GAP {
-                    columns.retain(|(column, _)| *column != dropped);
-                }
-            }
-        }
-        let left = terminal.map(|terminal| terminal.saturating_sub(used(&columns)));
+        let widths = std::array::from_fn::<_, { HEADINGS.len() }, _>(width_of);
+        let shown = fitting(&widths, GAP, terminal.unwrap_or(usize::MAX), &EXPENDABLE);
+        let columns: Vec<_> = shown.into_iter().map(|column| (column, widths[column])).collect();
+        let used: usize = columns.iter().map(|(_, width)| width + GAP).sum();
+        let left = terminal.map(|terminal| terminal.saturating_sub(used));
         Self { columns, left }
     }
 
@@ -265,13 +260,14 @@ impl Layout {
     /// One plugin. A note that does not fit beside it stands below it.
     fn row(&self, row: &Row, text: &mut String, console: &Console<'_>) {
         let start = text.len();
-        for (column, width) in &self.columns {
+        for (column, columns) in &self.columns {
             let cell = &row.cells[*column];
             let tone = if *column == STATE { row.tone } else { Tone::Plain };
             text.push_str(&console.paint(tone, cell));
-            text.push_str(&" ".repeat(width - cell.chars().count() + GAP));
+            let blanks = (*columns + GAP).saturating_sub(width(cell));
+            text.push_str(&" ".repeat(blanks));
         }
-        let fits = self.left.is_none_or(|left| row.note.chars().count() <= left);
+        let fits = self.left.is_none_or(|left| width(&row.note) <= left);
         if fits {
             text.push_str(&row.note);
         }
