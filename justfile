@@ -29,6 +29,11 @@ gen:
     UPDATE_GENERATED=1 cargo test -p guest-agent-proto --test generated
     UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
 
+# Pictures of what people look at, into target/screenshots; each script says what it needs.
+screenshots:
+    cargo build --workspace --locked
+    tests/screenshots/top
+
 run *args:
     cargo run --release -- dev {{args}}
 
