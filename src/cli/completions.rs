@@ -16,8 +16,8 @@ use std::time::Duration;
 use clap::{Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
-use guest_agent_proto::host::ListRequest;
 use guest_agent_proto::host::registry_client::RegistryClient;
+use guest_agent_proto::host::{ListRequest, Offer};
 
 use super::{Arguments, Context, Failure, client};
 use crate::config::{self, Environment, Sources};
@@ -106,21 +106,28 @@ fn socket(words: &[OsString], environment: &dyn Environment) -> Option<PathBuf> 
 
 /// The command, with arguments that know what the agent on this socket has.
 fn asking(socket: Option<PathBuf>) -> Command {
+    let of = |list: fn(PathBuf) -> Option<Vec<String>>| {
+        let socket = socket.clone();
+        completer(move || list(socket.clone()?))
+    };
+    let (plugins, names, kinds) = (of(plugins), of(names), of(kinds));
+    // Not `mut_arg`, which puts the argument behind the others.
     let mut command = Arguments::command();
     for verb in OF_PLUGINS {
-        let socket = socket.clone();
-        let names = completer(move || plugins(socket.clone()?));
-        command = command.mut_subcommand(verb, |verb| verb.mut_arg("name", |name| name.add(names)));
+        command = command.mut_subcommand(verb, |verb| {
+            verb.mut_args(|arg| match arg.get_id().as_str() {
+                "name" => arg.add(plugins.clone()),
+                _ => arg,
+            })
+        });
     }
     command.mut_subcommand("registry", |registry| {
         registry.mut_subcommands(|verb| {
-            if verb.get_name() == "help" {
-                return verb;
-            }
-            let (of_names, of_kinds) = (socket.clone(), socket.clone());
-            let names = completer(move || offers(of_names.clone()?, Part::Name));
-            let kinds = completer(move || offers(of_kinds.clone()?, Part::Kind));
-            verb.mut_arg("name", |arg| arg.add(names)).mut_arg("kind", |arg| arg.add(kinds))
+            verb.mut_args(|arg| match arg.get_id().as_str() {
+                "name" => arg.add(names.clone()),
+                "kind" => arg.add(kinds.clone()),
+                _ => arg,
+            })
         })
     })
 }
@@ -145,22 +152,20 @@ fn plugins(socket: PathBuf) -> Option<Vec<String>> {
     })
 }
 
-/// What is completed of an offer.
-#[derive(Clone, Copy)]
-enum Part {
-    Name,
-    Kind,
+fn names(socket: PathBuf) -> Option<Vec<String>> {
+    Some(offers(socket)?.into_iter().map(|offer| offer.name).collect())
 }
 
-fn offers(socket: PathBuf, part: Part) -> Option<Vec<String>> {
+fn kinds(socket: PathBuf) -> Option<Vec<String>> {
+    Some(offers(socket)?.into_iter().map(|offer| offer.r#type).collect())
+}
+
+/// What plugins offer each other.
+fn offers(socket: PathBuf) -> Option<Vec<Offer>> {
     soon(async move {
         let mut client = RegistryClient::new(client::channel(&socket).await.ok()?);
         let listed = client.list(ListRequest::default()).await.ok()?.into_inner();
-        let offers = listed.entries.into_iter().filter_map(|entry| entry.offer);
-        Some(match part {
-            Part::Name => offers.map(|offer| offer.name).collect(),
-            Part::Kind => offers.map(|offer| offer.r#type).collect(),
-        })
+        Some(listed.entries.into_iter().filter_map(|entry| entry.offer).collect())
     })
 }
 
