@@ -12,7 +12,8 @@ struct Terminal {
     socket: std::path::PathBuf,
 }
 
-const TOP: &str = "\"$AGENT\" top; echo \"ended with $?\"; stty -a | tr ' ' '\\n' | grep icanon; exec cat";
+const TOP: &str =
+    "\"$AGENT\" top; echo \"ended with $?\"; stty -a | tr ' ' '\\n' | grep icanon; exec cat";
 
 impl Terminal {
     /// `None` where there is no tmux; says so.

@@ -44,9 +44,8 @@ fn normal(line: &str) -> String {
     let mut words = Vec::new();
     for word in line.split(' ') {
         let bare = word.trim_matches(|c: char| "(),:;".contains(c));
-        let is_number = |text: &str| {
-            !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.')
-        };
+        let is_number =
+            |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
         let without = |units: [&str; 5]| {
             units.iter().any(|unit| bare.strip_suffix(*unit).is_some_and(is_number))
         };
