@@ -125,8 +125,7 @@ fn signals() -> std::io::Result<mpsc::Receiver<()>> {
         let (mut signal, came) = (signal(kind)?, came.clone());
         tokio::spawn(async move {
             if signal.recv().await.is_some() {
-                // One that is on its way is enough.
-                drop(came.try_send(()));
+                let _one_is_on_its_way = came.try_send(());
             }
         });
     }
