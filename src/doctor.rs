@@ -19,6 +19,7 @@ mod admission;
 mod agent;
 mod clock;
 mod disk;
+mod http;
 mod leftovers;
 mod limits;
 mod local;
@@ -70,7 +71,7 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 12] = [
+pub const CHECKS: [Check; 13] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
@@ -78,6 +79,7 @@ pub const CHECKS: [Check; 12] = [
     Check { about: "policies", run: policies::check },
     Check { about: "admission", run: admission::check },
     Check { about: "local plugins", run: local::check },
+    Check { about: "http", run: http::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "security", run: security::check },

@@ -20,8 +20,8 @@ use crate::manager::{ManagerActor, name_of_key};
 use crate::messages::{ListPlugins, ListReferences, NotSwept, Save, SweepNow};
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::{
-    Known, Losses, Machine, ReferenceSet, References, Storage, SweepFate, SweepManner, SweepReport,
-    Sweeper, Table,
+    Known, Losses, Machine, Note, ReferenceSet, References, Storage, SweepFate, SweepManner,
+    SweepReport, Sweeper, Table, Tally,
 };
 
 /// Longest pause between two runs. The shortest is half of it: machines that were started together
@@ -42,6 +42,7 @@ pub struct SweepActor {
     sweeper: Arc<dyn Sweeper>,
     storage: Arc<dyn Storage>,
     machine: Arc<dyn Machine>,
+    tally: Arc<dyn Tally>,
     list: Recipient<ListPlugins>,
     references: Recipient<ListReferences>,
     store: Recipient<Save>,
@@ -72,6 +73,7 @@ impl SweepActor {
             sweeper: ports.sweeper,
             storage: ports.storage,
             machine: ports.machine,
+            tally: ports.tally,
             list: manager.clone().recipient(),
             references: manager.clone().recipient(),
             store,
@@ -87,6 +89,7 @@ impl SweepActor {
         manner: SweepManner,
     ) -> impl Future<Output = Result<SweepReport, NotSwept>> + use<> {
         let (sweeper, storage) = (self.sweeper.clone(), self.storage.clone());
+        let tally = self.tally.clone();
         let (references, store) = (self.references.clone(), self.store.clone());
         let turn = (manner == SweepManner::Delete).then(|| self.turn.clone().try_lock_owned());
         async move {
@@ -104,7 +107,12 @@ impl SweepActor {
             let roster = Arc::new(Roster { references, losses });
             roster.now().await.ok_or(NotSwept::NotReady)?;
             let swept = tokio::time::timeout(SWEEP_WAIT, sweeper.sweep(manner, roster));
-            swept.await.map_err(|_| NotSwept::TimedOut(SWEEP_WAIT))
+            let swept = swept.await.map_err(|_| NotSwept::TimedOut(SWEEP_WAIT));
+            if let (SweepManner::Delete, Ok(report)) = (manner, &swept) {
+                let deleted = report.count(SweepFate::Deleted);
+                tally.note(Note::Swept { deleted, failed: report.count(SweepFate::Failed) });
+            }
+            swept
         }
     }
 

@@ -8,6 +8,7 @@ use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::ports::{Losses, StorageError, SweepReport};
 use guest_agent_proto::local;
 
+use crate::http::HttpHealth;
 use crate::storage::StoreHealth;
 use crate::storage::told::{shown_key, table_name};
 
@@ -16,8 +17,9 @@ pub(super) fn troubles(
     health: &StoreHealth,
     readiness: &Readiness,
     refused: &BTreeMap<String, String>,
+    http: &HttpHealth,
 ) -> Vec<String> {
-    let mut troubles = Vec::new();
+    let mut troubles = http.troubles.clone();
     let names = |plugins: &[PluginName]| {
         plugins.iter().map(PluginName::as_str).collect::<Vec<_>>().join(", ")
     };

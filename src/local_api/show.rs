@@ -18,7 +18,7 @@ pub(super) fn plugin(
     usage_points: usize,
 ) -> local::PluginStatus {
     let view = &listed.view;
-    let newest = listed.points.last();
+    let newest = listed.newest.as_ref();
     let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
     let install_path = if let Source::Local(files) = &view.spec.source {
         files.folder.to_string()

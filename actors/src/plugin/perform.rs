@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::PluginActor;
@@ -19,8 +20,8 @@ use crate::event;
 use crate::id::{Attempt, Process, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{
-    Cleanup, InstallError, InstallStep, LimitError, Ports, Progress, RpcError, StopManner,
-    StopOrder, Unenforced,
+    Cleanup, InstallError, InstallStep, LimitError, Note, Outcome, Ports, Progress, RpcError,
+    StopManner, StopOrder, Unenforced,
 };
 use crate::spec::{Limits, PluginSpec};
 
@@ -252,7 +253,7 @@ impl PluginActor {
         });
         self.shown.progress = Some((shown, beat));
         let installer = self.ports.installer.clone();
-        let admission = self.neighbours.admission.clone();
+        let (admission, tally) = (self.neighbours.admission.clone(), self.ports.tally.clone());
         let turn = self.files.take();
         let install = async move {
             let _turn = turn.await;
@@ -266,7 +267,12 @@ impl PluginActor {
                 // The next life of the agent finds it unfinished, and begins it anew.
                 Verdict::Closing => std::future::pending().await,
             }
-            installer.install(spec, progress).await
+            let begun_at = Instant::now();
+            let plugin = spec.name.clone();
+            let installed = installer.install(spec, progress).await;
+            let outcome = Outcome::of(&installed);
+            tally.note(Note::Installed { plugin, took: begun_at.elapsed(), outcome });
+            installed
         };
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
             this.reach("end", "install");
