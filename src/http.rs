@@ -7,7 +7,7 @@
 //!
 //! Nothing that the agent is for depends on it: an address that is taken is told in the log and by
 //! `doctor`, and tried again. [`router`] is the one place where pages are put together; what a request
-//! may do is decided in [`gate`] before any of them sees it.
+//! may do is decided in `http::gate` before any of them sees it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
