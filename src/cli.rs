@@ -77,6 +77,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 agent not reachable, 4 timed out waitin
 
 /// Flags of every verb.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Options of every verb")]
 struct Global {
     /// Socket of the running agent [env: GUEST_AGENT_SOCKET] [default: <runtime_dir>/agent.sock]
     #[arg(long, global = true, value_name = "PATH")]
@@ -90,19 +91,24 @@ struct Global {
     /// Set one configuration key; may be repeated
     #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// Colour the text
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    /// Colour the text: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
     color: Colour,
 }
 
 /// When text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Colour {
-    /// On a terminal, unless NO_COLOR is set
     Auto,
-    /// Wherever it goes
     Always,
-    /// Nowhere
     Never,
 }
 

@@ -83,7 +83,9 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         Ok(answer) => answer.into_inner(),
         Err(error) => return Err(client::about(&mut client, name, error).await),
     };
+    let mut is_first = true;
     while let Some(event) = client::next(&mut events, patience).await? {
+        is_first = false;
         if context.global.json {
             console.object(&EventJson::from(&event))?;
         } else {
@@ -91,6 +93,9 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             let line = line(&event, console);
             console.text(&[&line, mark, "\n"].concat())?;
         }
+    }
+    if is_first && !context.global.json {
+        console.line("no events")?;
     }
     Ok(())
 }

@@ -90,6 +90,12 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     short
 }
 
+/// `1 file`, `2 files`: how many there are of what a regular noun names.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// A text with blanks behind it, up to so many columns.
 pub(super) fn padded(text: &str, columns: usize) -> String {
     [text, &" ".repeat(columns.saturating_sub(width(text)))].concat()

@@ -10,7 +10,7 @@ use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::spec::EntryPoint;
 use serde_json::json;
 
-use super::format::bytes;
+use super::format::{bytes, counted};
 use super::order::{file_url, install_json, order_beside};
 use super::{Context, Failure};
 use crate::install::bundle;
@@ -116,8 +116,8 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         }
         let shown = flags.output.display();
         let signed = if signature.is_some() { "signed" } else { "not signed" };
-        let (entries, size) = (packed.entries, bytes(packed.bytes));
-        console.line(&format!("{shown}: {name} {revision}, {entries} files, {size}, {signed}"))?;
+        let (entries, size) = (counted(packed.entries, "file"), bytes(packed.bytes));
+        console.line(&format!("{shown}: {name} {revision}, {entries}, {size}, {signed}"))?;
         console.line(&format!("install it with `guest-agent install -f {shown} --wait`"))?;
         return Ok(());
     }
@@ -140,7 +140,11 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         }))?);
     }
     let archive = flags.output.display();
-    console.line(&format!("{archive}: {} files, {}", packed.entries, bytes(packed.bytes)))?;
+    console.line(&format!(
+        "{archive}: {}, {}",
+        counted(packed.entries, "file"),
+        bytes(packed.bytes)
+    ))?;
     console.line(&format!(
         "{}: {name} {revision}, starts {}",
         order_file.display(),

@@ -26,7 +26,7 @@ use prost::Message;
 use serde::Serialize;
 
 use super::console::{Console, Tone};
-use super::format::{bytes, one_line};
+use super::format::{bytes, counted, one_line};
 use super::{Context, Failure, client, hand_over, install, order};
 use crate::config::Config;
 use crate::finding::{Finding, Severity};
@@ -266,7 +266,8 @@ pub(super) fn as_text(all: &[Planned], console: &Console<'_>) -> String {
         }
         if let Some(found) = &planned.archive {
             let (packed, unpacked) = (bytes(found.archive_bytes), bytes(found.bytes));
-            line("archive", &format!("{packed}; {unpacked} in {} files unpacked", found.files));
+            let files = counted(found.files, "file");
+            line("archive", &format!("{packed}; {unpacked} in {files} unpacked"));
         }
         for finding in &planned.findings {
             let (word, tone) = match finding.severity {

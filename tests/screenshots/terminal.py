@@ -53,9 +53,9 @@ def apply(state: dict, codes: list) -> None:
 
 
 def page(capture: str, columns: int, rows: int) -> str:
-    lines = []
+    lines, state = [], {}
     for line in capture.split("\n")[:rows]:
-        state, spans = {}, []
+        spans = []
         for part in re.split(r"(\x1b\[[0-9;]*m)", line):
             found = re.fullmatch(r"\x1b\[([0-9;]*)m", part)
             if found:

@@ -3,6 +3,8 @@
 //! From the top: about the agent, the list (or one plugin, or the help), the last events, the keys. What
 //! does not fit is left out in this order: the events, the keys, the end of the list.
 
+use std::cmp::Reverse;
+
 use guest_agent_proto::local::Event;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,7 +13,8 @@ use ratatui::text::{Line, Span};
 
 use super::super::console::Tone;
 use super::super::events;
-use super::super::format::{age, one_line, shortened, timestamp, width};
+use super::super::format::{age, one_line, padded, shortened, timestamp, width};
+use super::super::status::table;
 use super::model::{Face, Link, Model};
 
 mod list;
@@ -90,7 +93,8 @@ pub(super) fn view(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
     match model.face {
         Face::Help => {
             let mut lines = vec![rule("keys", theme, columns)];
-            lines.extend(HELP.map(Line::raw));
+            let help = HELP.iter().flat_map(|line| wrapped(line, columns));
+            lines.extend(help.map(Line::raw));
             draw(&lines, rest, &mut rest.clone(), buffer);
         }
         Face::Detail { from } => detail(model, from, theme, rest, buffer),
@@ -134,8 +138,10 @@ fn header(model: &Model, theme: Theme, columns: usize) -> Vec<Line<'static>> {
         let up = timestamp(agent.started_at.as_ref())
             .map_or_else(String::new, |at| format!(", up {}", age(at, model.now)));
         let counts = counts(model);
-        let line = format!("guest-agent {}{up}; {counts}", agent.version);
-        lines.push(Line::styled(fitting(&line), theme.heading()));
+        let whole = one_line(&format!("guest-agent {}{up}; {counts}", agent.version));
+        // How the plugins are counts most.
+        let line = if width(&whole) <= columns { &whole } else { &counts };
+        lines.push(Line::styled(fitting(line), theme.heading()));
         let waiting = match agent.outbox_depth {
             0 => String::new(),
             1 => "; 1 event waits".to_owned(),
@@ -171,7 +177,9 @@ fn counts(model: &Model) -> String {
             None => states.push((&plugin.state, 1)),
         }
     }
-    states.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(other.0)));
+    // What is wrong comes first.
+    let is_bad = |state: &str| table::tone(state) == Tone::Bad;
+    states.sort_by_key(|(state, count)| (!is_bad(state), Reverse(*count), *state));
     let each: Vec<_> = states.iter().map(|(state, count)| format!("{count} {state}")).collect();
     match model.plugins.len() {
         0 => "no plugins".to_owned(),
@@ -223,16 +231,21 @@ fn events_shown(model: &Model, height: u16) -> u16 {
 
 fn events_below(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let shown = usize::from(area.height.saturating_sub(1));
+    let columns = usize::from(area.width);
     let last = model.events.iter().skip(model.events.len().saturating_sub(shown));
-    let mut lines = vec![rule("events", theme, usize::from(area.width))];
-    lines.extend(last.map(|event| event_line(event, theme, usize::from(area.width))));
+    let kinds = last.clone().map(|event| width(&events::kind(event).0));
+    let kind_width = kinds.max().unwrap_or_default().min(columns / 4);
+    let mut lines = vec![rule("events (UTC)", theme, columns)];
+    lines.extend(last.map(|event| event_line(event, kind_width, theme, columns)));
     draw(&lines, area, &mut area.clone(), buffer);
 }
 
-fn event_line(event: &Event, theme: Theme, columns: usize) -> Line<'static> {
+/// An event; what it is called is as wide as asked, or wider.
+fn event_line(event: &Event, kind_width: usize, theme: Theme, columns: usize) -> Line<'static> {
     let at = timestamp(event.at.as_ref())
         .map_or_else(|| "-".repeat(8), |at| at.strftime("%H:%M:%S").to_string());
     let (kind, tone) = events::kind(event);
+    let kind = padded(&kind, kind_width);
     let colon = if event.details.is_empty() { "" } else { ": " };
     let subject = format!("{} {}{colon}{}", event.plugin, event.revision, event.details);
     let used = at.len() + 2 + width(&kind) + 2;

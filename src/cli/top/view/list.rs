@@ -36,7 +36,7 @@ const CHARTS: [usize; 2] = [6, 8];
 const RIGHT: [usize; 4] = [3, 4, 5, 7];
 
 /// Columns that a narrow terminal does without, the least missed first.
-const EXPENDABLE: [usize; 7] = [3, 4, 8, 2, 6, 7, 5];
+const EXPENDABLE: [usize; 7] = [3, 8, 4, 2, 6, 7, 5];
 
 /// Draws as much of the list as there is room for, the selected plugin always among it.
 pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer) {
@@ -78,6 +78,8 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
             let tone = match *column {
                 // What is shown may be old.
                 _ if lost => Tone::Quiet,
+                // Reversed, what is quiet would be loud.
+                chart if Some(at) == selected && CHARTS.contains(&chart) => Tone::Plain,
                 STATE => table::tone(&plugin.state),
                 chart if CHARTS.contains(&chart) => Tone::Quiet,
                 _ => Tone::Plain,
@@ -88,7 +90,8 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
         }
         if note_room >= NOTE_MIN {
             let note = shortened(&table::note(plugin), note_room);
-            spans.push(Span::styled(note, theme.style(Tone::Quiet)));
+            let tone = if Some(at) == selected { Tone::Plain } else { Tone::Quiet };
+            spans.push(Span::styled(note, theme.style(tone)));
         }
         let mut line = Line::from(spans);
         if Some(at) == selected {
