@@ -37,11 +37,6 @@ gen:
     UPDATE_GENERATED=1 cargo test --test documentation
     UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
 
-# Pictures of what people look at, into target/screenshots; each script says what it needs.
-screenshots:
-    cargo build --workspace --locked
-    tests/screenshots/top
-
 # The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot.
 deb:
     tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian"
@@ -55,6 +50,12 @@ rpm:
 # The program that ships: static, for any distribution.
 musl:
     tests/package/build-program
+
+# Pictures of what people see, in the target folder's screenshots/.
+screenshots:
+    tests/console/get-chromium
+    cargo test --workspace --test agent console::screenshots -- --ignored --nocapture
+    tests/screenshots/top
 
 run *args:
     cargo run --release -- dev {{args}}

@@ -10,6 +10,7 @@ use super::console::{Console, Tone};
 use super::format::{one_line, rfc3339, timestamp};
 use super::{Context, Failure};
 use crate::config::parse_duration;
+use crate::words::event_kind;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -94,7 +95,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             console.text(&[&line, mark, "\n"].concat())?;
         }
     }
-    if is_first && !context.global.json {
+    if is_first && !flags.follow && !context.global.json {
         console.line("no events")?;
     }
     Ok(())
@@ -108,15 +109,9 @@ fn mark(event: &local::Event, follows: bool, now: Timestamp) -> &'static str {
     if event.delivered || (follows && is_new) { "" } else { "  (not delivered)" }
 }
 
-/// The type of an event without what they all begin with, and how it is coloured.
+/// What an event is called, and how it is coloured.
 pub(super) fn kind(event: &local::Event) -> (String, Tone) {
-    let kind = event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type);
-    let tone = match kind {
-        "STARTED" | "INSTALLED" | "EXECUTION_COMPLETED" => Tone::Good,
-        "CRASHED" => Tone::Bad,
-        failed if failed.ends_with("_FAILED") => Tone::Bad,
-        _ => Tone::Plain,
-    };
+    let (kind, tone) = event_kind(&event.r#type);
     (one_line(kind), tone)
 }
 

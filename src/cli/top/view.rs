@@ -14,8 +14,8 @@ use ratatui::text::{Line, Span};
 use super::super::console::Tone;
 use super::super::events;
 use super::super::format::{age, one_line, padded, shortened, timestamp, width};
-use super::super::status::table;
 use super::model::{Face, Link, Model};
+use crate::words::state_tone;
 
 mod list;
 
@@ -178,7 +178,7 @@ fn counts(model: &Model) -> String {
         }
     }
     // What is wrong comes first.
-    let is_bad = |state: &str| table::tone(state) == Tone::Bad;
+    let is_bad = |state: &str| state_tone(state) == Tone::Bad;
     states.sort_by_key(|(state, count)| (!is_bad(state), Reverse(*count), *state));
     let each: Vec<_> = states.iter().map(|(state, count)| format!("{count} {state}")).collect();
     match model.plugins.len() {

@@ -10,10 +10,10 @@ use super::super::super::console::Tone;
 use super::super::super::format::{
     age, bytes, fitting, one_line, padded, shortened, timestamp, width,
 };
-use super::super::super::status::table;
 use super::super::model::{Link, Model, Order, Way};
 use super::super::spark::spark;
 use super::Theme;
+use crate::words::{note as note_of, state_tone};
 
 /// Columns of a chart.
 const CHART: usize = 10;
@@ -65,7 +65,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
     }
     let selected = model.selection();
     // The last row belongs to what is to be said of the selected plugin, if its line does not say it.
-    let note = selected.map(|at| table::note(visible[at])).filter(|note| !note.is_empty());
+    let note = selected.map(|at| note_of(visible[at])).filter(|note| !note.is_empty());
     let below = note.filter(|_| note_room < NOTE_MIN);
     let room = usize::from(area.height).saturating_sub(1 + usize::from(below.is_some()));
     let first = selected.unwrap_or_default().saturating_sub(room / 2);
@@ -80,7 +80,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
                 _ if lost => Tone::Quiet,
                 // Reversed, what is quiet would be loud.
                 chart if Some(at) == selected && CHARTS.contains(&chart) => Tone::Plain,
-                STATE => table::tone(&plugin.state),
+                STATE => state_tone(&plugin.state),
                 chart if CHARTS.contains(&chart) => Tone::Quiet,
                 _ => Tone::Plain,
             };
@@ -89,7 +89,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
             spans.push(Span::raw(" ".repeat(GAP)));
         }
         if note_room >= NOTE_MIN {
-            let note = shortened(&table::note(plugin), note_room);
+            let note = shortened(&note_of(plugin), note_room);
             let tone = if Some(at) == selected { Tone::Plain } else { Tone::Quiet };
             spans.push(Span::styled(note, theme.style(tone)));
         }
