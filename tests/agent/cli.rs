@@ -311,7 +311,9 @@ async fn dev_takes_everything_with_it_when_it_is_interrupted() {
         dev.env("GUEST_AGENT__AGENT__RUNTIME_DIR", "/of/another/agent");
         let mut dev = dev.spawn().unwrap();
         let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines();
-        let line = tokio::time::timeout(crate::harness::PATIENCE, lines.next_line()).await;
+        // It packs the whole program first, which a busy machine takes a while for.
+        let patience = crate::harness::PATIENCE * 3;
+        let line = tokio::time::timeout(patience, lines.next_line()).await;
         line.expect("it begins").unwrap().expect("a line");
         let socket = dir.path().join("run/agent.sock");
         assert!(socket.exists(), "the agent runs");
