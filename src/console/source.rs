@@ -55,7 +55,7 @@ impl Source {
             }
         }
         Ok(Overview {
-            agent: self.api.agent(),
+            agent: self.api.agent().await,
             readiness: self.api.readiness.borrow().clone(),
             rows,
             matching,
@@ -113,7 +113,7 @@ impl Source {
     }
 
     fn shown(&self, listed: &Listed, sight: Sight) -> PluginStatus {
-        let mut plugin = self.api.shown(listed);
+        let mut plugin = self.api.shown(listed, 0);
         if sight == Sight::WithoutOutput {
             hidden::of_status(&mut plugin);
         }

@@ -44,6 +44,7 @@ mod rules;
 mod start;
 mod stop;
 mod sweep;
+mod top;
 mod transport;
 mod trust;
 mod unprivileged;
