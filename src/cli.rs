@@ -34,7 +34,6 @@ mod format;
 mod hand_over;
 mod install;
 mod keygen;
-pub mod logging;
 mod logs;
 mod order;
 pub mod pack;

@@ -13,16 +13,17 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use async_trait::async_trait;
-use tracing::{debug, info, warn};
+use tracing::{Instrument, Span, debug, info, warn};
 
 use crate::error::Chain;
 use crate::manager::{ManagerActor, name_of_key};
 use crate::messages::{ListPlugins, ListReferences, NotSwept, Save, SweepNow};
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::{
-    Known, Losses, Machine, ReferenceSet, References, Storage, SweepFate, SweepManner, SweepReport,
-    Sweeper, Table,
+    Clock, Known, Losses, Machine, ReferenceSet, References, Storage, SweepFate, SweepManner,
+    SweepReport, Sweeper, Table,
 };
+use crate::trace::{self, Trace};
 
 /// Longest pause between two runs. The shortest is half of it: machines that were started together
 /// do not sweep together.
@@ -42,6 +43,7 @@ pub struct SweepActor {
     sweeper: Arc<dyn Sweeper>,
     storage: Arc<dyn Storage>,
     machine: Arc<dyn Machine>,
+    clock: Arc<dyn Clock>,
     list: Recipient<ListPlugins>,
     references: Recipient<ListReferences>,
     store: Recipient<Save>,
@@ -72,6 +74,7 @@ impl SweepActor {
             sweeper: ports.sweeper,
             storage: ports.storage,
             machine: ports.machine,
+            clock: ports.clock,
             list: manager.clone().recipient(),
             references: manager.clone().recipient(),
             store,
@@ -89,7 +92,11 @@ impl SweepActor {
         let (sweeper, storage) = (self.sweeper.clone(), self.storage.clone());
         let (references, store) = (self.references.clone(), self.store.clone());
         let turn = (manner == SweepManner::Delete).then(|| self.turn.clone().try_lock_owned());
-        async move {
+        let span = match manner {
+            SweepManner::Delete => Trace::of_own("sweep", "", self.clock.now()).sweep(),
+            SweepManner::Pretend => Span::none(),
+        };
+        let run = async move {
             let _turn = turn.transpose().map_err(|_| NotSwept::UnderWay)?;
             // Nothing to save: answered as failed while something else cannot be saved.
             if manner == SweepManner::Delete
@@ -105,6 +112,13 @@ impl SweepActor {
             roster.now().await.ok_or(NotSwept::NotReady)?;
             let swept = tokio::time::timeout(SWEEP_WAIT, sweeper.sweep(manner, roster));
             swept.await.map_err(|_| NotSwept::TimedOut(SWEEP_WAIT))
+        };
+        async move {
+            let swept = run.instrument(span.clone()).await;
+            if let Err(error) = &swept {
+                trace::fail(&span, &error.to_string());
+            }
+            swept
         }
     }
 

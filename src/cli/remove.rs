@@ -37,5 +37,6 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let mut order = ConfigurePlugin { plugin: Some(plugin), ..ConfigurePlugin::default() };
     order.set_action(Action::Remove);
     let timeout = flags.wait.then_some(flags.timeout);
-    order_and_report(&mut client, vec![order], timeout, context.global.json, context.console).await
+    let spoken = (context.console, context.environment);
+    order_and_report(&mut client, vec![order], timeout, context.global.json, spoken).await
 }

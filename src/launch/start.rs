@@ -18,6 +18,8 @@ use guest_agent_actors::ports::{
 use guest_agent_actors::spec::{Limits, PluginSpec, Source};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument, error_span};
 
 use crate::cgroup::{Entrance, Group};
 use crate::confine::{self, Orders, Owner, Places, Planned};
@@ -159,7 +161,8 @@ impl ProcessLauncher {
 
         let gate = self.gate(name).await;
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
-        let prepared = self.prepare(spec, &program, &directory).await.map_err(failed)?;
+        let prepared = self.prepare(spec, &program, &directory);
+        let prepared = prepared.instrument(error_span!("prepare")).await.map_err(failed)?;
         crash_point::reach("before", "spawn", name.as_str());
         self.shared.rpc.forget(&prepared.address.endpoint());
         self.clear_abandoned_sockets(name);
@@ -178,10 +181,14 @@ impl ProcessLauncher {
         };
         let group = self.shared.config.cgroups.group(name);
         let oom = OomRecord::begin(group.clone());
+        let spawning = error_span!("spawn", pid = Empty);
         let mut child = spawn_when_closed(&plan)
+            .instrument(spawning.clone())
             .await
             .map_err(|error| failed(exec_error::explain(&program, prepared.owner, error).into()))?;
         let pid = child.id();
+        spawning.record("pid", pid);
+        drop(spawning);
         // It is our child and not reaped, so the pid is its own until we say otherwise.
         let held = Pidfd::open(pid).and_then(|pidfd| {
             let stat = procfs::stat(pid).ok_or(io::ErrorKind::NotFound)?;
@@ -366,7 +373,7 @@ impl ProcessLauncher {
         let connection = tokio::select! {
             biased;
             cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
-            connection = ready::listening(endpoint) => connection,
+            connection = ready::listening(endpoint).instrument(error_span!("connect")) => connection,
             () = tokio::time::sleep_until(deadline) => return Err(not_listening),
         };
 
@@ -375,6 +382,7 @@ impl ProcessLauncher {
         let left = deadline.saturating_duration_since(Instant::now());
         let config = spec.config.as_ref();
         let start = self.shared.rpc.start(endpoint, connection, &state_dir, config, left);
+        let start = start.instrument(error_span!("start"));
         let answer = tokio::select! {
             answer = start => answer,
             cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
