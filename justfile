@@ -14,6 +14,7 @@ deny *what="bans licenses sources":
     cargo deny check {{what}}
 
 docs:
+    mdbook build
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 test:
@@ -24,10 +25,22 @@ vm:
     tests/vm/get-kernel "${CARGO_TARGET_DIR:-target}"
     cargo test --workspace --locked vm:: -- --include-ignored --nocapture
 
-# Writes what is generated: protobuf code and the lifecycle diagram.
+# Writes what is generated: protobuf code, reference pages and the lifecycle diagram.
 gen:
     UPDATE_GENERATED=1 cargo test -p guest-agent-proto --test generated
+    UPDATE_GENERATED=1 cargo test --test documentation
     UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
+
+# The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot.
+deb:
+    tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian"
+
+package-test:
+    tests/package/chroot-test "$(tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian")"
+
+# The program that ships: static, for any distribution.
+musl:
+    tests/package/build-program
 
 run *args:
     cargo run --release -- dev {{args}}

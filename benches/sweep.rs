@@ -34,7 +34,7 @@ struct Tree {
 fn main() {
     let trees = std::env::var("TREES").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
     let place = format!("/bench/{}", std::process::id());
-    let cgroups = Cgroups::detect(Path::new(&place), None, Total::default());
+    let cgroups = Cgroups::detect(Path::new(&place), None, None, Total::default());
     let trees: Vec<Tree> = (0..trees).map(|number| grow(number, &cgroups)).collect();
     let plugins: Vec<_> =
         trees.iter().map(|tree| (tree.name.clone(), tree.process.clone())).collect();

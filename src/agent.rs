@@ -255,7 +255,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
             std::future::pending::<()>().await;
         }
     });
-    let trimming = actix_rt::spawn(logs.clone().watch(Keeping::ByThisProgram));
+    let keeping = Keeping::ByThisProgram { cgroups: cgroups.clone() };
+    let trimming = actix_rt::spawn(logs.clone().watch(keeping));
     let notifier = Notifier::from_environment(&ProcessEnvironment);
     let informing = inform(&notifier, &system, &link);
     let teller = Teller {
@@ -436,7 +437,11 @@ fn find_cgroups(config: &Config) -> Cgroups {
         cpu_percent: Some(config.plugins.total_cpu_percent).filter(|percent| *percent > 0),
     };
     let cgroups = match config.plugins.cgroups {
-        CgroupUse::Auto => Cgroups::detect(&config.agent.state_dir, tasks_max, total),
+        CgroupUse::Auto => {
+            let parent = Some(config.plugins.cgroup_parent.as_str());
+            let parent = parent.filter(|parent| !parent.is_empty());
+            Cgroups::detect(&config.agent.state_dir, parent, tasks_max, total)
+        }
         CgroupUse::Off => Cgroups::off(tasks_max, total),
     };
     for trouble in cgroups.trouble() {

@@ -37,7 +37,7 @@ use nix::libc;
 pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
-use hierarchy::{Found, OWN_LEAF, Place, Together};
+use hierarchy::{Found, KEEPER_LEAF, OWN_LEAF, Place, Together};
 
 /// How long a group that is being killed may take to become empty.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -55,6 +55,8 @@ pub struct Cgroups {
     total: Total,
     /// What of the total does not hold.
     total_missing: Unenforced,
+    /// Whether plugins are in another group than the agent's own.
+    apart: bool,
 }
 
 /// What the agent and all plugins together may use. `None` is unlimited.
@@ -116,15 +118,22 @@ pub struct CgroupError {
 // === impl Cgroups ===
 
 impl Cgroups {
-    /// Finds where the groups of the agent with this state directory can be made, and makes their
-    /// parents. Never fails: a machine without control groups gives a value that makes none.
+    /// Finds where the groups of the agent with this state directory can be made, below the group
+    /// `parent` or the agent's own, and makes their parents. Never fails: a machine without control
+    /// groups gives a value that makes none.
     #[must_use]
-    pub fn detect(state_dir: &Path, tasks_max: Option<u64>, total: Total) -> Self {
+    pub fn detect(
+        state_dir: &Path,
+        parent: Option<&str>,
+        tasks_max: Option<u64>,
+        total: Total,
+    ) -> Self {
         let own = format!("guest-agent-{}", fingerprint(state_dir));
         let is_limited = total != Total::default();
         let together = if is_limited { Together::Yes } else { Together::No };
-        let Found { places, trouble } = hierarchy::find(&own, together);
-        let mut found = Self { places, trouble, tasks_max, total, ..Self::none() };
+        let Found { places, trouble } = hierarchy::find(&own, together, parent);
+        let apart = parent.is_some();
+        let mut found = Self { places, trouble, tasks_max, total, apart, ..Self::none() };
         found.limit_total();
         found
     }
@@ -139,6 +148,7 @@ impl Cgroups {
             when_absent: Absence::NotThere,
             total: Total::default(),
             total_missing: Unenforced::default(),
+            apart: false,
         }
     }
 
@@ -190,6 +200,8 @@ impl Cgroups {
     /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
     pub fn leave(&self) {
         for place in &self.places {
+            // It stays while somebody is in it.
+            drop(std::fs::remove_dir(place.base.join(KEEPER_LEAF)));
             let leaf = place.base.join(OWN_LEAF);
             if leaf.exists()
                 && let Some(inside) = place.base.parent()
@@ -200,6 +212,19 @@ impl Cgroups {
             }
             if let Err(error) = std::fs::remove_dir(&place.base) {
                 tracing::debug!(group = %place.base.display(), %error, "groups stay");
+            }
+        }
+    }
+
+    /// Takes a process of the agent's that outlives it to where plugins are, if that is not the agent's own
+    /// group: nothing stays behind there that a service manager would wonder about.
+    pub(crate) fn shelter(&self, pid: u32) {
+        for place in self.places.iter().filter(|_| self.apart) {
+            let leaf = place.base.join(KEEPER_LEAF);
+            let moved = hierarchy::make(&leaf)
+                .and_then(|()| write(&leaf, "cgroup.procs", &pid.to_string()));
+            if let Err(error) = moved {
+                tracing::debug!(group = %leaf.display(), pid, %error, "stays in the agent's group");
             }
         }
     }

@@ -168,6 +168,9 @@ pub struct PluginsConfig {
     pub log_max_bytes: u64,
     /// Whether plugins are walled in control groups.
     pub cgroups: CgroupUse,
+    /// The control group below which plugins have theirs, as a path from the top of the hierarchy; empty is
+    /// the one that the agent is in.
+    pub cgroup_parent: String,
     /// Tasks that a plugin may have at once; 0 is no limit.
     pub max_tasks: u64,
     /// Bytes of memory that the agent and all plugins together may use; 0 is no limit.
@@ -383,6 +386,7 @@ impl Default for PluginsConfig {
             restart_max_backoff: Duration::from_secs(300),
             log_max_bytes: 10 << 20,
             cgroups: CgroupUse::Auto,
+            cgroup_parent: String::new(),
             max_tasks: 4096,
             total_memory_bytes: 0,
             total_cpu_percent: 0,

@@ -1,7 +1,8 @@
 //! Finds the mounted hierarchies, what each can do, and where in it our groups go.
 //!
 //! Ours are below the group that the agent itself is in, so whoever limits the agent limits its plugins
-//! with it, and a service manager that delegated that group has delegated ours. Under version 2 a
+//! with it, and a service manager that delegated that group has delegated ours. Another group can be
+//! named for them, so that they are nobody's whose processes come and go (docs/decisions/0025). Under version 2 a
 //! group with processes cannot hand controllers to its children: the agent moves itself into a leaf of
 //! its own first. Where agent and plugins are limited together, that leaf is beside the groups of plugins.
 //!
@@ -16,6 +17,9 @@ use super::{read, write};
 
 /// Where the agent itself goes, where it has to. No plugin has a name like this.
 pub(super) const OWN_LEAF: &str = "@guest-agent";
+
+/// Where what outlives the agent goes, beside plugins. No plugin has a name like this.
+pub(super) const KEEPER_LEAF: &str = "@keeper";
 
 /// Whether the agent is to be in one group with its plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +104,20 @@ impl fmt::Display for Controller {
     }
 }
 
-/// Looks at this machine and makes the parent of our groups in every hierarchy that allows it.
-pub(super) fn find(own: &str, together: Together) -> Found {
+// === impl Mount ===
+
+impl Mount {
+    fn limits_memory(&self) -> bool {
+        match self.version {
+            Version::V1 => self.controllers.iter().any(|name| name == Controller::Memory.name()),
+            Version::V2 => true,
+        }
+    }
+}
+
+/// Looks at this machine and makes the parent of our groups in every hierarchy that allows it: below
+/// the group `parent`, a path from the top of the hierarchy, where there is one, else below the agent's own.
+pub(super) fn find(own: &str, together: Together, parent: Option<&str>) -> Found {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mut found = Found::default();
@@ -110,6 +126,20 @@ pub(super) fn find(own: &str, together: Together) -> Found {
             let point = mount.point.display();
             found.trouble.push(format!("{point}: the agent's own group is not visible there"));
             continue;
+        };
+        let inside = match parent.map(|path| below(&mount, path)) {
+            Some(Some(named)) if named.is_dir() => named,
+            Some(_) if mount.limits_memory() => {
+                let (named, point) = (parent.unwrap_or_default(), mount.point.display());
+                found.trouble.push(format!(
+                    "{point}: there is no group {named}, which plugins.cgroup_parent names; groups \
+                     of plugins are in {}",
+                    inside.display()
+                ));
+                inside
+            }
+            // Hierarchies of version 1 that whoever made that group did not make it in.
+            Some(_) | None => inside,
         };
         match settle(&mount, &inside, own, together) {
             Ok(Some(place)) => found.places.push(place),
@@ -200,7 +230,7 @@ fn enter_leaf(group: &Path) -> io::Result<()> {
     write(&leaf, "cgroup.procs", "0")
 }
 
-fn make(dir: &Path) -> io::Result<()> {
+pub(super) fn make(dir: &Path) -> io::Result<()> {
     match std::fs::create_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
@@ -264,6 +294,11 @@ fn own_group(mount: &Mount, memberships: &str) -> Option<PathBuf> {
         };
         this.then_some(path)
     })?;
+    below(mount, path)
+}
+
+/// Where the group of this path, from the top of the hierarchy, is in a mounted one.
+fn below(mount: &Mount, path: &str) -> Option<PathBuf> {
     let below = if mount.root == "/" { path } else { path.strip_prefix(&mount.root)? };
     let below = below.trim_start_matches('/');
     // A path that leads out of what is mounted is another namespace's business.
@@ -354,6 +389,19 @@ mod tests {
             assert_eq!(place.base, inside.join("ours"), "from {}", from.display());
             assert_eq!(said(&format!("ours/{OWN_LEAF}/cgroup.procs")), "0");
         }
+    }
+
+    #[test]
+    fn a_group_that_is_named_is_found_where_it_is_mounted() {
+        let line = "36 30 0:32 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory";
+        let mount = parse_mount(line).expect("a mount");
+        assert_eq!(
+            below(&mount, "/docker/abc/plugins"),
+            Some("/sys/fs/cgroup/memory/plugins".into())
+        );
+        assert_eq!(below(&mount, "/plugins"), None);
+        assert_eq!(below(&mount, "/docker/abc/../other"), None);
+        assert!(mount.limits_memory());
     }
 
     #[test]

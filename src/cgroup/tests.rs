@@ -16,7 +16,7 @@ impl Walls {
     /// `None`, said in one line, where this machine cannot limit what the test is about.
     fn with(controller: Controller) -> Option<Self> {
         let state_dir = format!("/test/{}", uuid::Uuid::new_v4());
-        let groups = Cgroups::detect(Path::new(&state_dir), Some(64), Total::default());
+        let groups = Cgroups::detect(Path::new(&state_dir), None, Some(64), Total::default());
         if !groups.controllers().contains(&controller) {
             let why = groups.trouble().join("; ");
             eprintln!("skipped: no {controller} controller for this user here ({why})");

@@ -147,6 +147,16 @@ fn plugins(config: &Config, rules: &mut Rules<'_>) {
         )
     });
     rules.number("plugins.log_max_bytes", plugins.log_max_bytes, 4096, 1 << 40);
+    let parent = &plugins.cgroup_parent;
+    rules.text("plugins.cgroup_parent", parent, 0, 1024);
+    let is_path = parent.is_empty() || parent.starts_with('/');
+    let is_path = is_path && parent.split('/').all(|part| part != "..");
+    rules.require("plugins.cgroup_parent", is_path, || {
+        format!(
+            "{parent:?} is no path of a control group; write it as it stands in /proc/PID/cgroup, \
+             such as \"/system.slice/guest-agent-plugins.service\""
+        )
+    });
     rules.number("plugins.max_tasks", plugins.max_tasks, 0, 1 << 22);
     let total = plugins.total_memory_bytes;
     rules.require("plugins.total_memory_bytes", total == 0 || total >= TOTAL_MEMORY_MIN, || {

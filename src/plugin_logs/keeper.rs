@@ -26,6 +26,7 @@ use rustix::fs::FlockOperation;
 
 use super::PluginLogs;
 use super::watch::{Written, listen};
+use crate::cgroup::Cgroups;
 
 /// What the verb is called. In no help text.
 pub const VERB: &str = "keep-logs";
@@ -40,6 +41,7 @@ const BUFFER: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Keeper {
     arguments: Vec<OsString>,
+    cgroups: Cgroups,
     child: Option<Child>,
     /// What is said once, not with every launch.
     trouble: Option<String>,
@@ -48,14 +50,14 @@ pub(super) struct Keeper {
 // === impl Keeper ===
 
 impl Keeper {
-    pub(super) fn new(logs: &PluginLogs) -> Self {
+    pub(super) fn new(logs: &PluginLogs, cgroups: Cgroups) -> Self {
         let mut arguments = vec![
             VERB.into(),
             logs.shared.dir.clone().into(),
             logs.shared.bound.max.to_string().into(),
         ];
         arguments.extend(logs.shared.state_root.clone().map(OsString::from));
-        Self { arguments, child: None, trouble: None }
+        Self { arguments, cgroups, child: None, trouble: None }
     }
 
     /// Starts it, unless it runs.
@@ -77,6 +79,7 @@ impl Keeper {
             .spawn();
         match started {
             Ok(child) => {
+                self.cgroups.shelter(child.id());
                 self.child = Some(child);
                 self.trouble = None;
             }

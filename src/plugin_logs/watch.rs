@@ -15,6 +15,7 @@ use rustix::fs::FlockOperation;
 
 use super::keeper::Keeper;
 use super::{PluginLogs, file, owner};
+use crate::cgroup::Cgroups;
 
 /// How often all logs are looked at, whether or not somebody was seen to write. Error logs are not
 /// watched: whoever floods one could as well flood any other file in its own folder.
@@ -35,10 +36,13 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const BUFFER: usize = 4096;
 
 /// Who cuts logs while there is no agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Keeping {
     /// A process that this program starts when the first plugin is launched.
-    ByThisProgram,
+    ByThisProgram {
+        /// Where it goes, so that it is not among the agent's own processes.
+        cgroups: Cgroups,
+    },
     /// Nobody.
     ByNobody,
 }
@@ -65,7 +69,7 @@ impl PluginLogs {
             self.take_lock().await;
         }
         let mut keeper = match keeping {
-            Keeping::ByThisProgram => Some(Keeper::new(&self)),
+            Keeping::ByThisProgram { cgroups } => Some(Keeper::new(&self, cgroups)),
             Keeping::ByNobody => None,
         };
         let mut events = self.listen();

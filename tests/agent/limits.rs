@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::harness::{ArchiveSpec, Bed, PATIENCE, orders};
 
 /// Says so in one line, where control groups cannot limit.
-fn can_limit(controller: &str) -> bool {
+pub(crate) fn can_limit(controller: &str) -> bool {
     let v1 = Path::new("/sys/fs/cgroup").join(controller);
     let v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
     let there = v1.is_dir() || v2.split_whitespace().any(|name| name == controller);
@@ -28,7 +28,7 @@ fn processes_with(arguments: &[&str]) -> Vec<String> {
 }
 
 /// The group of a process, under version 1 of control groups.
-fn group_of(pid: u32, controller: &str) -> Option<PathBuf> {
+pub(crate) fn group_of(pid: u32, controller: &str) -> Option<PathBuf> {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let group = groups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);

@@ -31,7 +31,7 @@ fn log_length(bed: &Bed) -> u64 {
 }
 
 /// The processes that keep the logs of a bed while it has no agent.
-fn keepers(bed: &Bed) -> Vec<u32> {
+pub(crate) fn keepers(bed: &Bed) -> Vec<u32> {
     let start = format!("guest-agent\0keep-logs\0{}/log/plugins\0", bed.dir().display());
     let is_one = |proc: &Path| {
         std::fs::read(proc.join("cmdline")).is_ok_and(|it| it.starts_with(start.as_bytes()))

@@ -9,6 +9,7 @@ mod admission;
 mod again;
 mod bundle;
 mod cache;
+mod cgroup_parent;
 mod chaos;
 mod cli;
 mod command_socket;

@@ -2,6 +2,11 @@
 
 use std::path::Path;
 
+use crate::pages;
+
+/// Pages that name tests, and how many at least.
+const NAMING: [(&str, usize); 1] = [("docs/recovery.md", 20)];
+
 /// Tests are named `path/from/the/root.rs::name_of_the_function`.
 fn tests_named_in(page: &str) -> Vec<(String, String)> {
     let named = page.split('`').skip(1).step_by(2);
@@ -14,24 +19,23 @@ fn tests_named_in(page: &str) -> Vec<(String, String)> {
 
 #[test]
 fn every_test_that_a_page_names_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("docs/recovery.md")).expect("the page is there");
-    let named = tests_named_in(&page);
-    assert!(named.len() >= 20, "the page names only {} tests", named.len());
-    let missing: Vec<_> = named
-        .iter()
-        .filter(|(file, name)| {
-            let source = std::fs::read_to_string(root.join(file)).unwrap_or_default();
-            !source.contains(&format!("fn {name}("))
-        })
-        .collect();
-    assert!(missing.is_empty(), "the page names tests that are not there: {missing:?}");
+    for (page, least) in NAMING {
+        let named = tests_named_in(&pages::text(page));
+        assert!(named.len() >= least, "{page} names only {} tests", named.len());
+        let missing: Vec<_> = named
+            .iter()
+            .filter(|(file, name)| {
+                let source = std::fs::read_to_string(pages::root().join(file)).unwrap_or_default();
+                !source.contains(&format!("fn {name}("))
+            })
+            .collect();
+        assert!(missing.is_empty(), "{page} names tests that are not there: {missing:?}");
+    }
 }
 
 #[test]
 fn each_of_the_ten_invariants_names_a_test() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("docs/recovery.md")).expect("the page is there");
+    let page = pages::text("docs/recovery.md");
     for number in 1..=10 {
         let row = page.lines().find(|line| line.starts_with(&format!("| {number} |")));
         let row = row.unwrap_or_else(|| panic!("invariant {number} is missing"));
