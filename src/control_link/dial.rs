@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
+use guest_agent_actors::ports::Cause;
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, VsockAddr};
 use tokio::io::AsyncReadExt;
@@ -68,8 +69,9 @@ pub(super) async fn dial(config: &LinkConfig) -> Result<Channel, StreamEnd> {
 }
 
 /// Connects to something that is no control plane, but is found in the same way.
-pub(crate) async fn dial_once(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel, StreamEnd> {
-    dial_with(endpoint, tls, &(Arc::new(KernelVsock) as Arc<dyn DialVsock>)).await
+pub(crate) async fn dial_once(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel, Cause> {
+    let vsock: Arc<dyn DialVsock> = Arc::new(KernelVsock);
+    dial_with(endpoint, tls, &vsock).await.map_err(|end| end.reason().into())
 }
 
 async fn dial_with(
