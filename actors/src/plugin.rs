@@ -363,13 +363,15 @@ impl PluginActor {
     fn end_errand(&mut self) -> bool {
         let Some(errand) = &self.shown.story.errand else { return false };
         let Some(outcome) = errand.outcome(&self.state) else { return false };
-        trace::conclude(&self.span, outcome);
         let took = self.ports.clock.now().duration_since(errand.trace.since).unwrap_or_default();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         match outcome {
-            Outcome::Failed(error) => info!(took_ms, error, "could not be done"),
-            Outcome::Ok | Outcome::Superseded => info!(took_ms, "is done"),
+            Outcome::Failed(error) => {
+                info!(outcome = "failed", took_ms, error, "could not be done");
+            }
+            Outcome::Ok | Outcome::Superseded => info!(outcome = "ok", took_ms, "is done"),
         }
+        trace::conclude(&self.span, outcome);
         self.shown.story.errand = None;
         self.span = span_of(&self.shown.story, &self.state);
         true

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use async_trait::async_trait;
-use tracing::{Instrument, Span, debug, info, warn};
+use tracing::{Span, debug, info, warn};
 
 use crate::error::Chain;
 use crate::manager::{ManagerActor, name_of_key};
@@ -113,13 +113,14 @@ impl SweepActor {
             let swept = tokio::time::timeout(SWEEP_WAIT, sweeper.sweep(manner, roster));
             swept.await.map_err(|_| NotSwept::TimedOut(SWEEP_WAIT))
         };
-        async move {
-            let swept = run.instrument(span.clone()).await;
+        let said = span.clone();
+        trace::within(span, async move {
+            let swept = run.await;
             if let Err(error) = &swept {
-                trace::fail(&span, &error.to_string());
+                trace::fail(&said, &error.to_string());
             }
             swept
-        }
+        })
     }
 
     fn sweep(&mut self, ctx: &mut Context<Self>) {

@@ -15,8 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use guest_agent_proto::record as rec;
 use sha2::{Digest, Sha256};
-use tracing::Span;
 use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::id::Generation;
 use crate::text::{quoted, shortened};
@@ -138,13 +138,13 @@ impl Trace {
     /// The span of telling plugins of something that happens to the machine.
     #[must_use]
     pub fn vm_event(&self, event: &str) -> Span {
-        tracing::error_span!("vm_event", event, trace_id = %self.id, error = Empty)
+        tracing::error_span!("vm_event", event, trace_id = %self.id, error = Empty, otel.end = Empty)
     }
 
     /// The span of a search for files that nothing refers to.
     #[must_use]
     pub fn sweep(&self) -> Span {
-        tracing::error_span!("sweep", trace_id = %self.id, error = Empty)
+        tracing::error_span!("sweep", trace_id = %self.id, error = Empty, otel.end = Empty)
     }
 
     /// The span of a message from its frame to its acknowledgement; a part of an order's span.
@@ -191,7 +191,8 @@ pub fn conclude(span: &Span, outcome: Outcome<'_>) {
     match outcome {
         Outcome::Ok => span.record("outcome", "ok"),
         Outcome::Failed(reason) => {
-            span.record("outcome", "failed").record("error", quoted(reason, REASON_MAX).as_str())
+            // The outcome comes last: with it the span ends.
+            span.record("error", quoted(reason, REASON_MAX).as_str()).record("outcome", "failed")
         }
         Outcome::Superseded => span.record("outcome", "superseded"),
     };
@@ -200,6 +201,22 @@ pub fn conclude(span: &Span, outcome: Outcome<'_>) {
 /// Says on a span of a part that it failed.
 pub fn fail(span: &Span, reason: &str) {
     span.record("error", quoted(reason, REASON_MAX).as_str());
+}
+
+/// Work inside of its span. The span ends with the work, done or dropped, and not with what the work leaves behind:
+/// a connection that it opened remembers the span for as long as it lives. The span has a field `otel.end`.
+pub async fn within<T>(span: Span, work: impl Future<Output = T>) -> T {
+    let _ending = Ending(span.clone());
+    work.instrument(span).await
+}
+
+/// Ends a span when it is dropped.
+struct Ending(Span);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.record("otel.end", true);
+    }
 }
 
 /// What a W3C `traceparent` says; nothing, if it is not one.

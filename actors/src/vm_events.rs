@@ -20,7 +20,8 @@ use actix::prelude::*;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tracing::{Instrument, debug, error, info, warn};
+use tracing::field::Empty;
+use tracing::{debug, error, info, warn};
 
 use crate::crash_point;
 use crate::error::Chain;
@@ -29,7 +30,7 @@ use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save};
 use crate::plugin::machine::Boot;
 use crate::ports::{Clock, Machine, PluginRpc, RpcError, Storage, Table, Write};
 use crate::spec::Config;
-use crate::trace::Trace;
+use crate::trace::{self, Trace};
 use crate::view::{Activity, PluginView, Reported};
 
 /// Key of the boot that the agent last ran in, among the facts.
@@ -249,14 +250,17 @@ impl VmEventActor {
             plugins.sort_by(|a, b| a.view.name.cmp(&b.view.name));
             let calls = plugins.iter().map(|Listed { view, .. }| {
                 let (rpc, config) = (rpc.clone(), Config::Text(request.clone()));
-                let span = tracing::error_span!("tell", plugin = %view.name);
-                async move { tell(&*rpc, view, config, deadline, within).await }.instrument(span)
+                let span = tracing::error_span!("tell", plugin = %view.name, otel.end = Empty);
+                trace::within(
+                    span,
+                    async move { tell(&*rpc, view, config, deadline, within).await },
+                )
             });
             let told = join_all(calls).await;
             report(event, &told);
             Ok(told)
         };
-        told.instrument(span)
+        trace::within(span, told)
     }
 
     fn save(&self, writes: Vec<Write>, complaint: &'static str, ctx: &mut Context<Self>) {

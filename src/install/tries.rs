@@ -13,8 +13,8 @@ use guest_agent_actors::spec::{Artifact, PluginSpec};
 use guest_agent_actors::trace;
 
 use tokio::sync::OwnedSemaphorePermit;
+use tracing::error_span;
 use tracing::field::Empty;
-use tracing::{Instrument, error_span};
 
 use super::attempt::{Attempt, Budget, Failure, Place};
 use super::cache::{Kept, Tee, Yield};
@@ -113,7 +113,7 @@ impl Tries<'_> {
     /// Given back after a transfer, so that an unreachable server holds nobody up.
     async fn slot(&self) -> OwnedSemaphorePermit {
         let slot = Arc::clone(&self.pipeline.slots).acquire_owned();
-        let slot = slot.instrument(error_span!("queue")).await;
+        let slot = trace::within(error_span!("queue", otel.end = Empty), slot).await;
         slot.expect("the semaphore is never closed")
     }
 
@@ -153,13 +153,23 @@ impl Tries<'_> {
         };
         let number = attempt.budget.number;
         let is_kept = matches!(place, Place::Kept(_));
-        let span = error_span!("download", attempt = number, cached = is_kept, error = Empty);
-        let done = attempt.run().instrument(span.clone()).await;
-        if done.is_err() {
-            // Why is in the error of the installation, where addresses are shown as they may be.
-            trace::fail(&span, "this attempt failed");
-        }
-        done
+        let span = error_span!(
+            "download",
+            attempt = number,
+            cached = is_kept,
+            error = Empty,
+            otel.end = Empty
+        );
+        let said = span.clone();
+        let run = async {
+            let done = attempt.run().await;
+            if done.is_err() {
+                // Why is in the error of the installation, where addresses are shown as they may be.
+                trace::fail(&said, "this attempt failed");
+            }
+            done
+        };
+        trace::within(span, run).await
     }
 
     /// What no key can vouch for is not worth a transfer.
@@ -187,7 +197,8 @@ impl Tries<'_> {
         {
             return Ok(Some(signature));
         }
-        self.signature().instrument(error_span!("signature")).await.map(Some)
+        let span = error_span!("signature", otel.end = Empty);
+        trace::within(span, self.signature()).await.map(Some)
     }
 
     async fn signature(&self) -> Result<Signature, Failure> {

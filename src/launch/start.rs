@@ -16,6 +16,7 @@ use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
 };
 use guest_agent_actors::spec::{Limits, PluginSpec, Source};
+use guest_agent_actors::trace;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::field::Empty;
@@ -162,7 +163,8 @@ impl ProcessLauncher {
         let gate = self.gate(name).await;
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
         let prepared = self.prepare(spec, &program, &directory);
-        let prepared = prepared.instrument(error_span!("prepare")).await.map_err(failed)?;
+        let preparing = error_span!("prepare", otel.end = Empty);
+        let prepared = trace::within(preparing, prepared).await.map_err(failed)?;
         crash_point::reach("before", "spawn", name.as_str());
         self.shared.rpc.forget(&prepared.address.endpoint());
         self.clear_abandoned_sockets(name);
@@ -370,10 +372,11 @@ impl ProcessLauncher {
         let waited = spec.start.timeout.min(LONGEST_START);
         let deadline = Instant::now() + waited;
         let not_listening = LaunchError::NotListening { endpoint: endpoint.to_string(), waited };
+        let connecting = error_span!("connect", otel.end = Empty);
         let connection = tokio::select! {
             biased;
             cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
-            connection = ready::listening(endpoint).instrument(error_span!("connect")) => connection,
+            connection = trace::within(connecting, ready::listening(endpoint)) => connection,
             () = tokio::time::sleep_until(deadline) => return Err(not_listening),
         };
 
@@ -382,7 +385,7 @@ impl ProcessLauncher {
         let left = deadline.saturating_duration_since(Instant::now());
         let config = spec.config.as_ref();
         let start = self.shared.rpc.start(endpoint, connection, &state_dir, config, left);
-        let start = start.instrument(error_span!("start"));
+        let start = trace::within(error_span!("start", otel.end = Empty), start);
         let answer = tokio::select! {
             answer = start => answer,
             cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),

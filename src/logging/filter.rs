@@ -29,7 +29,11 @@ pub fn check(text: &str) -> Result<(), String> {
             return Err(format!("the directive {directive:?} cannot be read: {error}; {HINT}"));
         }
     }
-    Ok(())
+    // What its parts do not show.
+    match EnvFilter::try_new(meant(text)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{text:?} cannot be read: {error}; {HINT}")),
+    }
 }
 
 /// What is traced with a filter that is right; with another one, as much as with `info`: an agent without a

@@ -1,8 +1,9 @@
 //! A layer of the log that makes OTLP spans of tracing's, and hands them on when they end.
 //!
-//! Only what belongs to a trace is followed: a span with the field `trace_id`, and all spans below one. A span that
-//! has a field `outcome` ends when that is known, and is not told without: it goes on in another place, or in a
-//! later life of the agent, under the same id.
+//! Only what belongs to a trace is followed: a span with the field `trace_id`, and all spans below one. A span ends when
+//! its field `otel.end` says so, and at the latest when nobody holds it any more; connections hold the span they
+//! were opened in. One that has a field `outcome` ends when that is known, and is not told without: it goes on
+//! in another place, or in a later life of the agent, under the same id.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -43,11 +44,11 @@ pub(crate) struct Wanted(pub(crate) Destination);
 
 /// A span that is followed.
 struct Followed {
-    /// Its trace is not exported, and nothing is kept of it.
+    /// Its trace is exported.
+    is_sampled: bool,
+    /// Nothing more is kept of it: it was told, or never will be.
     is_skipped: bool,
     needs_outcome: bool,
-    has_outcome: bool,
-    ended: Option<u64>,
     told: Told,
 }
 
@@ -104,12 +105,12 @@ where
         let above = span.parent().and_then(|parent| {
             let extensions = parent.extensions();
             let above = extensions.get::<Followed>()?;
-            Some((above.told.trace_id.clone(), above.told.span_id.clone(), above.is_skipped))
+            Some((above.told.trace_id.clone(), above.told.span_id.clone(), above.is_sampled))
         });
-        let (trace_id, parent_span_id, is_skipped) = match (fields.trace, above) {
+        let (trace_id, parent_span_id, is_sampled) = match (fields.trace, above) {
             (Some(trace), _) => {
                 let parent = fields.parent.map(|parent| parent.as_bytes().to_vec());
-                (trace.as_bytes().to_vec(), parent.unwrap_or_default(), fields.is_skipped)
+                (trace.as_bytes().to_vec(), parent.unwrap_or_default(), !fields.is_unsampled)
             }
             (None, Some(above)) => above,
             (None, None) => return,
@@ -127,8 +128,7 @@ where
             ..Told::default()
         };
         let needs_outcome = attributes.metadata().fields().field("outcome").is_some();
-        let mut followed =
-            Followed { is_skipped, needs_outcome, has_outcome: false, ended: None, told };
+        let mut followed = Followed { is_sampled, is_skipped: !is_sampled, needs_outcome, told };
         followed.take(fields);
         span.extensions_mut().insert(followed);
     }
@@ -139,7 +139,11 @@ where
         let Some(followed) = extensions.get_mut::<Followed>() else { return };
         let mut fields = Fields::default();
         values.record(&mut fields);
+        let is_over = fields.is_over || fields.outcome.is_some();
         followed.take(fields);
+        if is_over {
+            self.tell(followed);
+        }
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
@@ -166,12 +170,23 @@ where
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
-        let Some(followed) = span.extensions_mut().remove::<Followed>() else { return };
-        if followed.is_skipped || (followed.needs_outcome && !followed.has_outcome) {
+        let Some(mut followed) = span.extensions_mut().remove::<Followed>() else { return };
+        if !followed.needs_outcome {
+            self.tell(&mut followed);
+        }
+    }
+}
+
+impl Spans {
+    /// Hands a span on, once; its ids stay, for those below it.
+    fn tell(&self, followed: &mut Followed) {
+        if std::mem::replace(&mut followed.is_skipped, true) {
             return;
         }
-        let mut told = followed.told;
-        told.end_time_unix_nano = followed.ended.unwrap_or_else(now).max(told.start_time_unix_nano);
+        let (trace_id, span_id) = (followed.told.trace_id.clone(), followed.told.span_id.clone());
+        let mut told =
+            std::mem::replace(&mut followed.told, Told { trace_id, span_id, ..Told::default() });
+        told.end_time_unix_nano = now().max(told.start_time_unix_nano);
         if let Some(queue) = self.0.0.get() {
             queue.put(told);
         }
@@ -186,8 +201,6 @@ impl Followed {
             return;
         }
         if let Some(outcome) = fields.outcome {
-            self.has_outcome = true;
-            self.ended = Some(now());
             if outcome == "ok" {
                 self.told.status =
                     Some(Status { code: StatusCode::Ok.into(), message: String::new() });
@@ -215,7 +228,8 @@ struct Fields {
     trace: Option<TraceId>,
     span: Option<SpanId>,
     parent: Option<SpanId>,
-    is_skipped: bool,
+    is_unsampled: bool,
+    is_over: bool,
     start_ns: Option<u64>,
     outcome: Option<String>,
     error: Option<String>,
@@ -255,7 +269,8 @@ impl Visit for Fields {
 
     fn record_bool(&mut self, field: &Field, value: bool) {
         match field.name() {
-            "otel.sampled" => self.is_skipped = !value,
+            "otel.sampled" => self.is_unsampled = !value,
+            "otel.end" => self.is_over = value,
             _ => self.put(field, any_value::Value::BoolValue(value)),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 use tracing::field::Empty;
-use tracing::{Instrument, Span, error_span, warn};
+use tracing::{Span, error_span, warn};
 
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
@@ -241,7 +241,8 @@ impl PluginActor {
                 Err(_) => Err("the deletion took too long".to_owned()),
             }
         };
-        let discard = discard.instrument(error_span!(parent: &self.span, "discard"));
+        let span = error_span!(parent: &self.span, "discard", otel.end = Empty);
+        let discard = trace::within(span, discard);
         ctx.spawn(discard.into_actor(self).map(|result, this, _| {
             this.reach("end", "discard");
             // What remains is left to the next installation or sweep.
@@ -271,7 +272,7 @@ impl PluginActor {
             let _turn = turn.await;
             // An installation that is given up takes its question back with it.
             let asked = admission::ask(&admission, Question::of(&spec));
-            match asked.instrument(error_span!("admission")).await {
+            match trace::within(error_span!("admission", otel.end = Empty), asked).await {
                 Verdict::Admitted => {}
                 Verdict::Denied(reason) => {
                     let cause = Denied(reason).into();
@@ -384,7 +385,8 @@ impl PluginActor {
             };
             tokio::time::timeout(PROCESSES_WAIT, launcher.stop(order)).await
         };
-        let sweep = sweep.instrument(error_span!(parent: &self.span, "end_strays"));
+        let span = error_span!(parent: &self.span, "end_strays", otel.end = Empty);
+        let sweep = trace::within(span, sweep);
         ctx.spawn(sweep.into_actor(self).map(|result, this, _| {
             this.reach("end", "sweep");
             match result {
@@ -415,8 +417,12 @@ impl PluginActor {
         macro_rules! part {
             ($($name:literal)*) => {
                 match what {
-                    $($name => error_span!(parent: &self.span, $name, attempt, error = Empty),)*
-                    _ => error_span!(parent: &self.span, "part", what, attempt, error = Empty),
+                    $($name => error_span!(
+                        parent: &self.span, $name, attempt, error = Empty, otel.end = Empty
+                    ),)*
+                    _ => error_span!(
+                        parent: &self.span, "part", what, attempt, error = Empty, otel.end = Empty
+                    ),
                 }
             };
         }
@@ -441,11 +447,15 @@ async fn followed<T>(
     span: Span,
     failure: impl FnOnce(&T) -> Option<Arc<str>>,
 ) -> T {
-    let result = work.instrument(span.clone()).await;
-    if let Some(why) = failure(&result) {
-        trace::fail(&span, &why);
-    }
-    result
+    let said = span.clone();
+    let work = async move {
+        let result = work.await;
+        if let Some(why) = failure(&result) {
+            trace::fail(&said, &why);
+        }
+        result
+    };
+    trace::within(span, work).await
 }
 
 /// When an effect is over.
