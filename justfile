@@ -23,7 +23,13 @@ test:
 # Tests of limits in a virtual machine with control groups of version 2; see tests/vm/README.md.
 vm:
     tests/vm/get-kernel "${CARGO_TARGET_DIR:-target}"
-    cargo test --workspace --locked vm:: -- --include-ignored --nocapture
+    cargo test --workspace --locked vm::limits -- --include-ignored --nocapture
+
+# The package on a whole Debian with systemd, in a virtual machine or a container; see tests/vm/README.md.
+vm-test:
+    tests/vm/get-debian "${CARGO_TARGET_DIR:-target}"
+    tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian"
+    cargo test --workspace --locked vm::debian -- --include-ignored --nocapture
 
 # Writes what is generated: protobuf code, reference pages and the lifecycle diagram.
 gen:
@@ -37,6 +43,9 @@ deb:
 
 package-test:
     tests/package/chroot-test "$(tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian")"
+
+rpm:
+    tests/package/rpm-test "$(tests/package/build-rpm "${CARGO_TARGET_DIR:-target}/rpm")"
 
 # The program that ships: static, for any distribution.
 musl:

@@ -20,6 +20,7 @@ use crate::plugin_logs::keeper::{self, KeeperArgs};
 
 mod apply;
 mod client;
+mod completions;
 mod config_verb;
 mod console;
 mod dev;
@@ -35,6 +36,7 @@ mod hand_over;
 mod install;
 mod keygen;
 mod logs;
+mod man;
 mod order;
 pub mod pack;
 mod plan;
@@ -125,6 +127,10 @@ enum Verb {
     Keygen(keygen::Flags),
     /// Check or show the configuration
     Config(config_verb::Flags),
+    /// Print what makes a shell complete command lines of this program
+    Completions(completions::Flags),
+    /// Write the manual pages
+    Man(man::Flags),
 }
 
 /// What every verb gets.
@@ -165,6 +171,12 @@ where
             Err(failure) => console.fail(&failure),
         };
     }
+    if let Some(shell) = environment.variable(completions::VARIABLE) {
+        return match completions::answer(&shell, &arguments, environment, console.out) {
+            Ok(()) => Exit::Done,
+            Err(failure) => console.fail(&failure),
+        };
+    }
     let parsed = Arguments::command()
         .term_width(console.columns())
         .try_get_matches_from(arguments)
@@ -193,6 +205,8 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Pack(flags) => pack::run(flags, context),
         Verb::Keygen(flags) => keygen::run(flags, context),
         Verb::Config(flags) => config_verb::run(flags, context),
+        Verb::Completions(flags) => completions::run(&flags, context),
+        Verb::Man(flags) => man::run(flags, context),
         Verb::Status(flags) => wait_for(status::run(flags, context)),
         Verb::Install(flags) => wait_for(install::run(flags, context)),
         Verb::Plan(flags) => wait_for(plan::run(flags, context)),

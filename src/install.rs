@@ -47,6 +47,7 @@ mod pressure;
 mod rehearse;
 mod remove;
 mod retry;
+mod shelf;
 pub mod sign;
 pub mod spool;
 mod tree;

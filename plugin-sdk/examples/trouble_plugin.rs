@@ -18,6 +18,7 @@
 //! | `--ignore-stop` | Stop is answered, the process lives on (SIGTERM still ends it) |
 //! | `--ignore-sigterm` | SIGTERM and SIGINT do nothing, before and after Stop |
 //! | `--apply=ok\|refuse\|unimplemented` | how Apply is answered; `ok` if absent |
+//! | `--on-apply=COMMAND` | an Apply first runs a shell command, which finds the configuration in `$1` |
 //! | `--write-args-to=FILE` | a Start writes what the process was given to FILE, as JSON |
 //! | `--allocate-mb=N` | after a Start the process holds N MiB of written memory |
 //! | `--spam-stdout=BYTES` | after a Start that many bytes go to stdout, in lines |
@@ -71,6 +72,10 @@ impl Plugin for Trouble {
     }
 
     async fn apply(&self, config: Option<ServiceConfig>) -> Result<(), PluginError> {
+        if let Some(command) = self.arguments.value("--on-apply") {
+            let text = config.as_ref().map(ServiceConfig::to_text).unwrap_or_default();
+            quiet("sh").args(["-c", command, "sh", &text]).status()?;
+        }
         match self.arguments.value("--apply") {
             None | Some("ok") => {
                 *self.config.lock().expect("not poisoned") = config;

@@ -7,15 +7,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use guest_agent_actors::admission::Life;
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::DeskRecipients;
-use rand::TryRngCore;
 use tonic::{Request, Status};
 
 use super::TicketOwner;
+use crate::ticket;
 
 /// Names the ticket in the metadata of a call.
 const TICKET_KEY: &str = "x-plugin-ticket";
@@ -23,11 +21,7 @@ const TICKET_KEY: &str = "x-plugin-ticket";
 /// Random bytes of a ticket.
 const TICKET_BYTES: usize = 64;
 
-/// Longest text that is looked up: hashing megabytes for a stranger is no service to anybody.
-const TICKET_TEXT_MAX: usize = 256;
-
-/// The tickets of the lives that run, by digest, so that neither a comparison nor a dump of this table gives
-/// one away.
+/// The tickets of the lives that run, by digest.
 pub(super) struct Door {
     callers: Mutex<HashMap<Sha256Digest, (Life, Arc<Caller>)>>,
     others: TicketOwner,
@@ -57,12 +51,9 @@ impl Door {
         life: Life,
         caller: Caller,
     ) -> Result<String, rand::rand_core::OsError> {
-        let mut bytes = [0u8; TICKET_BYTES];
-        rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
-        let ticket = STANDARD_NO_PAD.encode(bytes);
-        let digest = Sha256Digest::of(ticket.as_bytes());
-        self.callers().insert(digest, (life, Arc::new(caller)));
-        Ok(ticket)
+        let ticket = ticket::Fresh::new::<TICKET_BYTES>()?;
+        self.callers().insert(ticket.digest, (life, Arc::new(caller)));
+        Ok(ticket.text)
     }
 
     /// Makes the ticket of a life worthless.
@@ -91,10 +82,7 @@ impl Door {
     }
 
     fn caller(&self, ticket: &str) -> Option<Arc<Caller>> {
-        if ticket.len() > TICKET_TEXT_MAX {
-            return None;
-        }
-        let digest = Sha256Digest::of(ticket.as_bytes());
+        let digest = ticket::digest(ticket.as_bytes())?;
         if let Some((_, caller)) = self.callers().get(&digest) {
             return Some(Arc::clone(caller));
         }

@@ -14,7 +14,6 @@ use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::{LinkChanged, Received};
 use guest_agent_actors::ports::{Cause, InboundMessage};
-use rand::Rng;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -23,6 +22,7 @@ use crate::control_link::{
     self, ClientCertificate, Endpoint, FileToken, Link, LinkConfig, LinkListener, TlsFiles,
     Undecided,
 };
+use crate::jitter;
 use crate::metadata::{Client, IdentityToken, Place, State};
 
 /// Longest wait before the metadata server is asked again for what it did not say.
@@ -165,7 +165,7 @@ impl Search {
                 Ok(config) => return config,
                 Err(error) => self.explain(undecided, &Chain(&*error).to_string()),
             }
-            tokio::time::sleep(longest / 2 + (longest / 2).mul_f64(jitter())).await;
+            tokio::time::sleep(jitter::upper_half(longest, rand::random())).await;
             longest = (longest * 2).min(LONGEST_WAIT);
         }
     }
@@ -207,10 +207,6 @@ impl Search {
         };
         undecided.wait_because(format!("{lacking}, and the metadata server does not say: {why}"));
     }
-}
-
-fn jitter() -> f64 {
-    rand::rng().random_range(0.0..1.0)
 }
 
 // === Listener ===

@@ -11,11 +11,11 @@ use guest_agent_proto::agent_controlplane::{
     GuestAgentModuleMetric, GuestAgentModuleMetrics, PlatformInfo,
 };
 use prost::Message;
-use rand::Rng;
 use tokio::sync::watch;
 use tracing::debug;
 
 use crate::control_link::{Link, LinkState};
+use crate::jitter;
 use crate::metadata::State;
 
 /// How often each message is tried.
@@ -126,7 +126,7 @@ async fn deliver(link: &Link, kind: &str, body: &impl Message) {
                 }
             }
         }
-        tokio::time::sleep(wait / 2 + jittered(wait / 2)).await;
+        tokio::time::sleep(jitter::upper_half(wait, rand::random())).await;
         wait *= 2;
     }
 }
@@ -145,10 +145,6 @@ async fn connected(link: &Link) {
     if state.wait_for(|state| matches!(state, LinkState::Connected { .. })).await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-fn jittered(most: Duration) -> Duration {
-    most.mul_f64(rand::rng().random_range(0.0..1.0))
 }
 
 #[cfg(test)]

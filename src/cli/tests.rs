@@ -25,6 +25,7 @@ mod explain;
 mod offline;
 mod orders;
 mod plan;
+mod shell;
 mod status;
 mod streams;
 

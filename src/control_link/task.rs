@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use rand::Rng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -86,7 +85,7 @@ impl LinkTask {
         if lived >= self.config.timings.settled {
             self.backoff.reset();
         }
-        let wait = self.backoff.next(end.severity(), jitter());
+        let wait = self.backoff.next(end.severity(), rand::random());
         let reason = end.reason();
         tracing::info!(
             endpoint = %self.config.endpoint,
@@ -128,14 +127,14 @@ impl LinkTask {
     /// failures do not matter while the old one lives.
     async fn replacement(&mut self, opened: Instant) -> Live {
         // Not all agents of a site on the same minute.
-        let age = self.config.timings.max_age.mul_f64(1.0 - 0.1 * jitter());
+        let age = self.config.timings.max_age.mul_f64(1.0 - 0.1 * rand::random::<f64>());
         tokio::time::sleep(age.saturating_sub(opened.elapsed())).await;
         let mut backoff = Backoff::new(self.config.timings.backoff);
         loop {
             match self.open().await {
                 Ok(live) => return live,
                 Err(end) => {
-                    let wait = backoff.next(end.severity(), jitter());
+                    let wait = backoff.next(end.severity(), rand::random());
                     tracing::debug!(reason = end.reason(), "the stream could not be replaced yet");
                     tokio::time::sleep(wait).await;
                 }
@@ -178,8 +177,4 @@ impl Drop for LinkTask {
 async fn closed(closing: &mut watch::Receiver<bool>) {
     // The sender is in what this task shares, so it outlives the wait.
     drop(closing.wait_for(|&closing| closing).await);
-}
-
-fn jitter() -> f64 {
-    rand::rng().random_range(0.0..1.0)
 }

@@ -2,9 +2,7 @@
 //! a network.
 //!
 //! ```text
-//! <instance>/cache/<SHA-256>            the archive
-//! <instance>/cache/<SHA-256>.minisig    its signature, if it was installed with one
-//! <instance>/cache/.incoming-<random>   one that arrives; swept later if that is interrupted
+//! <instance>/cache/     archives, their signatures if they were installed with one, and what arrives  (shelf)
 //! ```
 //!
 //! Nothing here is trusted: what is taken from the cache is hashed, and its signature checked, like
@@ -16,24 +14,23 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use guest_agent_actors::id::Sha256Digest;
-use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
+use guest_agent_actors::ports::{SweepManner, SweepReport};
 
 use super::folder::RECORD;
-use super::leftovers::{NAMES_MAX, is_random, shown};
-use super::trust::{SIGNATURE_MAX, SUFFIX};
+use super::leftovers::NAMES_MAX;
+use super::shelf::{Kind, Shelf};
+use super::trust::SIGNATURE_MAX;
 
 mod tee;
 
 pub(super) use tee::Tee;
-
-const INCOMING: &str = ".incoming-";
 
 /// With less room than this on its file system, the cache keeps what is installed only.
 const ROOM_LOW: u64 = 128 << 20;
@@ -41,7 +38,7 @@ const ROOM_LOW: u64 = 128 << 20;
 /// Archives that were installed.
 #[derive(Debug)]
 pub(super) struct Cache {
-    dir: PathBuf,
+    shelf: Shelf,
     plugins_dir: PathBuf,
     max_bytes: AtomicU64,
     /// Names of what arrives now. Held for each short change of the folder.
@@ -86,7 +83,7 @@ impl Cache {
     /// A cache in a folder, which is made with the first archive. No bytes at all switch it off.
     pub(super) fn new(dir: PathBuf, plugins_dir: PathBuf, max_bytes: u64) -> Self {
         let max_bytes = AtomicU64::new(max_bytes);
-        Self { dir, plugins_dir, max_bytes, arriving: Mutex::default() }
+        Self { shelf: Shelf::new(dir), plugins_dir, max_bytes, arriving: Mutex::default() }
     }
 
     /// Whether anything is kept at all.
@@ -114,13 +111,13 @@ impl Cache {
         if !self.is_on() {
             return None;
         }
-        let path = self.path_of(sha256);
+        let path = self.shelf.path_of(sha256);
         if !fs::symlink_metadata(&path).is_ok_and(|found| found.is_file()) {
             return None;
         }
         drop(File::open(&path).and_then(|file| file.set_modified(SystemTime::now())));
         let mut signature = Vec::new();
-        let read = File::open(self.signature_of(sha256))
+        let read = File::open(self.shelf.signature_of(sha256))
             .and_then(|file| file.take(SIGNATURE_MAX as u64 + 1).read_to_end(&mut signature));
         Some(Kept { path, signature: read.is_ok().then_some(signature) })
     }
@@ -128,7 +125,7 @@ impl Cache {
     /// Deletes an archive that turned out not to be what its name says.
     pub(super) fn forget(&self, sha256: Sha256Digest) {
         let _changing = self.lock();
-        self.delete(sha256);
+        self.shelf.delete(sha256);
     }
 
     /// Gives room back. Says whether there was any to give.
@@ -144,7 +141,7 @@ impl Cache {
                 (Yield::Unneeded, None) => false,
             };
             if may_go {
-                self.delete(entry.sha256);
+                self.shelf.delete(entry.sha256);
                 any = true;
             }
         }
@@ -153,11 +150,9 @@ impl Cache {
 
     /// Begins to keep an archive.
     pub(super) fn receive(self: &Arc<Self>) -> io::Result<Incoming> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let name = format!("{INCOMING}{:016x}", rand::random::<u64>());
+        self.shelf.make()?;
         let mut arriving = self.lock();
-        let path = self.dir.join(&name);
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+        let (file, name) = self.shelf.incoming()?;
         arriving.insert(name.clone());
         Ok(Incoming { cache: Arc::clone(self), file, name, bytes: 0 })
     }
@@ -171,45 +166,36 @@ impl Cache {
         go_on: &mut dyn FnMut() -> bool,
     ) {
         let arriving = self.lock();
-        let names = match names(&self.dir) {
-            Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => {
-                let why = format!("cannot list it: {error}");
-                report.push(shown(&self.dir), SweepFate::Failed, why);
-                return;
-            }
-        };
-        let mut delete = |path: &Path, why: &str| delete_or_pretend(path, why, manner, report);
+        let names = self.shelf.names_to_sweep(report);
         let mut odd = Vec::new();
         for name in &names {
             if !go_on() {
                 report.unfinished = true;
                 return;
             }
-            let path = self.dir.join(name);
-            let archive = name.strip_suffix(SUFFIX);
-            if name.strip_prefix(INCOMING).is_some_and(is_random) {
-                if !arriving.contains(name) {
-                    delete(&path, "an interrupted installation left it");
+            let why = match Kind::of(name) {
+                Kind::Incoming if arriving.contains(name) => continue,
+                Kind::Incoming => "an interrupted installation left it",
+                Kind::Signature(sha256) if !names.contains(&sha256.to_string()) => {
+                    "its archive is not there"
                 }
-            } else if archive.unwrap_or(name).parse::<Sha256Digest>().is_err() {
-                odd.push(path);
-            } else if archive.is_some_and(|archive| !names.contains(archive)) {
-                delete(&path, "its archive is not there");
+                Kind::Archive(_) | Kind::Signature(_) => continue,
+                Kind::Odd => {
+                    odd.push(name);
+                    continue;
+                }
+            };
+            self.shelf.sweep_away(name, why, manner, report);
+        }
+        for Entry { sha256, .. } in self.over(self.most_now()) {
+            let why = "the cache is over its bound";
+            self.shelf.sweep_away(&sha256.to_string(), why, manner, report);
+            let signature = self.shelf.signature_name(sha256);
+            if names.contains(&signature) {
+                self.shelf.sweep_away(&signature, why, manner, report);
             }
         }
-        for entry in self.over(self.most_now()) {
-            delete(&self.path_of(entry.sha256), "the cache is over its bound");
-            let signature = self.signature_of(entry.sha256);
-            if signature.exists() {
-                delete(&signature, "the cache is over its bound");
-            }
-        }
-        for path in odd {
-            let why = "no name that this agent gives";
-            report.push(shown(&path), SweepFate::LeftAlone, why);
-        }
+        odd.into_iter().for_each(|name| self.shelf.leave_alone(name, report));
     }
 
     fn max_bytes(&self) -> u64 {
@@ -218,9 +204,7 @@ impl Cache {
 
     /// How large it may be, given how full the disk is.
     fn most_now(&self) -> u64 {
-        let free = rustix::fs::statvfs(&self.dir)
-            .map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-        if free < ROOM_LOW { 0 } else { self.max_bytes() }
+        if self.shelf.room().is_ok_and(|free| free < ROOM_LOW) { 0 } else { self.max_bytes() }
     }
 
     /// What has to go for the rest to be no larger than `most`: what was not used for longest first, and
@@ -245,10 +229,10 @@ impl Cache {
         let size = |path: &Path| fs::symlink_metadata(path).map_or(0, |found| found.len());
         let mut entries = Vec::new();
         let mut total: u64 = 0;
-        for name in names(&self.dir)? {
-            let Ok(sha256) = name.parse::<Sha256Digest>() else { continue };
-            let Ok(found) = fs::symlink_metadata(self.dir.join(&name)) else { continue };
-            let bytes = found.len().saturating_add(size(&self.signature_of(sha256)));
+        for name in self.shelf.names()? {
+            let Kind::Archive(sha256) = Kind::of(&name) else { continue };
+            let Ok(found) = fs::symlink_metadata(self.shelf.path_of(sha256)) else { continue };
+            let bytes = found.len().saturating_add(size(&self.shelf.signature_of(sha256)));
             let used = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             total = total.saturating_add(bytes);
             entries.push(Entry { sha256, bytes, used });
@@ -277,20 +261,6 @@ impl Cache {
         Some(needed)
     }
 
-    fn delete(&self, sha256: Sha256Digest) {
-        // What is not deleted now is found by the sweep.
-        drop(fs::remove_file(self.path_of(sha256)));
-        drop(fs::remove_file(self.signature_of(sha256)));
-    }
-
-    fn path_of(&self, sha256: Sha256Digest) -> PathBuf {
-        self.dir.join(sha256.to_string())
-    }
-
-    fn signature_of(&self, sha256: Sha256Digest) -> PathBuf {
-        self.dir.join(format!("{sha256}{SUFFIX}"))
-    }
-
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -315,59 +285,33 @@ impl Incoming {
         let signed = signature.map_or(0, |text| text.len() as u64);
         let bytes = self.bytes.saturating_add(signed);
         // It is hashed again when it is used, so a torn one costs a download and nothing else.
-        cache.delete(sha256);
+        cache.shelf.delete(sha256);
         let most = cache.most_now().checked_sub(bytes);
         let over = most.map(|most| (most, cache.over(most)));
         let Some((most, over)) = over else {
             return Err(io::Error::other("there is no room for it"));
         };
-        over.iter().for_each(|entry| cache.delete(entry.sha256));
+        over.iter().for_each(|entry| cache.shelf.delete(entry.sha256));
         if cache.list()?.1 > most {
             return Err(io::Error::other("what is installed takes all of install.cache_max_bytes"));
         }
         if let Some(text) = signature {
             // The archive makes the entry, so what vouches for it is there first.
-            let path = cache.signature_of(sha256);
+            let path = cache.shelf.signature_of(sha256);
             let mut options = File::options();
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(path)?.write_all(text.as_bytes())?;
         }
-        fs::rename(cache.dir.join(&self.name), cache.path_of(sha256))
+        fs::rename(cache.shelf.dir().join(&self.name), cache.shelf.path_of(sha256))
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        drop(fs::remove_file(self.cache.dir.join(&self.name)));
+        drop(fs::remove_file(self.cache.shelf.dir().join(&self.name)));
         // The lock may be held by `keep`, which is over when this is.
         let mut arriving = self.cache.lock();
         arriving.remove(&self.name);
-    }
-}
-
-/// The names in a folder, those that are not UTF-8 in a form that is no name of ours.
-pub(super) fn names(dir: &Path) -> io::Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    for entry in fs::read_dir(dir)?.take(NAMES_MAX) {
-        names.insert(entry?.file_name().to_string_lossy().into_owned());
-    }
-    Ok(names)
-}
-
-/// Deletes a file in a sweep, or says that it would.
-pub(super) fn delete_or_pretend(
-    path: &Path,
-    why: &str,
-    manner: SweepManner,
-    report: &mut SweepReport,
-) {
-    let fate = match manner {
-        SweepManner::Pretend => Ok(SweepFate::WouldDelete),
-        SweepManner::Delete => fs::remove_file(path).map(|()| SweepFate::Deleted),
-    };
-    match fate {
-        Ok(fate) => report.push(shown(path), fate, why),
-        Err(error) => report.push(shown(path), SweepFate::Failed, error.to_string()),
     }
 }
 

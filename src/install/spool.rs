@@ -1,9 +1,7 @@
 //! Archives that somebody on this machine hands over, until they are installed.
 //!
 //! ```text
-//! <instance>/spool/<SHA-256>            the archive
-//! <instance>/spool/<SHA-256>.minisig    its signature, if it came with one
-//! <instance>/spool/.incoming-<random>   one that arrives; swept later if that is interrupted
+//! <instance>/spool/     archives, their signatures if they came with one, and what arrives  (shelf)
 //! ```
 //!
 //! What is here was acknowledged, so it is durable first, and it goes when it was installed, or when
@@ -14,21 +12,18 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::id::Sha256Digest;
-use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
+use guest_agent_actors::ports::{SweepManner, SweepReport};
 use sha2::{Digest, Sha256};
 
-use super::cache;
 use super::error::{SpaceError, SpoolError};
-use super::leftovers::{is_random, shown};
-use super::trust::{self, SIGNATURE_MAX, SUFFIX};
-
-const INCOMING: &str = ".incoming-";
+use super::shelf::{Kind, Shelf};
+use super::trust::{self, SIGNATURE_MAX};
 
 /// Archives that may wait here at a time. Each is installed within minutes, or not at all.
 const WAITING_MAX: usize = 16;
@@ -45,7 +40,7 @@ const ROOM_LEFT: u64 = 32 << 20;
 /// Where archives are handed over.
 #[derive(Clone, Debug)]
 pub struct Spool {
-    dir: Arc<PathBuf>,
+    shelf: Arc<Shelf>,
     most: u64,
     state: Arc<Mutex<State>>,
 }
@@ -74,7 +69,7 @@ pub struct Arriving {
 impl Spool {
     /// A spool in a folder, which is made with the first archive. None has more bytes than `most`.
     pub(super) fn new(dir: PathBuf, most: u64) -> Self {
-        Self { dir: Arc::new(dir), most, state: Arc::default() }
+        Self { shelf: Arc::new(Shelf::new(dir)), most, state: Arc::default() }
     }
 
     /// Begins to take an archive of so many bytes.
@@ -85,25 +80,22 @@ impl Spool {
         if total > self.most {
             return Err(SpoolError::TooLarge { limit: self.most });
         }
-        let failed = |source| SpoolError::Io { path: self.dir.to_path_buf(), source };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&*self.dir).map_err(failed)?;
+        let place = || self.shelf.dir().to_path_buf();
+        let failed = |source| SpoolError::Io { path: place(), source };
+        self.shelf.make().map_err(failed)?;
         let mut state = self.lock();
-        let waiting = cache::names(&self.dir).map_err(failed)?;
-        let waiting = waiting.iter().filter(|name| name.parse::<Sha256Digest>().is_ok()).count();
+        let waiting = self.shelf.names().map_err(failed)?;
+        let waiting = waiting.iter().filter(|name| matches!(Kind::of(name), Kind::Archive(_)));
+        let waiting = waiting.count();
         if state.arriving.len() >= ARRIVING_MAX || waiting >= WAITING_MAX {
-            return Err(SpoolError::TooMany { waiting, place: self.dir.to_path_buf() });
+            return Err(SpoolError::TooMany { waiting, place: place() });
         }
-        let stat = rustix::fs::statvfs(&*self.dir).map_err(|errno| failed(errno.into()))?;
-        let available = stat.f_bavail.saturating_mul(stat.f_frsize);
+        let available = self.shelf.room().map_err(failed)?;
         let needed = total.saturating_add(ROOM_LEFT);
         if available < needed {
-            let place = self.dir.to_path_buf();
-            return Err(SpaceError { place, needed, available: Some(available) }.into());
+            return Err(SpaceError { place: place(), needed, available: Some(available) }.into());
         }
-        let name = format!("{INCOMING}{:016x}", rand::random::<u64>());
-        let mut options = File::options();
-        options.write(true).create_new(true).mode(0o600);
-        let file = options.open(self.dir.join(&name)).map_err(failed)?;
+        let (file, name) = self.shelf.incoming().map_err(failed)?;
         state.arriving.insert(name.clone());
         Ok(Arriving { spool: self.clone(), file, name, digest: Sha256::new(), bytes: 0 })
     }
@@ -116,9 +108,7 @@ impl Spool {
             state.wanted.insert(sha256, left);
             return;
         }
-        // What is not deleted now is found by the sweep.
-        drop(fs::remove_file(self.path_of(sha256)));
-        drop(fs::remove_file(self.signature_of(sha256)));
+        self.shelf.delete(sha256);
     }
 
     /// Deletes what interrupted callers left and what nobody ordered.
@@ -129,41 +119,25 @@ impl Spool {
         go_on: &mut dyn FnMut() -> bool,
     ) {
         let state = self.lock();
-        let names = match cache::names(&self.dir) {
-            Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => {
-                let why = format!("cannot list it: {error}");
-                report.push(shown(&self.dir), SweepFate::Failed, why);
-                return;
-            }
-        };
-        for name in &names {
+        for name in &self.shelf.names_to_sweep(report) {
             if !go_on() {
                 report.unfinished = true;
                 return;
             }
-            let path = self.dir.join(name);
-            let why = if name.strip_prefix(INCOMING).is_some_and(is_random) {
-                (!state.arriving.contains(name)).then_some("whoever handed it over was interrupted")
-            } else if name.strip_suffix(SUFFIX).unwrap_or(name).parse::<Sha256Digest>().is_ok() {
-                is_old(&path).then_some("it was handed over and nobody ordered it")
-            } else {
-                report.push(shown(&path), SweepFate::LeftAlone, "no name that this agent gives");
-                None
+            let why = match Kind::of(name) {
+                Kind::Incoming => (!state.arriving.contains(name))
+                    .then_some("whoever handed it over was interrupted"),
+                Kind::Archive(_) | Kind::Signature(_) => is_old(&self.shelf.dir().join(name))
+                    .then_some("it was handed over and nobody ordered it"),
+                Kind::Odd => {
+                    self.shelf.leave_alone(name, report);
+                    None
+                }
             };
             if let Some(why) = why {
-                cache::delete_or_pretend(&path, why, manner, report);
+                self.shelf.sweep_away(name, why, manner, report);
             }
         }
-    }
-
-    fn path_of(&self, sha256: Sha256Digest) -> PathBuf {
-        self.dir.join(sha256.to_string())
-    }
-
-    fn signature_of(&self, sha256: Sha256Digest) -> PathBuf {
-        self.dir.join(format!("{sha256}{SUFFIX}"))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -208,10 +182,10 @@ impl Arriving {
             trust::check_signature(signature).map_err(SpoolError::Signature)?;
         }
         let spool = self.spool.clone();
-        let path = spool.path_of(expected);
+        let path = spool.shelf.path_of(expected);
         let make = || -> io::Result<()> {
             self.file.sync_all()?;
-            let beside = spool.signature_of(expected);
+            let beside = spool.shelf.signature_of(expected);
             let mut state = spool.lock();
             drop(fs::remove_file(&beside));
             if !signature.is_empty() {
@@ -220,8 +194,8 @@ impl Arriving {
                 file.write_all(signature)?;
                 file.sync_all()?;
             }
-            fs::rename(spool.dir.join(&self.name), &path)?;
-            File::open(&*spool.dir)?.sync_all()?;
+            fs::rename(spool.shelf.dir().join(&self.name), &path)?;
+            File::open(spool.shelf.dir())?.sync_all()?;
             // Files are as old as their last change, and this one was handed over now.
             let wanted = state.wanted.entry(expected).or_default();
             *wanted = wanted.saturating_add(1);
@@ -232,13 +206,13 @@ impl Arriving {
     }
 
     fn failed(&self, source: io::Error) -> SpoolError {
-        SpoolError::Io { path: self.spool.dir.join(&self.name), source }
+        SpoolError::Io { path: self.spool.shelf.dir().join(&self.name), source }
     }
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        drop(fs::remove_file(self.spool.dir.join(&self.name)));
+        drop(fs::remove_file(self.spool.shelf.dir().join(&self.name)));
         self.spool.lock().arriving.remove(&self.name);
     }
 }

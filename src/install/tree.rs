@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, 
 use rustix::io::Errno;
 
 use super::member::MemberPath;
+use crate::preflight::place;
 
 /// Up to this many files and folders are flushed one by one. Beyond it the whole file system is
 /// flushed at once, which costs less than so many single flushes, but waits for everybody's data.
@@ -77,8 +78,7 @@ impl Tree {
 
     /// Whether the file system can make no more files.
     pub(super) fn is_out_of_inodes(&self) -> bool {
-        // File systems without a fixed number of inodes say zero of zero.
-        rustix::fs::fstatvfs(&self.root).is_ok_and(|space| space.f_files > 0 && space.f_favail == 0)
+        rustix::fs::fstatvfs(&self.root).is_ok_and(|stat| place::free_files(&stat) == Some(0))
     }
 
     /// Makes a folder, or takes the one that is there.
@@ -272,8 +272,7 @@ impl From<Errno> for Obstacle {
 
 /// Bytes that an ordinary user may still write to a file system.
 pub(super) fn available(folder: BorrowedFd<'_>) -> Option<u64> {
-    let space = rustix::fs::fstatvfs(folder).ok()?;
-    Some(space.f_bavail.saturating_mul(space.f_frsize))
+    Some(place::free_bytes(&rustix::fs::fstatvfs(folder).ok()?))
 }
 
 pub(super) fn is_file(found: &Stat) -> bool {

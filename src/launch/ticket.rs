@@ -1,7 +1,6 @@
 //! The one-time secrets by which plugins are known when they call the agent.
 //!
-//! The launcher makes one per launch; the host socket asks whose it is. Kept by digest, so that
-//! neither a comparison nor a dump of this table gives one away.
+//! The launcher makes one per launch; the host socket asks whose it is.
 //!
 //! A ticket outlives the agent: its digest, and nothing else, is in a file that only the agent may
 //! read, below the runtime directory. It counts again when the plugin's process is found again, and is
@@ -14,16 +13,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use guest_agent_actors::id::{PluginName, Sha256Digest};
-use rand::TryRngCore;
+
+use crate::ticket;
 
 /// Random bytes of a ticket.
 const TICKET_BYTES: usize = 32;
-
-/// Longest text that is looked up: hashing megabytes for a stranger is no service to anybody.
-const TICKET_TEXT_MAX: usize = 256;
 
 /// Most files that are read back.
 const FILES_MAX: usize = 4096;
@@ -68,11 +63,8 @@ impl Tickets {
     /// # Errors
     /// The system has no random bytes to give.
     pub(crate) fn issue(&mut self, name: &PluginName) -> Result<String, rand::rand_core::OsError> {
-        let mut bytes = [0u8; TICKET_BYTES];
-        rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
-        let ticket = STANDARD_NO_PAD.encode(bytes);
+        let ticket::Fresh { text, digest } = ticket::Fresh::new::<TICKET_BYTES>()?;
         self.forget(name);
-        let digest = Sha256Digest::of(ticket.as_bytes());
         if let Err(error) = self.write(name, &digest) {
             let folder = self.folder.display();
             tracing::warn!(
@@ -82,7 +74,7 @@ impl Tickets {
             );
         }
         self.owners.insert(digest, name.clone());
-        Ok(ticket)
+        Ok(text)
     }
 
     /// The plugin's process of an earlier life of the agent was found; this is the ticket that it has in
@@ -90,8 +82,8 @@ impl Tickets {
     pub(crate) fn restore(&mut self, name: &PluginName, ticket: Option<&[u8]>) {
         let recorded =
             self.left.iter().find(|(_, owner)| *owner == name).map(|(digest, _)| *digest);
-        let carried = ticket.filter(|it| !it.is_empty() && it.len() <= TICKET_TEXT_MAX);
-        let Some(digest) = recorded.or_else(|| carried.map(Sha256Digest::of)) else { return };
+        let carried = ticket.and_then(ticket::digest);
+        let Some(digest) = recorded.or(carried) else { return };
         if !self.owners.contains_key(&digest) {
             self.forget(name);
             self.owners.insert(digest, name.clone());
@@ -113,10 +105,7 @@ impl Tickets {
 
     /// Whose ticket this is.
     pub(crate) fn owner(&self, ticket: &str) -> Owner {
-        if ticket.len() > TICKET_TEXT_MAX {
-            return Owner::Nobody;
-        }
-        let digest = Sha256Digest::of(ticket.as_bytes());
+        let Some(digest) = ticket::digest(ticket.as_bytes()) else { return Owner::Nobody };
         match (self.owners.get(&digest), self.left.get(&digest)) {
             (Some(name), _) => Owner::Plugin(name.clone()),
             (None, Some(name)) => Owner::ComingBack(name.clone()),

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
-use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Etag, Fetched, MetadataError, Tree};
+use crate::jitter;
 
 /// The first wait after a failure, doubled by every further one.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ impl Watcher {
                     self.silent(&error);
                     // The server may be another one when it is back.
                     known = None;
-                    let wait = wait_after(failures, jitter());
+                    let wait = wait_after(failures, rand::random());
                     tokio::time::sleep(wait).await;
                     failures = failures.saturating_add(1);
                 }
@@ -152,14 +152,10 @@ impl Watcher {
     }
 }
 
-/// Half of the round's longest wait, and a part of the other half that `jitter` in `0.0..1.0` says.
-fn wait_after(failures: u32, jitter: f64) -> Duration {
+/// The wait of a round, by a number in `0.0..1.0`.
+fn wait_after(failures: u32, random: f64) -> Duration {
     let longest = FIRST_WAIT.saturating_mul(1 << failures.min(10)).min(LONGEST_WAIT);
-    longest / 2 + (longest / 2).mul_f64(jitter.clamp(0.0, 1.0))
-}
-
-fn jitter() -> f64 {
-    rand::rng().random_range(0.0..1.0)
+    jitter::upper_half(longest, random)
 }
 
 #[cfg(test)]

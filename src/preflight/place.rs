@@ -42,9 +42,8 @@ impl Place {
     fn of(path: &Path, stat: &StatVfs) -> Self {
         Self {
             path: path.to_owned(),
-            bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
-            // File systems without a fixed number of inodes say zero.
-            files: (stat.f_files > 0).then_some(stat.f_favail),
+            bytes: free_bytes(stat),
+            files: free_files(stat),
             is_read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
             is_noexec: stat.f_flag.contains(StatVfsMountFlags::NOEXEC),
         }
@@ -108,6 +107,17 @@ impl Place {
         }
         findings
     }
+}
+
+/// Bytes that an ordinary user may still write.
+pub(crate) fn free_bytes(stat: &StatVfs) -> u64 {
+    stat.f_bavail.saturating_mul(stat.f_frsize)
+}
+
+/// Files that an ordinary user may still make; nothing where there is no fixed number.
+pub(crate) fn free_files(stat: &StatVfs) -> Option<u64> {
+    // File systems without a fixed number of inodes say zero.
+    (stat.f_files > 0).then_some(stat.f_favail)
 }
 
 /// Whether the file system of a file refuses to execute it.

@@ -19,6 +19,7 @@ mod crash;
 mod crash_points;
 mod doctor;
 mod download;
+mod examples;
 mod fleet;
 mod harness;
 mod hostile;

@@ -50,7 +50,7 @@ async fn a_loopback_port_with_a_token_from_a_file_is_a_link() {
 async fn https_with_certificates_on_both_sides_is_a_link() {
     let secrets = tempfile::tempdir().unwrap();
     let path = |name: &str| secrets.path().join(name).display().to_string();
-    let tls = certificates(secrets.path());
+    let tls = certificates(secrets.path(), "127.0.0.1");
     let control_plane = ControlPlane::builder()
         .listen_tcp(([127, 0, 0, 1], 0).into())
         .tls(tls)
@@ -67,8 +67,8 @@ async fn https_with_certificates_on_both_sides_is_a_link() {
     the_main_job_works(bed_with(control_plane, &settings).await).await;
 }
 
-/// An authority with certificates for the agent, written to `dir`, and for the server.
-fn certificates(dir: &Path) -> ServerTls {
+/// An authority with certificates for the agent, written to `dir`, and for the server at this address.
+pub(crate) fn certificates(dir: &Path, server: &str) -> ServerTls {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -83,6 +83,6 @@ fn certificates(dir: &Path) -> ServerTls {
     for (name, text) in [("ca.pem", &authority), ("agent.pem", &agent), ("agent.key", &agent_key)] {
         std::fs::write(dir.join(name), text).unwrap();
     }
-    let (certificate, key) = signed("127.0.0.1");
+    let (certificate, key) = signed(server);
     ServerTls { certificate, key, client_ca: Some(authority) }
 }

@@ -3,6 +3,9 @@
 //!
 //! `UPDATE_GENERATED=1 cargo test --test documentation` writes the pages that are made from the code.
 
+mod getting_started;
 mod invariants;
 mod links;
+mod operations;
 mod pages;
+mod reference;

@@ -11,7 +11,7 @@ fn hand_over(spool: &Spool, bytes: &[u8]) -> Result<PathBuf, SpoolError> {
 }
 
 fn files(dir: &Path) -> BTreeSet<String> {
-    cache::names(&dir.join("spool")).expect("listable")
+    Shelf::new(dir.join("spool")).names().expect("listable")
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn the_sweep_takes_what_is_old_and_what_was_interrupted() {
     let file = File::open(&old).expect("there");
     file.set_modified(SystemTime::now() - 2 * AGE_MAX).expect("a time");
     let arriving = spool.receive(1).expect("room");
-    let left = dir.path().join("spool").join(format!("{INCOMING}0123456789abcdef"));
+    let left = dir.path().join("spool").join(".incoming-0123456789abcdef");
     let odd = dir.path().join("spool/notes");
     for path in [&left, &odd] {
         fs::write(path, "x").expect("written");

@@ -91,7 +91,7 @@ impl Initrd {
 }
 
 /// A program without symbols, if that can be had: they are most of it.
-fn stripped(path: &Path) -> Vec<u8> {
+pub(crate) fn stripped(path: &Path) -> Vec<u8> {
     let mut small = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     small.flush().expect("it can be written");
     let target = small.path();

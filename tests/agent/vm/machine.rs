@@ -11,6 +11,9 @@ use crate::harness::plugins;
 /// What the machine says when every test inside it passed.
 pub(crate) const ALL_PASSED: &str = "inside: all passed";
 
+/// The hardware's help for virtual machines, where this machine has some.
+const KVM: &str = "/dev/kvm";
+
 /// Where a kernel is that `tests/vm/get-kernel` got, below the folder of build results.
 const KERNEL: &str = "vm/vmlinuz";
 
@@ -71,14 +74,24 @@ impl Tools {
     }
 }
 
-fn program(name: &str) -> Result<PathBuf, String> {
+/// Whether the processor runs virtual machines. The device alone does not say so: where it stands for a hypervisor
+/// in software, it takes no kernel but one that was made for it.
+pub(crate) fn has_hardware_help() -> bool {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let is_able = flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
+    is_able && std::fs::File::options().read(true).write(true).open(KVM).is_ok()
+}
+
+/// The path of a program that can be run.
+pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(name));
     paths.find(|path| path.is_file()).ok_or_else(|| format!("no program {name}"))
 }
 
 /// Where build results are.
-fn target_folder() -> PathBuf {
+pub(crate) fn target_folder() -> PathBuf {
     let agent = Path::new(env!("CARGO_BIN_EXE_guest-agent"));
     agent.ancestors().nth(2).expect("programs are in the folder of a profile").to_owned()
 }
@@ -123,8 +136,9 @@ impl Machine {
     pub(crate) fn run(self, deadline: Duration) -> Ended {
         // The console goes through a file: nobody has to read it while the machine runs.
         let console = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+        let accelerator = if has_hardware_help() { "kvm" } else { "tcg,thread=multi" };
         let child = Command::new(&self.qemu)
-            .args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
+            .args(["-machine", "q35", "-accel", accelerator, "-cpu", "max", "-smp", "2"])
             .args(["-m", "2048", "-nodefaults", "-no-user-config", "-display", "none"])
             // It has no disk, no network, and ends instead of starting again.
             .args(["-no-reboot", "-nic", "none"])

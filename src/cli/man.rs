@@ -1,0 +1,150 @@
+//! `man`: manual pages, one per verb, written from the same source as `--help`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use serde_json::json;
+
+use super::{Arguments, Context, Failure};
+
+/// What the page of the program says beyond its verbs: heading, then entries of a word and its meaning.
+const BEYOND: [(&str, &[(&str, &str)]); 3] = [
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "What was asked for is done."),
+            ("1", "It failed. The reason is on standard error: one line, then its causes."),
+            ("2", "The arguments make no sense."),
+            ("3", "There is no agent to talk to."),
+            ("4", "It did not happen in time."),
+        ],
+    ),
+    (
+        "ENVIRONMENT",
+        &[
+            ("GUEST_AGENT_SOCKET", "Socket of the running agent; --socket goes before it."),
+            (
+                "GUEST_AGENT__SECTION__KEY",
+                "Sets a configuration key, such as \
+              GUEST_AGENT__PLUGINS__PROBATION=1m. Goes before the files, and --set before it.",
+            ),
+            ("GUEST_AGENT_LOG", "Level of what is logged: error, warn, info, debug or trace."),
+            ("NO_COLOR", "No colour, when it is set to anything."),
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            ("/etc/guest-agent/guest-agent.toml", "The configuration."),
+            ("/etc/guest-agent/conf.d/*.toml", "More of it, read after it in the order of names."),
+            ("/run/guest-agent/agent.sock", "The socket that the verbs talk to."),
+            ("/var/lib/guest-agent", "Plugins, their data, and the agent's own records."),
+            ("/var/log/guest-agent/plugins", "What plugins print."),
+            ("/usr/lib/guest-agent/plugins", "Plugins that came with the machine."),
+        ],
+    ),
+];
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent man | man -l -
+  guest-agent man --out /usr/local/share/man/man1")]
+pub(super) struct Flags {
+    /// Write all pages into this directory; without it, the page of the program is printed
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let pages = pages()?;
+    let console = context.console;
+    let Some(dir) = flags.out else {
+        let (_, program) = pages.first().ok_or_else(|| Failure::failed("there is no page"))?;
+        console.out.write_all(program)?;
+        return Ok(());
+    };
+    let cannot = |path: &std::path::Path, error: &io::Error| {
+        Failure::failed(format_args!("failed to write {}", path.display())).because(error)
+    };
+    std::fs::create_dir_all(&dir).map_err(|error| cannot(&dir, &error))?;
+    for (name, text) in &pages {
+        let path = dir.join(name);
+        std::fs::write(&path, text).map_err(|error| cannot(&path, &error))?;
+    }
+    if context.global.json {
+        let names: Vec<_> = pages.iter().map(|(name, _)| dir.join(name)).collect();
+        console.document(&json!({ "pages": names }))?;
+    } else {
+        console.line(&format!("{}: {} pages", dir.display(), pages.len()))?;
+    }
+    Ok(())
+}
+
+/// All pages with the names of their files, that of the program first.
+fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut command = Arguments::command().disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    collect(&command, &mut pages)?;
+    Ok(pages)
+}
+
+fn collect(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+    let mut text = Vec::new();
+    let page = Man::new(command.clone())
+        .manual("Guest agent")
+        .source(concat!("guest-agent ", env!("CARGO_PKG_VERSION")));
+    page.render_title(&mut text)?;
+    page.render_name_section(&mut text)?;
+    page.render_synopsis_section(&mut text)?;
+    page.render_description_section(&mut text)?;
+    page.render_options_section(&mut text)?;
+    let verbs: Vec<_> = command.get_subcommands().filter(|verb| !is_hidden(verb)).collect();
+    if !verbs.is_empty() {
+        page.render_subcommands_section(&mut text)?;
+    }
+    if pages.is_empty() {
+        beyond(&mut text)?;
+    } else {
+        if let Some(after) = command.get_after_help() {
+            examples(&after.to_string(), &mut text)?;
+        }
+        writeln!(text, ".SH \"SEE ALSO\"\n\\fBguest\\-agent\\fR(1)")?;
+    }
+    pages.push((page.get_filename(), text));
+    verbs.into_iter().try_for_each(|verb| collect(verb, pages))
+}
+
+fn is_hidden(verb: &Command) -> bool {
+    verb.is_hide_set() || verb.get_name() == "help"
+}
+
+fn beyond(page: &mut Vec<u8>) -> io::Result<()> {
+    for (heading, entries) in BEYOND {
+        writeln!(page, ".SH \"{heading}\"")?;
+        for (word, meaning) in entries {
+            writeln!(page, ".TP\n\\fB{}\\fR\n{}", escaped(word), escaped(meaning))?;
+        }
+    }
+    Ok(())
+}
+
+/// What stands below the flags in the help, as it stands there.
+fn examples(help: &str, page: &mut Vec<u8>) -> io::Result<()> {
+    let text = help.strip_prefix("Examples:\n");
+    let heading = if text.is_some() { "EXAMPLES" } else { "NOTES" };
+    writeln!(page, ".SH {heading}\n.nf")?;
+    for line in text.unwrap_or(help).lines() {
+        writeln!(page, "{}", escaped(line.strip_prefix("  ").unwrap_or(line)))?;
+    }
+    writeln!(page, ".fi")
+}
+
+/// A line that means nothing to the formatter.
+fn escaped(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-");
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+}
