@@ -48,6 +48,8 @@ use crate::control_link::Link;
 use crate::facts::LocalFacts;
 use crate::going_down;
 use crate::host_api::{self, HostApi, SocketProber};
+use crate::http::Http;
+use crate::http::metrics::Sources;
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
 use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
@@ -65,6 +67,7 @@ use crate::socket::{self, Access};
 use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
+use crate::tally::Counts;
 use crate::telemetry::Telemetry;
 
 mod attributes;
@@ -135,7 +138,6 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     // Listening for signals comes first: from here on a signal means an orderly stop.
     let mut signals = Signals::new()?;
     let config = &args.config;
-    check_supported(config);
     make_directory(&config.agent.state_dir, 0o755)?;
     let lock = StateLock::acquire(&config.agent.state_dir)?;
     let metadata = metadata_client(config)?;
@@ -181,6 +183,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         })
     };
     let admission = PluginHost::new(known_as.clone(), owner);
+    let counts = Arc::new(Counts::default());
     let ports = Ports {
         installer: installer.clone(),
         launcher: launcher.clone(),
@@ -194,6 +197,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         link: Arc::new(link.clone()),
         machine: machine.clone(),
         facts: facts.clone(),
+        tally: counts.clone(),
         clock: Arc::new(SystemClock),
         ids: Arc::new(RandomIds),
     };
@@ -218,6 +222,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         prober,
     };
     let host = serve_host(host, config, ending.clone()).await;
+    let http_health = watch::Sender::default();
     let api = LocalApi {
         registry,
         manager: system.manager.clone(),
@@ -233,17 +238,31 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         spool: installer.spool(),
         rpc,
         link: link.watch_state(),
+        http: http_health.subscribe(),
         logs: logs.clone(),
         plugins_dir: places.plugins.clone(),
         instance_id: machine.instance_id(),
         started_at,
     };
+    let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let http = Http {
+        api: api.clone(),
+        sources: Sources {
+            backlog: system.backlog.clone(),
+            counts,
+            offers: system.offers.clone(),
+            link: link.clone(),
+        },
+        config: in_effect.clone(),
+        health: http_health,
+        ending: ending.clone(),
+    };
+    let http = actix_rt::spawn(http.serve());
     let (stop_api, api_stopped) = oneshot::channel::<()>();
     let mut api = actix_rt::spawn(api.serve(listening, async {
         // A dropped sender means the same as a sent one: stop.
         drop(api_stopped.await);
     }));
-    let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
     let commands = serve_commands(&args.config, &system, in_effect, &mut modules).await;
     let mut link_ended = link_task.map(actix_rt::spawn);
     let reporting = actix_rt::spawn(report::send(link.clone(), attributes.state(), modules));
@@ -313,8 +332,10 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);
     }
-    // Whoever watches what plugins offer is told.
+    // Whoever watches what plugins offer, or a page, is told.
     ending.cancel();
+    // It has its own bound; one that panicked has ended.
+    drop(http.await);
     if let Some(host) = host {
         host.end().await;
     }
@@ -399,13 +420,6 @@ async fn identify(
     let identity = memory.identify(&config.instance.id, ask).await;
     info!(id = identity.id, source = ?identity.source, "this machine");
     identity
-}
-
-/// Settings of things that are not built.
-fn check_supported(config: &Config) {
-    if config.api.http_listen.is_some() {
-        warn!("api.http_listen is set, but this version serves nothing over HTTP");
-    }
 }
 
 /// Who is asked before anything is deployed.
@@ -590,7 +604,6 @@ async fn reload(
             return;
         }
     };
-    check_supported(&wanted);
     let trusted = wanted.trust.clone();
     let keys = match tokio::task::spawn_blocking(move || Trust::load(&trusted)).await {
         Ok(Ok(keys)) => keys,

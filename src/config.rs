@@ -275,6 +275,10 @@ pub struct ApiConfig {
     pub http_listen: Option<SocketAddr>,
     /// Permits an `http_listen` that other machines can reach.
     pub http_allow_remote: bool,
+    /// File with the token that looking needs; empty where `http_listen` is on loopback and needs none.
+    pub http_token_file: String,
+    /// File with the token that allows actions; empty allows none.
+    pub http_admin_token_file: String,
 }
 
 /// `[log]`.
@@ -431,6 +435,8 @@ impl Default for ApiConfig {
             command_timeout: Duration::from_secs(10),
             http_listen: None,
             http_allow_remote: false,
+            http_token_file: String::new(),
+            http_admin_token_file: String::new(),
         }
     }
 }

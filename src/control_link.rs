@@ -30,6 +30,7 @@ mod status;
 mod task;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -116,6 +117,8 @@ struct Shared {
     config: OnceLock<LinkConfig>,
     streams: Mutex<Streams>,
     state: watch::Sender<LinkState>,
+    /// How often there was a connection where there was none.
+    connections: AtomicU64,
     closing: watch::Sender<bool>,
 }
 
@@ -266,6 +269,12 @@ impl Link {
         self.shared.state.subscribe()
     }
 
+    /// How often it was connected after it was not. A stream that replaces another one does not count.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
     /// Ends the link: the task lets what is outstanding settle for a moment, closes its stream and
     /// returns.
     pub fn close(&self) {
@@ -332,6 +341,7 @@ impl Shared {
             config: OnceLock::new(),
             streams: Mutex::default(),
             state: watch::Sender::new(state),
+            connections: AtomicU64::new(0),
             closing: watch::Sender::new(false),
         })
     }

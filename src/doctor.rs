@@ -19,6 +19,7 @@ mod admission;
 mod agent;
 mod clock;
 mod disk;
+mod http;
 mod leftovers;
 mod limits;
 mod lock;
@@ -69,13 +70,14 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 11] = [
+pub const CHECKS: [Check; 12] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
     Check { about: "permissions", run: permissions::check },
     Check { about: "policies", run: policies::check },
     Check { about: "admission", run: admission::check },
+    Check { about: "http", run: http::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "security", run: security::check },

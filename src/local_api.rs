@@ -37,6 +37,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::command_socket::plugin_status;
 use crate::control_link::LinkState;
 use crate::host_api::RegistryService;
+use crate::http::HttpHealth;
 use crate::install::spool::Spool;
 use crate::plugin_logs::PluginLogs;
 use crate::storage::SledStorage;
@@ -86,6 +87,8 @@ pub struct LocalApi {
     pub scheduler: Addr<SchedulerActor>,
     /// What plugins offer each other.
     pub registry: RegistryService,
+    /// How the HTTP server fares.
+    pub http: watch::Receiver<HttpHealth>,
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
@@ -141,6 +144,7 @@ impl LocalApi {
 
     fn agent(&self) -> local::AgentStatus {
         let link = self.link.borrow().clone();
+        let http = self.http.borrow().clone();
         local::AgentStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
@@ -152,7 +156,9 @@ impl LocalApi {
             troubles: health::troubles(
                 &self.store.watch_health().borrow(),
                 &self.readiness.borrow(),
+                &http,
             ),
+            http: http.at.map(|at| at.to_string()).unwrap_or_default(),
         }
     }
 

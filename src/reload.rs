@@ -8,10 +8,14 @@
 use crate::config::{self, Config};
 
 /// Settings that are taken up without a restart. Every other one waits for it.
-pub const AT_ONCE: [&str; 14] = [
+pub const AT_ONCE: [&str; 18] = [
     "admission.command",
     "admission.timeout",
     "api.command_timeout",
+    "api.http_admin_token_file",
+    "api.http_allow_remote",
+    "api.http_listen",
+    "api.http_token_file",
     "install.cache_max_bytes",
     "log.level",
     "plugins.health_failures",
@@ -45,7 +49,12 @@ impl Change {
     #[must_use]
     pub fn between(current: &Config, wanted: &Config) -> Self {
         let mut effective = current.clone();
-        effective.api.command_timeout = wanted.api.command_timeout;
+        let (api, new) = (&mut effective.api, &wanted.api);
+        api.command_timeout = new.command_timeout;
+        api.http_listen = new.http_listen;
+        api.http_allow_remote = new.http_allow_remote;
+        api.http_token_file.clone_from(&new.http_token_file);
+        api.http_admin_token_file.clone_from(&new.http_admin_token_file);
         effective.install.cache_max_bytes = wanted.install.cache_max_bytes;
         effective.log.level.clone_from(&wanted.log.level);
         effective.admission = wanted.admission.clone();
@@ -129,6 +138,10 @@ mod tests {
         wanted.admission.command = vec!["/bin/admit".to_owned()];
         wanted.admission.timeout = second;
         wanted.api.command_timeout = second;
+        wanted.api.http_listen = Some(([127, 0, 0, 1], 9464).into());
+        wanted.api.http_allow_remote = true;
+        wanted.api.http_token_file = "/etc/token".to_owned();
+        wanted.api.http_admin_token_file = "/etc/admin-token".to_owned();
         wanted.install.cache_max_bytes = 9;
         wanted.log.level = "trace".to_owned();
         wanted.plugins.health_failures = 9;

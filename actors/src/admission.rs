@@ -19,7 +19,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use crate::ports::{
-    AdmissionHost, Clock, Describe, DeskRecipients, HungUp, ListCalled, ListRefused, ResolveCalled,
+    AdmissionHost, Clock, Describe, DeskRecipients, HungUp, ListCalled, ListRefused, Note, Outcome,
+    ResolveCalled, Tally,
 };
 use crate::text::shortened;
 
@@ -73,6 +74,7 @@ pub struct AdmissionActor {
     desk: Desk,
     host: Arc<dyn AdmissionHost>,
     clock: Arc<dyn Clock>,
+    tally: Arc<dyn Tally>,
     service_url: watch::Receiver<Arc<str>>,
     waiting: BTreeMap<Asker, Waiting>,
     next_asker: Asker,
@@ -138,7 +140,7 @@ impl AdmissionActor {
     #[must_use]
     pub fn new(
         host: Arc<dyn AdmissionHost>,
-        clock: Arc<dyn Clock>,
+        (clock, tally): (Arc<dyn Clock>, Arc<dyn Tally>),
         service_url: watch::Receiver<Arc<str>>,
         gate: Gate,
     ) -> Self {
@@ -146,6 +148,7 @@ impl AdmissionActor {
             desk: Desk::new(host.salt(), gate),
             host,
             clock,
+            tally,
             service_url,
             waiting: BTreeMap::new(),
             next_asker: Asker(0),
@@ -166,6 +169,11 @@ impl AdmissionActor {
         match effect {
             Effect::Tell { asker, verdict } => {
                 if let Some(waiting) = self.waiting.remove(&asker) {
+                    match verdict {
+                        Verdict::Admitted => self.tally.note(Note::Judged(Outcome::Succeeded)),
+                        Verdict::Denied(_) => self.tally.note(Note::Judged(Outcome::Failed)),
+                        Verdict::Closing => {}
+                    }
                     ctx.cancel_future(waiting.deadline);
                     ctx.cancel_future(waiting.lost);
                     // An asker that is gone has nothing to hear.

@@ -23,8 +23,10 @@ use crate::messages::{
     Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
     SaveOrForget, Submission, Submit, Verdict,
 };
+use crate::plugin::machine::{Notice, Order};
 use crate::ports::{
-    ControlLink, DeliveryError, InboundMessage, OutboundMessage, Ports, Receipt, Table, Write,
+    ControlLink, DeliveryError, InboundMessage, Note, OrderKind, OutboundMessage, Outcome, Ports,
+    Receipt, Table, Write,
 };
 use crate::records::{InboxContent, InboxEntry, Origin, number_key};
 use crate::trace::Trace;
@@ -155,6 +157,8 @@ impl ControlPlaneActor {
             .filter_map(|(order, number)| Some((order.as_ref().err()?, Generation(number))))
             .map(|(refusal, number)| {
                 warn!(plugin = refusal.name, reason = refusal.reason, "refuses an order");
+                let kind = kind_of_refused(refusal.notice);
+                self.ports.tally.note(Note::Ordered { kind, outcome: Outcome::Failed });
                 let (name, revision) = (&refusal.name, &refusal.revision);
                 trace.refuse(name, revision, number, &refusal.reason);
                 event::Draft::new(refusal.notice, name, revision, now, &refusal.reason)
@@ -186,6 +190,10 @@ impl ControlPlaneActor {
             && let Given::Saved(_) = first.get()
         {
             if let Given::Saved(Some(configure)) = first.remove() {
+                for order in &configure.orders {
+                    let kind = kind_of(&order.order);
+                    self.ports.tally.note(Note::Ordered { kind, outcome: Outcome::Succeeded });
+                }
                 self.configure.do_send(configure);
             }
         }
@@ -339,6 +347,24 @@ impl ControlPlaneActor {
             }
         };
         ctx.spawn(answer.into_actor(self).map(|(), this, _| this.answering -= 1));
+    }
+}
+
+fn kind_of(order: &Order) -> OrderKind {
+    match order {
+        Order::Install(_) => OrderKind::Install,
+        Order::Remove => OrderKind::Remove,
+        Order::Apply(_) => OrderKind::Apply,
+        Order::Restart => OrderKind::Restart,
+    }
+}
+
+/// What an order was to do, by how its refusal is told.
+fn kind_of_refused(notice: Notice) -> OrderKind {
+    match notice {
+        Notice::RemoveFailed => OrderKind::Remove,
+        Notice::ApplyFailed => OrderKind::Apply,
+        _ => OrderKind::Install,
     }
 }
 

@@ -30,6 +30,8 @@ mod prober;
 mod rpc;
 mod storage;
 mod sweeper;
+mod tally;
+mod view;
 
 pub use admission::{AdmissionHandle, Answers, FakeAdmission, admission};
 pub use facts::{FactsHandle, FakeFacts, facts};
@@ -45,6 +47,8 @@ pub use prober::{FakeProber, ProberHandle, prober};
 pub use rpc::{FakeRpc, Reply, RpcHandle, rpc};
 pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
 pub use sweeper::{FakeSweeper, SweeperHandle, sweeper};
+pub use tally::{FakeTally, TallyHandle, tally};
+pub use view::sample_view;
 
 /// What a fake does when it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,10 +19,10 @@ use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{
-    Begin, Changed, Configure, Deliver, Died, Dismiss, Explain, ExplainYourself, FactsMoved, Fire,
-    Happened, Leave, ListPlugins, ListReferences, Listed, LoadSnapshot, Measure, MetricsDelivered,
-    NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen, Unwatch,
-    UsePolicy, Watch,
+    Begin, Changed, Configure, CountInbox, Deliver, Died, Dismiss, Explain, ExplainYourself,
+    FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, Listed, LoadSnapshot, Measure,
+    MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen,
+    Unwatch, UsePolicy, Watch,
 };
 use crate::plugin::explain::Explanation;
 use crate::plugin::machine::Event;
@@ -102,6 +102,7 @@ struct Entry {
     view: Arc<PluginView>,
     heard: Heard,
     points: VecDeque<Point>,
+    newest: Option<Point>,
     /// The local version that the plugin knows of.
     local: Option<Arc<PluginSpec>>,
 }
@@ -246,7 +247,9 @@ impl ManagerActor {
         let plugin = plugin.start();
         let died = Died { name: name.clone(), life };
         ctx.spawn(gone.map(|_| ()).into_actor(self).map(move |(), _, ctx| ctx.notify(died)));
-        let points = self.roster.remove(&name).map(|before| before.points).unwrap_or_default();
+        let before = self.roster.remove(&name);
+        let newest = before.as_ref().and_then(|before| before.newest);
+        let points = before.map(|before| before.points).unwrap_or_default();
         self.roster.insert(
             name,
             Entry {
@@ -257,6 +260,7 @@ impl ManagerActor {
                 view,
                 heard: Heard::NotYet,
                 points,
+                newest,
                 local,
             },
         );
@@ -321,6 +325,7 @@ impl ManagerActor {
         let listed = |entry: &Entry| Listed {
             view: entry.view.clone(),
             points: entry.points.iter().copied().collect(),
+            newest: entry.newest,
         };
         self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()
     }
@@ -513,6 +518,7 @@ impl Handler<Sampled> for ManagerActor {
                 entry.points.pop_front();
             }
             entry.points.push_back(point);
+            entry.newest = Some(point);
         }
     }
 }
@@ -559,6 +565,14 @@ impl Handler<Explain> for ManagerActor {
         let entry = self.roster.get(&name).filter(|entry| entry.retired.is_none());
         let asked = entry.map(|entry| entry.address.send(ExplainYourself));
         Box::pin(async move { asked?.await.ok() })
+    }
+}
+
+impl Handler<CountInbox> for ManagerActor {
+    type Result = usize;
+
+    fn handle(&mut self, _: CountInbox, _: &mut Self::Context) -> Self::Result {
+        self.open.values().map(BTreeMap::len).sum()
     }
 }
 

@@ -173,6 +173,8 @@ pub struct Point {
     pub cpu_percent: f32,
     /// Resident memory of the whole tree, in bytes.
     pub memory_bytes: u64,
+    /// CPU time of the whole tree since its process was started.
+    pub cpu_time: Duration,
 }
 
 /// From the metrics actor: samples of one sweep.
@@ -196,9 +198,16 @@ pub struct ListPlugins;
 pub struct Listed {
     /// What it looks like.
     pub view: Arc<PluginView>,
-    /// Its samples, oldest first.
+    /// Its samples that were not reported yet, oldest first.
     pub points: Vec<Point>,
+    /// Its newest sample, reported or not.
+    pub newest: Option<Point>,
 }
+
+/// From whoever shows it: how many orders are kept until their plugins have taken them up.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "usize")]
+pub struct CountInbox;
 
 /// From the scheduler: a trigger fires for a plugin.
 #[derive(Message, Debug)]

@@ -142,7 +142,8 @@ impl MetricsActor {
             if let Some((then, before)) = measured.last.replace((now, *usage)) {
                 let cpu_percent = percent(before.cpu_time, usage.cpu_time, now - then);
                 let memory_bytes = usage.memory_bytes;
-                points.push((name, Point { at, cpu_percent, memory_bytes }));
+                let cpu_time = usage.cpu_time;
+                points.push((name, Point { at, cpu_percent, memory_bytes, cpu_time }));
             }
         }
         if !points.is_empty() {

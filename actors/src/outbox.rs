@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
 use tokio::sync::broadcast;
@@ -99,6 +99,22 @@ pub struct UseStore {
     pub lazily: Recipient<SaveLazily>,
     /// For what must be durable before it is told.
     pub durably: Recipient<Save>,
+}
+
+/// From whoever shows it: how much waits for the control plane.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Weight")]
+pub struct WeighBacklog;
+
+/// How much waits for the control plane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Events.
+    pub events: usize,
+    /// Bytes of them.
+    pub bytes: usize,
+    /// When the oldest of them happened.
+    pub oldest: Option<SystemTime>,
 }
 
 // === impl Bounds ===
@@ -323,6 +339,14 @@ impl Handler<Enqueue> for OutboxActor {
         self.drop_overflow();
         self.show_depth();
         self.send_what_can_be_sent(ctx);
+    }
+}
+
+impl Handler<WeighBacklog> for OutboxActor {
+    type Result = MessageResult<WeighBacklog>;
+
+    fn handle(&mut self, _: WeighBacklog, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.backlog.weight())
     }
 }
 

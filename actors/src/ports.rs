@@ -19,6 +19,7 @@ mod admission;
 mod local;
 mod prober;
 mod sweeper;
+mod tally;
 mod unenforced;
 
 pub use admission::{
@@ -31,6 +32,7 @@ pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
     SweepReport, Sweeper,
 };
+pub use tally::{NoTally, Note, OrderKind, Outcome, Tally};
 pub use unenforced::{Shortfall, ShortfallKind, UNENFORCED_MAX, Unenforced};
 
 /// What adapters report as the cause of a failure.
@@ -63,6 +65,8 @@ pub struct Ports {
     pub machine: Arc<dyn Machine>,
     /// What rules look attributes up in.
     pub facts: Arc<dyn Facts>,
+    /// Counts what happens.
+    pub tally: Arc<dyn Tally>,
     /// Wall-clock time, for what people and records are told; never for waiting.
     pub clock: Arc<dyn Clock>,
     /// Ids of messages to the control plane.

@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tracing::{error, info};
 
 use crate::crash_point::Labels;
 use crate::error::Chain;
 use crate::event::{Draft, Recorded};
 use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily, SaveOrForget};
-use crate::ports::{Durability, Ids, Storage, StorageError, Table, Write};
+use crate::ports::{Durability, Ids, Note, Outcome, Storage, StorageError, Table, Tally, Write};
 use crate::records::number_key;
 
 /// Key of the next event's number among the facts: a number must not be used again when the event that
@@ -37,6 +38,7 @@ const BACKLOG_MAX: usize = 16 * 1024;
 pub struct StoreActor {
     storage: Arc<dyn Storage>,
     ids: Arc<dyn Ids>,
+    tally: Arc<dyn Tally>,
     outbox: Recipient<Enqueue>,
     next_event: u64,
     waiting: Waiting,
@@ -66,17 +68,18 @@ enum Commit {
 // === impl StoreActor ===
 
 impl StoreActor {
-    /// A store whose next event gets the number `next_event`.
+    /// A store whose next event gets the number `next_event`, and whose commits `tally` hears of.
     #[must_use]
     pub fn new(
         storage: Arc<dyn Storage>,
-        ids: Arc<dyn Ids>,
+        (ids, tally): (Arc<dyn Ids>, Arc<dyn Tally>),
         outbox: Recipient<Enqueue>,
         next_event: u64,
     ) -> Self {
         Self {
             storage,
             ids,
+            tally,
             outbox,
             next_event,
             waiting: Waiting::default(),
@@ -140,8 +143,17 @@ impl StoreActor {
         writes.extend(batch.writes.iter().chain(&batch.passing).cloned());
         self.commit = Commit::UnderWay;
         batch.labels.reach("before");
-        let storage = self.storage.clone();
-        let commit = async move { storage.commit(writes, durability).await };
+        let (storage, tally) = (self.storage.clone(), self.tally.clone());
+        let commit = async move {
+            let begun_at = Instant::now();
+            let committed = storage.commit(writes, durability).await;
+            // A lazy one waits for nothing, and says nothing of the disk.
+            if durability == Durability::Durable {
+                let outcome = Outcome::of(&committed);
+                tally.note(Note::Saved { took: begun_at.elapsed(), outcome });
+            }
+            committed
+        };
         ctx.spawn(
             commit.into_actor(self).map(|result, this, ctx| this.committed(batch, result, ctx)),
         );
@@ -311,7 +323,7 @@ fn answer(waiting: Vec<oneshot::Sender<Result<(), SaveFailed>>>, result: &Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::RandomIds;
+    use crate::ports::{NoTally, RandomIds};
 
     struct Nowhere;
 
@@ -347,7 +359,8 @@ mod tests {
     }
 
     fn store() -> StoreActor {
-        StoreActor::new(Arc::new(Nowhere), Arc::new(RandomIds), Nobody.start().recipient(), 1)
+        let ids = (Arc::new(RandomIds) as Arc<dyn Ids>, Arc::new(NoTally) as Arc<dyn Tally>);
+        StoreActor::new(Arc::new(Nowhere), ids, Nobody.start().recipient(), 1)
     }
 
     fn put(table: Table, number: u64) -> Write {

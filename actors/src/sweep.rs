@@ -20,8 +20,8 @@ use crate::manager::{ManagerActor, name_of_key};
 use crate::messages::{ListPlugins, ListReferences, NotSwept, Save, SweepNow};
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::{
-    Clock, Known, Losses, Machine, ReferenceSet, References, Storage, SweepFate, SweepManner,
-    SweepReport, Sweeper, Table,
+    Clock, Known, Losses, Machine, Note, ReferenceSet, References, Storage, SweepFate, SweepManner,
+    SweepReport, Sweeper, Table, Tally,
 };
 use crate::trace::{self, Trace};
 
@@ -44,6 +44,7 @@ pub struct SweepActor {
     storage: Arc<dyn Storage>,
     machine: Arc<dyn Machine>,
     clock: Arc<dyn Clock>,
+    tally: Arc<dyn Tally>,
     list: Recipient<ListPlugins>,
     references: Recipient<ListReferences>,
     store: Recipient<Save>,
@@ -75,6 +76,7 @@ impl SweepActor {
             storage: ports.storage,
             machine: ports.machine,
             clock: ports.clock,
+            tally: ports.tally,
             list: manager.clone().recipient(),
             references: manager.clone().recipient(),
             store,
@@ -90,6 +92,7 @@ impl SweepActor {
         manner: SweepManner,
     ) -> impl Future<Output = Result<SweepReport, NotSwept>> + use<> {
         let (sweeper, storage) = (self.sweeper.clone(), self.storage.clone());
+        let tally = self.tally.clone();
         let (references, store) = (self.references.clone(), self.store.clone());
         let turn = (manner == SweepManner::Delete).then(|| self.turn.clone().try_lock_owned());
         let span = match manner {
@@ -111,7 +114,12 @@ impl SweepActor {
             let roster = Arc::new(Roster { references, losses });
             roster.now().await.ok_or(NotSwept::NotReady)?;
             let swept = tokio::time::timeout(SWEEP_WAIT, sweeper.sweep(manner, roster));
-            swept.await.map_err(|_| NotSwept::TimedOut(SWEEP_WAIT))
+            let swept = swept.await.map_err(|_| NotSwept::TimedOut(SWEEP_WAIT));
+            if let (SweepManner::Delete, Ok(report)) = (manner, &swept) {
+                let deleted = report.count(SweepFate::Deleted);
+                tally.note(Note::Swept { deleted, failed: report.count(SweepFate::Failed) });
+            }
+            swept
         };
         let said = span.clone();
         trace::within(span, async move {

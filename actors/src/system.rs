@@ -29,7 +29,9 @@ use crate::manager::{ManagerActor, Staff, number_orders};
 use crate::messages::{UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::monitor::{HealthPolicy, MonitorActor};
-use crate::outbox::{Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting};
+use crate::outbox::{
+    Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting, WeighBacklog,
+};
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
@@ -77,6 +79,8 @@ pub struct System {
     pub scheduler: Addr<SchedulerActor>,
     /// New events, and how many wait for the control plane.
     pub events: OutboxView,
+    /// Says how much waits for the control plane.
+    pub backlog: Recipient<WeighBacklog>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
     /// Takes what plugins offer.
@@ -127,7 +131,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let outbox = outbox.start();
     let store = StoreActor::new(
         ports.storage.clone(),
-        ports.ids.clone(),
+        (ports.ids.clone(), ports.tally.clone()),
         outbox.clone().recipient(),
         left.next_event,
     );
@@ -141,8 +145,12 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
     pulses.push(("monitor", pulse(&monitor)));
     let health_policy = monitor.clone().recipient();
-    let admission =
-        AdmissionActor::new(ports.admission.clone(), ports.clock.clone(), service_url, gate);
+    let admission = AdmissionActor::new(
+        ports.admission.clone(),
+        (ports.clock.clone(), ports.tally.clone()),
+        service_url,
+        gate,
+    );
     let admission = admission.start();
     pulses.push(("admission", pulse(&admission)));
     let (roster_moved, roster) = watch::channel(0);
@@ -181,7 +189,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         configure: manager.clone().recipient(),
         list: manager.clone().recipient(),
         delivered: manager.clone().recipient(),
-        link_changed: outbox.recipient(),
+        link_changed: outbox.clone().recipient(),
     };
     let control_plane = ControlPlaneActor::new(
         ports.clone(),
@@ -220,6 +228,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         store,
         scheduler,
         events,
+        backlog: outbox.recipient(),
         sweep,
         registry,
         offers,

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use actix::Actor;
 use guest_agent_actors::admission::{AdmissionActor, Gate};
-use guest_agent_actors::ports::Clock;
+use guest_agent_actors::ports::{Clock, NoTally};
 use guest_agent_proto::cipd::plugin::admissions_client::AdmissionsClient;
 use guest_agent_proto::cipd::plugin::host_client::HostClient;
 use guest_agent_proto::cipd::plugin::{ListAdmissionsRequest, LogRequest, ResolveAdmissionRequest};
@@ -23,7 +23,8 @@ fn desk(host: &PluginHost) -> DeskRecipients {
     let service_url = host.shared.service_url.clone();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let host = Arc::new(host.clone());
-    let actor = AdmissionActor::new(host, clock, service_url, Gate::default()).start();
+    let actor =
+        AdmissionActor::new(host, (clock, Arc::new(NoTally)), service_url, Gate::default()).start();
     DeskRecipients {
         list: actor.clone().recipient(),
         resolve: actor.clone().recipient(),

@@ -141,6 +141,7 @@ fn about(agent: &AgentStatus) -> serde_json::Value {
         "link": agent.link,
         "link_connected": agent.link_connected,
         "outbox_depth": agent.outbox_depth,
+        "http": agent.http,
         "troubles": agent.troubles,
     })
 }

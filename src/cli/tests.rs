@@ -209,6 +209,7 @@ fn everything() -> Script {
         outbox_depth: 2,
         instance_id: "i".to_owned(),
         troubles: Vec::new(),
+        http: String::new(),
     });
     Script { status: vec![status], ..Script::default() }
 }

@@ -255,8 +255,14 @@ fn a_number_where_a_duration_belongs_is_explained() {
 fn a_listener_beyond_loopback_must_be_allowed() {
     check("api.http_listen=0.0.0.0:9464", "api.http_allow_remote = true");
     let allowed =
-        Fixture::new().set("api.http_listen=0.0.0.0:9464").set("api.http_allow_remote=true");
-    assert!(allowed.load().is_ok());
+        || Fixture::new().set("api.http_listen=0.0.0.0:9464").set("api.http_allow_remote=true");
+    let problem = allowed().problem();
+    assert_eq!(problem.key, "api.http_token_file");
+    assert!(problem.reason.contains("openssl rand"), "{}", problem.reason);
+    assert!(allowed().set("api.http_token_file=/etc/token").load().is_ok());
+    check("api.http_token_file=token", "start it with a slash");
+    let one = Fixture::new().set("api.http_token_file=/t").set("api.http_admin_token_file=/t");
+    assert_eq!(one.problem().key, "api.http_admin_token_file");
 }
 
 #[test]

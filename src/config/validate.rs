@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Auth, Config, NO_METADATA, Problem, format_duration};
+use super::{ApiConfig, Auth, Config, NO_METADATA, Problem, format_duration};
 use crate::control_link::Endpoint;
 use crate::install::trust;
 use crate::logging;
@@ -215,7 +215,36 @@ fn api(config: &Config, rules: &mut Rules<'_>) {
     let bounds = (Duration::from_millis(100), Duration::from_secs(600));
     rules.duration("api.command_timeout", api.command_timeout, bounds.0, bounds.1);
     rules.text("api.command_socket_group", &api.command_socket_group, 0, 32);
+    http(api, rules);
+}
+
+fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
+    let files = [
+        ("api.http_token_file", &api.http_token_file),
+        ("api.http_admin_token_file", &api.http_admin_token_file),
+    ];
+    for (key, file) in files {
+        rules.require(key, file.is_empty() || Path::new(file).is_absolute(), || {
+            format!("{file:?} is not an absolute path; start it with a slash")
+        });
+    }
+    let is_one =
+        !api.http_token_file.is_empty() && api.http_token_file == api.http_admin_token_file;
+    rules.require("api.http_admin_token_file", !is_one, || {
+        "it is api.http_token_file, too, so whoever may look could act; name another file"
+            .to_owned()
+    });
     if let Some(address) = api.http_listen {
+        rules.require(
+            "api.http_token_file",
+            address.ip().is_loopback() || !api.http_allow_remote || !api.http_token_file.is_empty(),
+            || {
+                format!(
+                    "it is empty, and api.http_listen = \"{address}\" can be reached from other \
+                     machines; name a file with a token, made with `openssl rand -hex 32`"
+                )
+            },
+        );
         rules.require(
             "api.http_listen",
             address.ip().is_loopback() || api.http_allow_remote,

@@ -1,6 +1,7 @@
 //! Keeps one registered stream, for as long as the link is wanted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -103,6 +104,7 @@ impl LinkTask {
 
     /// Makes the stream the current one and replaces it when it grows old, until it ends.
     async fn serve(&mut self, mut live: Live, closing: &mut watch::Receiver<bool>) -> Served {
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
         self.shared.state.send_replace(LinkState::Connected {
             since: SystemTime::now(),
             endpoint: self.config.endpoint.to_string(),

@@ -22,7 +22,7 @@ pub(super) fn explanation(
     let Explanation { view, doing, since, moves, waits, trouble, rules } = explanation;
     let last_output = view.last_output.to_string();
     let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
-    let listed = Listed { view: view.into(), points: Vec::new() };
+    let listed = Listed { view: view.into(), points: Vec::new(), newest: None };
     local::ExplainResponse {
         status: Some(show::plugin(&listed, plugins_dir)),
         doing,

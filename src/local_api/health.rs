@@ -6,12 +6,17 @@ use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::ports::{Losses, StorageError, SweepReport};
 use guest_agent_proto::local;
 
+use crate::http::HttpHealth;
 use crate::storage::StoreHealth;
 use crate::storage::told::{shown_key, table_name};
 
 /// What is wrong with the agent itself, a sentence each.
-pub(super) fn troubles(health: &StoreHealth, readiness: &Readiness) -> Vec<String> {
-    let mut troubles = Vec::new();
+pub(super) fn troubles(
+    health: &StoreHealth,
+    readiness: &Readiness,
+    http: &HttpHealth,
+) -> Vec<String> {
+    let mut troubles = http.troubles.clone();
     let names = |plugins: &[PluginName]| {
         plugins.iter().map(PluginName::as_str).collect::<Vec<_>>().join(", ")
     };

@@ -14,7 +14,7 @@ use crate::control_link::LinkState;
 /// What is shown of one plugin.
 pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus {
     let view = &listed.view;
-    let newest = listed.points.last();
+    let newest = listed.newest.as_ref();
     let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
     let install_path = if let Source::Local(files) = &view.spec.source {
         files.folder.to_string()

@@ -9,7 +9,7 @@ use guest_agent::admission::PluginHost;
 use guest_agent::machine::SystemClock;
 use guest_agent_actors::admission::{AdmissionActor, Ask, CloseGate, Gate, Question, Verdict, ask};
 use guest_agent_actors::id::Sha256Digest;
-use guest_agent_actors::ports::AdmissionCommand;
+use guest_agent_actors::ports::{AdmissionCommand, NoTally};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Bed, PATIENCE, orders, plugins, processes, signal};
@@ -348,7 +348,13 @@ impl Alone {
         let (_, service_url) = tokio::sync::watch::channel("https://control".into());
         let host = PluginHost::new(service_url.clone(), Arc::new(|_| None));
         let clock = Arc::new(SystemClock);
-        let actor = AdmissionActor::new(Arc::new(host.clone()), clock, service_url, gate).start();
+        let actor = AdmissionActor::new(
+            Arc::new(host.clone()),
+            (clock, Arc::new(NoTally)),
+            service_url,
+            gate,
+        )
+        .start();
         Self { desk: actor.clone().recipient(), actor, host, dir }
     }
 

@@ -12,13 +12,14 @@
 //! [`Bed::finish`], which takes everything down through the front door and complains about whatever
 //! is left: a plugin, a process, a socket, a half-unpacked archive, a panic in the log.
 //!
-//! What is in `harness/`: `archive` makes archives, good and bad; `orders` writes orders; `observe`
+//! What is in `harness/`: `archive` makes archives, good and bad; `http` asks for pages; `orders` writes orders; `observe`
 //! gives them and watches what becomes of them; `inspect` looks behind the agent's doors; `plugins` finds the programs of the plugin SDK's
 //! examples; `processes` finds what runs. Kinds of events are the contract's numbers: 1 install
 //! ordered, 2 remove ordered, 3 installed, 4 started, 5 removed, 6 stopped, 7 crashed, 8 install
 //! failed, 9 start failed, 10 remove failed, 11 apply ordered, 12 applied, 13 apply failed.
 
 pub(crate) mod archive;
+pub(crate) mod http;
 pub(crate) mod inspect;
 mod observe;
 pub(crate) mod orders;
@@ -411,7 +412,9 @@ impl Bed {
     ) -> T {
         let deadline = Instant::now() + patience;
         loop {
-            if let Some(found) = condition().await {
+            // An agent that is stuck answers nobody who looks.
+            let looked = tokio::time::timeout_at(deadline.into(), condition()).await;
+            if let Ok(Some(found)) = looked {
                 return found;
             }
             if Instant::now() > deadline {

@@ -3,8 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use tokio::net::UnixDatagram;
+use tokio::task::JoinHandle;
 
 use crate::harness::{Bed, orders, program};
 
@@ -29,6 +31,36 @@ fn with_journal(dir: &Path) -> std::path::PathBuf {
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
+}
+
+/// A journal that keeps what it is sent.
+struct Journal {
+    entries: Arc<Mutex<Vec<Vec<String>>>>,
+    reading: JoinHandle<()>,
+}
+
+// === impl Journal ===
+
+impl Journal {
+    /// Reads from the beginning on: the kernel holds no more than a handful of entries that nobody has read, and
+    /// whoever writes another one waits.
+    fn listen(socket: &Path) -> Self {
+        let socket = UnixDatagram::bind(socket).unwrap();
+        let entries = Arc::<Mutex<Vec<Vec<String>>>>::default();
+        let kept = entries.clone();
+        let reading = tokio::spawn(async move {
+            let mut buffer = vec![0; 1 << 18];
+            while let Ok(length) = socket.recv(&mut buffer).await {
+                kept.lock().unwrap().push(fields(&buffer[..length]));
+            }
+        });
+        Self { entries, reading }
+    }
+
+    fn entry(&self, field: &str) -> Option<Vec<String>> {
+        let entries = self.entries.lock().unwrap();
+        entries.iter().find(|fields| fields.iter().any(|found| found == field)).cloned()
+    }
 }
 
 /// The fields of a datagram, as `NAME=value` lines; long values are framed by their size instead.
@@ -62,27 +94,23 @@ async fn the_journal_gets_fields_and_priorities() {
     }
     let mut bed = Bed::builder().set("log.format=journald").build().await;
     std::fs::create_dir(bed.dir().join("journal")).unwrap();
-    let journal = UnixDatagram::bind(bed.dir().join("journal/socket")).unwrap();
+    let journal = Journal::listen(&bed.dir().join("journal/socket"));
     let program = with_journal(bed.dir());
     bed.use_program(&program);
     bed.start_agent().await;
     let echo = bed.echo().await;
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
-    let mut buffer = vec![0; 1 << 18];
     let done = bed
-        .until("the end of the order in the journal", async || {
-            let length = journal.recv(&mut buffer).await.ok()?;
-            let fields = fields(&buffer[..length]);
-            fields.iter().any(|field| field == "MESSAGE=is done").then_some(fields)
-        })
+        .until("the end of the order in the journal", async || journal.entry("MESSAGE=is done"))
         .await;
     for wanted in ["PRIORITY=5", "SYSLOG_IDENTIFIER=guest-agent", "GUEST_AGENT_PLUGIN=echo"] {
         assert!(done.iter().any(|field| field == wanted), "{wanted}: {done:#?}");
     }
     assert!(done.iter().any(|field| field.starts_with("GUEST_AGENT_MESSAGE_ID=")), "{done:#?}");
     assert!(!bed.log().contains("is done"), "nothing is said twice");
-    // Nobody reads any more; the agent must not mind.
-    drop(journal);
+    // Nobody listens any more; the agent must not mind.
+    journal.reading.abort();
+    assert!(journal.reading.await.unwrap_err().is_cancelled());
     bed.finish().await;
 }
 

@@ -23,6 +23,7 @@ mod examples;
 mod fleet;
 mod harness;
 mod hostile;
+mod http;
 mod install;
 mod limits;
 mod link;

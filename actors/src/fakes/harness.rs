@@ -11,8 +11,8 @@ use crate::admission::Gate;
 use crate::fakes::{
     AdmissionHandle, ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle,
     LinkHandle, LocalHandle, MachineHandle, MeterHandle, ProberHandle, RpcHandle, StorageHandle,
-    SweeperHandle, admission, clock, facts, installer, launcher, link, local, machine, meter,
-    prober, rpc, storage, sweeper,
+    SweeperHandle, TallyHandle, admission, clock, facts, installer, launcher, link, local, machine,
+    meter, prober, rpc, storage, sweeper, tally,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
@@ -54,6 +54,8 @@ pub struct World {
     pub machine: MachineHandle,
     /// What rules are weighed by.
     pub facts: FactsHandle,
+    /// What was counted.
+    pub tally: TallyHandle,
     /// The time of day.
     pub clock: ClockHandle,
     ports: Ports,
@@ -88,6 +90,7 @@ impl World {
         let (fake_prober, prober) = prober();
         let (fake_link, link) = link();
         let (fake_machine, machine) = machine(launcher.clone());
+        let (fake_tally, tally) = tally();
         let (fake_clock, clock) = clock();
         let (fake_facts, facts) = facts();
         let ports = Ports {
@@ -103,6 +106,7 @@ impl World {
             link: Arc::new(fake_link),
             machine: Arc::new(fake_machine),
             facts: Arc::new(fake_facts),
+            tally: Arc::new(fake_tally),
             clock: Arc::new(fake_clock),
             ids: Arc::new(CountedIds::default()),
         };
@@ -119,6 +123,7 @@ impl World {
             link,
             machine,
             facts,
+            tally,
             clock,
             ports,
         }

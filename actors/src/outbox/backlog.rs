@@ -13,8 +13,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Bounds;
 use super::gap::{Gap, TEXT_MAX, Worth, worth};
+use super::{Bounds, Weight};
 use crate::event::{Draft, Recorded};
 use crate::ports::{Ids, Table, Write};
 use crate::records::number_key;
@@ -114,6 +114,13 @@ impl Backlog {
 
     pub(super) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// How much waits. Looks at one event of each plugin.
+    pub(super) fn weight(&self) -> Weight {
+        let first = |queue: &Queue| Some(queue.events.first_key_value()?.1.recorded.event.at);
+        let oldest = self.queues.values().filter_map(first).min();
+        Weight { events: self.len, bytes: self.bytes, oldest }
     }
 
     /// Appends an event.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Span, error_span, warn};
 
@@ -20,8 +21,8 @@ use crate::event;
 use crate::id::{Attempt, Process, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{
-    Cleanup, InstallError, InstallStep, LimitError, Ports, Progress, RpcError, StopManner,
-    StopOrder, Unenforced,
+    Cleanup, InstallError, InstallStep, LimitError, Note, Outcome, Ports, Progress, RpcError,
+    StopManner, StopOrder, Unenforced,
 };
 use crate::spec::{Limits, PluginSpec};
 use crate::trace;
@@ -265,7 +266,7 @@ impl PluginActor {
         });
         self.shown.progress = Some((shown, beat));
         let installer = self.ports.installer.clone();
-        let admission = self.neighbours.admission.clone();
+        let (admission, tally) = (self.neighbours.admission.clone(), self.ports.tally.clone());
         let turn = self.files.take();
         let span = self.part("install", attempt);
         let install = async move {
@@ -281,7 +282,12 @@ impl PluginActor {
                 // The next life of the agent finds it unfinished, and begins it anew.
                 Verdict::Closing => std::future::pending().await,
             }
-            installer.install(spec, progress).await
+            let begun_at = Instant::now();
+            let plugin = spec.name.clone();
+            let installed = installer.install(spec, progress).await;
+            let outcome = Outcome::of(&installed);
+            tally.note(Note::Installed { plugin, took: begun_at.elapsed(), outcome });
+            installed
         };
         let install = followed(install, span, |result| result.as_ref().err().map(|e| reason(e)));
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {

@@ -440,7 +440,7 @@ fn state_of(view: PluginView, points: Vec<Point>) -> cur::DaemonPluginState {
         labels: BTreeMap::new(),
         body: Vec::new(),
     };
-    let reply = encode_states(&message, &[Listed { view: Arc::new(view), points }]);
+    let reply = encode_states(&message, &[Listed { view: Arc::new(view), points, newest: None }]);
     let mut states = pb::CurrentPluginStates::decode(&*reply.body).unwrap();
     states.daemon_plugin_states.pop().unwrap()
 }
@@ -481,8 +481,8 @@ fn health_reason_pending_and_samples_are_shown() {
     let pending = Pending { revision, state: Reported::InstallFailed, error: "404".into() };
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
     let points = vec![
-        Point { at, cpu_percent: 12.5, memory_bytes: 4096 },
-        Point { at, cpu_percent: 200.0, memory_bytes: u64::MAX },
+        Point { at, cpu_percent: 12.5, memory_bytes: 4096, cpu_time: Duration::ZERO },
+        Point { at, cpu_percent: 200.0, memory_bytes: u64::MAX, cpu_time: Duration::MAX },
     ];
     let health = Health { code: 3, results: vec!["disk full".to_owned()] };
     let shown = state_of(

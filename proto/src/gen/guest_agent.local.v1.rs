@@ -34,6 +34,9 @@ pub struct AgentStatus {
     /// What is wrong with the agent itself, a sentence each.
     #[prost(string, repeated, tag = "8")]
     pub troubles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Where HTTP is served, such as 127.0.0.1:9464; empty when nowhere.
+    #[prost(string, tag = "9")]
+    pub http: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PluginStatus {

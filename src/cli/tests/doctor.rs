@@ -136,3 +136,20 @@ fn what_is_wrong_with_the_agent_stands_below_the_status() {
     let last = ran.out.lines().last().expect("lines");
     assert_eq!(last, "a damaged store was set aside; see `guest-agent doctor`");
 }
+
+#[test]
+fn http_that_is_wanted_and_not_served_is_a_finding() {
+    let wanted = &["--set", "api.http_listen=127.0.0.1:9464"];
+    let mut examine = healthy();
+    let agent = examine.agent.as_mut().expect("an agent");
+    agent.troubles = vec!["nothing is served over HTTP: it is taken".to_owned()];
+    let agent = FakeAgent::start(Script { examine, ..Script::default() });
+    let ran = doctor(Some(&agent), wanted);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(ran.out.contains("nothing is served on 127.0.0.1:9464"), "{}", ran.out);
+    assert!(ran.out.contains("it is taken"), "{}", ran.out);
+    let mut examine = healthy();
+    examine.agent.as_mut().expect("an agent").http = "127.0.0.1:9464".to_owned();
+    let agent = FakeAgent::start(Script { examine, ..Script::default() });
+    assert_eq!(doctor(Some(&agent), wanted).out, "nothing is wrong\n");
+}

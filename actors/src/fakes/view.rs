@@ -1,0 +1,64 @@
+//! A plugin to be shown.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::id::{Generation, Sha256Digest};
+use crate::plugin::runs::Runs;
+use crate::ports::Unenforced;
+use crate::spec::{
+    Artifact, ArtifactUrl, EntryPoint, Execution, Limits, MetricsPolicy, PluginSpec, Source, Tries,
+};
+use crate::view::{Activity, PluginView, Reported};
+
+/// What a running plugin of this name and revision looks like.
+///
+/// # Panics
+/// When one of them is none.
+#[must_use]
+pub fn sample_view(name: &str, revision: &str) -> PluginView {
+    let tries = Tries { attempts: 1, timeout: Duration::from_secs(30) };
+    let spec = Arc::new(PluginSpec {
+        name: name.parse().expect("a name"),
+        revision: revision.parse().expect("a revision"),
+        source: Source::Archive(Artifact {
+            url: ArtifactUrl::new("https://store.example/a.tar.gz?signature=secret"),
+            sha256: Sha256Digest::of(revision.as_bytes()),
+        }),
+        entry_point: EntryPoint::parse("bin/plugin").expect("a path"),
+        arguments: Vec::new(),
+        limits: Limits { memory_bytes: None, cpu_percent: None },
+        download: tries,
+        start: tries,
+        stop_timeout: Duration::from_secs(30),
+        metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
+        backoff_factor: 2,
+        config: None,
+        execution: Execution::default(),
+    });
+    PluginView {
+        name: spec.name.clone(),
+        revision: spec.revision.clone(),
+        state: Reported::Running,
+        reason: "".into(),
+        pending: None,
+        generation: Generation(1),
+        activity: Activity::Settled,
+        pid: Some(1),
+        endpoint: None,
+        config_hash: None,
+        restarts: 0,
+        last_exit: None,
+        started_at: None,
+        health: None,
+        progress: None,
+        updated_at: SystemTime::UNIX_EPOCH,
+        metrics: spec.metrics,
+        runs: Runs::default(),
+        last_output: "".into(),
+        unenforced: Unenforced::default(),
+        spec,
+        needed: BTreeSet::new(),
+    }
+}

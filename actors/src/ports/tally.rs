@@ -1,0 +1,90 @@
+//! The port that hears what the actors did, so that it can be counted.
+
+use std::time::Duration;
+
+use crate::id::PluginName;
+
+/// Counts what happens. Called in the middle of everything else: it never waits and cannot fail.
+pub trait Tally: Send + Sync {
+    /// This has happened.
+    fn note(&self, note: Note);
+}
+
+/// Something that is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A commit of the store came to its end.
+    Saved {
+        /// How long it took.
+        took: Duration,
+        /// Whether it is durable.
+        outcome: Outcome,
+    },
+    /// An order was given.
+    Ordered {
+        /// To do what.
+        kind: OrderKind,
+        /// Whether it was taken: what becomes of it then is told in events.
+        outcome: Outcome,
+    },
+    /// A deployment was admitted, or was not.
+    Judged(Outcome),
+    /// An installation came to its end.
+    Installed {
+        /// Of this plugin.
+        plugin: PluginName,
+        /// How long it took, from its admission on.
+        took: Duration,
+        /// Whether its revision can be run.
+        outcome: Outcome,
+    },
+    /// Leftovers were swept away.
+    Swept {
+        /// How many were.
+        deleted: usize,
+        /// How many should have been.
+        failed: usize,
+    },
+}
+
+/// How something came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    /// As it was meant.
+    Succeeded,
+    /// Otherwise.
+    Failed,
+}
+
+/// What an order is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OrderKind {
+    /// Install a revision.
+    Install,
+    /// Remove a plugin.
+    Remove,
+    /// Hand over a configuration.
+    Apply,
+    /// Start afresh.
+    Restart,
+}
+
+/// Counts nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTally;
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// How this came out.
+    #[must_use]
+    pub fn of<T, E>(result: &Result<T, E>) -> Self {
+        if result.is_ok() { Self::Succeeded } else { Self::Failed }
+    }
+}
+
+// === impl NoTally ===
+
+impl Tally for NoTally {
+    fn note(&self, _: Note) {}
+}

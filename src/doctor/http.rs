@@ -1,0 +1,111 @@
+//! Whether HTTP is served where it is to be, and who can read its tokens.
+
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use super::{Agent, Finding, Host, Severity};
+
+/// How long somebody else on the address may take to take a connection.
+const CONNECT_WAIT: Duration = Duration::from_millis(300);
+
+pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
+    let api = &host.config.api;
+    let tokens = [
+        ("api.http_token_file", &api.http_token_file),
+        ("api.http_admin_token_file", &api.http_admin_token_file),
+    ];
+    let tokens = tokens.into_iter().filter(|(_, file)| !file.is_empty());
+    let mut findings: Vec<Finding> = tokens.filter_map(|(key, file)| token(key, file)).collect();
+    findings.extend(listener(host));
+    findings
+}
+
+fn listener(host: &Host<'_>) -> Option<Finding> {
+    let address = host.config.api.http_listen?;
+    match &host.agent {
+        Agent::Silent { .. } => {
+            TcpStream::connect_timeout(&address, CONNECT_WAIT).ok()?;
+            Some(Finding::new(
+                Severity::Error,
+                format!("somebody else listens on {address}"),
+                "the agent does not run, and api.http_listen says that it is its own",
+                "see who it is with `ss -ltnp`, or change api.http_listen",
+            ))
+        }
+        Agent::Answers { itself, .. } => {
+            let agent = itself.agent.as_ref()?;
+            if !agent.http.is_empty() {
+                return None;
+            }
+            let trouble = agent.troubles.iter().find(|trouble| trouble.contains("over HTTP"));
+            let why = trouble.map_or("the agent that runs has another configuration", |why| why);
+            Some(Finding::new(
+                Severity::Error,
+                format!("nothing is served on {address}, which api.http_listen names"),
+                why,
+                "put that right; the agent tries again by itself, and takes another address at \
+                 `systemctl reload guest-agent`",
+            ))
+        }
+    }
+}
+
+/// What is wrong with the file of a token.
+fn token(key: &str, file: &str) -> Option<Finding> {
+    let stat = match std::fs::metadata(file) {
+        Ok(stat) => stat,
+        Err(error) => {
+            return Some(Finding::new(
+                Severity::Error,
+                format!("{file}, which {key} names, cannot be looked at"),
+                format!("{error}; without it nobody has the token"),
+                format!("write one: `(umask 077; openssl rand -hex 32 > {file})`"),
+            ));
+        }
+    };
+    let (severity, what) = match stat.mode() {
+        mode if mode & 0o022 != 0 => (Severity::Error, "write"),
+        mode if mode & 0o044 != 0 => (Severity::Warning, "read"),
+        _ => return None,
+    };
+    Some(Finding::new(
+        severity,
+        format!("others may {what} {file}, which {key} names"),
+        format!("its mode is {:04o}; whoever has the token has the access", stat.mode() & 0o7777),
+        format!("`chmod 600 {file}`, and write another token if somebody may have it"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_its_owners_only() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("token");
+        let file = path.display().to_string();
+        let look = || token("api.http_token_file", &file);
+        let missing = look().expect("a finding");
+        assert!(missing.severity == Severity::Error && missing.fix.contains("openssl rand"));
+        std::fs::write(&path, "token").expect("written");
+        for (mode, expected) in [
+            (0o600, None),
+            (0o400, None),
+            (0o640, Some((Severity::Warning, "read"))),
+            (0o604, Some((Severity::Warning, "read"))),
+            (0o620, Some((Severity::Error, "write"))),
+            (0o666, Some((Severity::Error, "write"))),
+        ] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
+            let found = look();
+            let expected = expected.map(|(severity, what)| {
+                (severity, format!("others may {what} {file}, which api.http_token_file names"))
+            });
+            assert_eq!(found.map(|found| (found.severity, found.what)), expected, "{mode:o}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! On real sockets: what a client can do to the server.
+
+use std::net::SocketAddr;
+
+use axum::body::{Body, Bytes};
+use axum::routing::get;
+use futures_util::stream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+const REQUEST: &[u8] = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// Longest that anything may take here.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Served {
+    at: SocketAddr,
+    ending: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+fn limits() -> Limits {
+    Limits {
+        connections: 3,
+        head: Duration::from_millis(300),
+        stall: Duration::from_millis(300),
+        end: Duration::from_millis(300),
+    }
+}
+
+async fn served(limits: Limits) -> Served {
+    let endless =
+        || stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 65_536])));
+    let pages = Router::new()
+        .route("/small", get(async || "small"))
+        .route("/endless", get(async move || Body::from_stream(endless())))
+        .route(
+            "/silent",
+            get(async || Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>())),
+        );
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let at = listener.local_addr().expect("an address");
+    let ending = CancellationToken::new();
+    let serving = tokio::spawn(serve(listener, pages, limits, ending.clone()));
+    Served { at, ending, serving }
+}
+
+impl Served {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.at).await.expect("a connection")
+    }
+
+    async fn ask(&self, path: &str) -> TcpStream {
+        let mut stream = self.connect().await;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        stream
+    }
+
+    /// Whether a connection is served now.
+    async fn answers(&self) -> bool {
+        let mut stream = self.connect().await;
+        let mut bytes = [0; 15];
+        let sent = stream.write_all(REQUEST).await;
+        sent.is_ok() && stream.read_exact(&mut bytes).await.is_ok() && &bytes == b"HTTP/1.1 200 OK"
+    }
+
+    async fn end(self) {
+        self.ending.cancel();
+        tokio::time::timeout(PATIENCE, self.serving).await.expect("it ends").expect("no panic");
+        assert!(TcpStream::connect(self.at).await.is_err(), "nobody listens any more");
+    }
+}
+
+/// Reads until the server closes the connection.
+async fn read_to_end(mut stream: TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let reading = stream.read_to_end(&mut bytes);
+    // A connection that is reset has ended as well.
+    drop(tokio::time::timeout(PATIENCE, reading).await.expect("the server ends it"));
+    bytes
+}
+
+#[tokio::test]
+async fn one_who_never_finishes_a_request_and_one_who_never_begins_are_let_go() {
+    let served = served(limits()).await;
+    let mut slow = served.connect().await;
+    slow.write_all(b"GET / HTTP/1.1\r\nho").await.expect("sent");
+    let silent = served.connect().await;
+    let idle = served.ask("/small").await;
+    for stream in [slow, silent, idle] {
+        read_to_end(stream).await;
+    }
+    assert!(served.answers().await);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let served = served(limits()).await;
+    let mut stream = served.connect().await;
+    let head = format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(4 * BUFFER_MAX));
+    // It may be refused before all of it was sent.
+    drop(stream.write_all(head.as_bytes()).await);
+    let said = read_to_end(stream).await;
+    assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 431"), "{}", said.escape_ascii());
+    assert!(served.answers().await);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_taken() {
+    let patient = Limits { head: PATIENCE, ..limits() };
+    let served = served(patient).await;
+    let mut held = Vec::new();
+    for _ in 0..patient.connections {
+        let mut stream = served.ask("/small").await;
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await.expect("it is served");
+        held.push(stream);
+    }
+    assert_eq!(read_to_end(served.connect().await).await, b"");
+    held.pop();
+    let served_again = async { while !served.answers().await {} };
+    tokio::time::timeout(PATIENCE, served_again).await.expect("there is a place");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn who_reads_nothing_is_let_go_and_holds_nobody_up() {
+    let served = served(limits()).await;
+    let greedy: Vec<_> = [served.ask("/endless").await, served.ask("/endless").await].into();
+    assert!(served.answers().await, "while they wait");
+    tokio::time::sleep(limits().stall * 4).await;
+    let places = async { while !(served.answers().await && served.serving_is_free().await) {} };
+    tokio::time::timeout(PATIENCE, places).await.expect("all places are free");
+    drop(greedy);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_response_that_goes_on_is_cut_at_the_end() {
+    let served = served(limits()).await;
+    let silent = served.ask("/silent").await;
+    let endless = served.ask("/endless").await;
+    served.end().await;
+    assert!(read_to_end(silent).await.len() < 1000);
+    drop(endless);
+}
+
+impl Served {
+    /// Whether as many connections as there may be are served at once.
+    async fn serving_is_free(&self) -> bool {
+        let mut held = Vec::new();
+        for _ in 0..limits().connections {
+            let mut stream = self.ask("/small").await;
+            let mut byte = [0];
+            if stream.read_exact(&mut byte).await.is_err() {
+                return false;
+            }
+            held.push(stream);
+        }
+        true
+    }
+}

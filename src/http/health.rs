@@ -1,0 +1,139 @@
+//! `/healthz`: whether the agent is alive. `/readyz`: whether the machine can count on its plugins.
+//!
+//! Both say it in the status, which is all that most who ask look at, and in words or, for whoever accepts
+//! it, JSON. Names of plugins are told only to those who may read.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::manager::readiness::Readiness;
+use guest_agent_actors::messages::ListPlugins;
+use serde_json::json;
+
+use super::Site;
+use super::access::Access;
+
+/// How long the manager may take to answer. It answers from memory.
+const ANSWER_WAIT: Duration = Duration::from_secs(3);
+
+/// What is told of the agent's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Told {
+    status: StatusCode,
+    /// In a word.
+    word: &'static str,
+    /// Why, a sentence each.
+    reasons: Vec<String>,
+}
+
+pub(super) fn routes() -> Router<Site> {
+    Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz))
+}
+
+async fn healthz(State(site): State<Site>, headers: HeaderMap) -> Response {
+    // That this runs says that the main loop turns. While the manager looks at what an earlier life left
+    // it answers nobody, and is well.
+    let is_looking =
+        matches!(&*site.api.readiness.borrow(), Readiness::Waiting { on } if on.is_empty());
+    let told = if is_looking || answers(&site).await {
+        Told { status: StatusCode::OK, word: "alive", reasons: Vec::new() }
+    } else {
+        let reasons = vec!["the manager of the plugins does not answer".to_owned()];
+        Told { status: StatusCode::SERVICE_UNAVAILABLE, word: "not alive", reasons }
+    };
+    told.shown(&headers)
+}
+
+async fn readyz(State(site): State<Site>, access: Option<Access>, headers: HeaderMap) -> Response {
+    let mut told = readiness(&site.api.readiness.borrow());
+    if access.is_none() {
+        told.reasons.clear();
+    }
+    told.shown(&headers)
+}
+
+async fn answers(site: &Site) -> bool {
+    let listed = tokio::time::timeout(ANSWER_WAIT, site.api.manager.send(ListPlugins)).await;
+    matches!(listed, Ok(Ok(_)))
+}
+
+fn readiness(readiness: &Readiness) -> Told {
+    let not_up = |plugins: &[PluginName], what: &str| {
+        plugins.iter().map(|plugin| format!("{plugin} {what}")).collect()
+    };
+    match readiness {
+        Readiness::Waiting { on } if on.is_empty() => Told {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            word: "not ready",
+            reasons: vec!["it is not known yet which plugins there are".to_owned()],
+        },
+        Readiness::Waiting { on } => Told {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            word: "not ready",
+            reasons: not_up(on, "is boot-critical and not up yet"),
+        },
+        Readiness::Ready { without } => Told {
+            status: StatusCode::OK,
+            word: "ready",
+            reasons: not_up(without, "is boot-critical and did not come up in its time"),
+        },
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    fn shown(&self, headers: &HeaderMap) -> Response {
+        let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+        if accepts.is_some_and(|accepts| accepts.contains("application/json")) {
+            let document = json!({ "status": self.word, "reasons": self.reasons });
+            let kind = (header::CONTENT_TYPE, "application/json");
+            return (self.status, [kind], format!("{document}\n")).into_response();
+        }
+        let lines = self.reasons.iter().map(String::as_str);
+        let mut text = std::iter::once(self.word).chain(lines).collect::<Vec<_>>().join("\n");
+        text.push('\n');
+        (self.status, text).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(state: Readiness, status: u16, word: &str, reason: &str) {
+        let told = readiness(&state);
+        assert_eq!((told.status.as_u16(), told.word), (status, word));
+        assert_eq!(told.reasons.join("|"), reason);
+    }
+
+    #[test]
+    fn ready_is_what_the_service_manager_is_told() {
+        let plugin = || vec!["web".parse().expect("a name")];
+        check(
+            Readiness::Waiting { on: Vec::new() },
+            503,
+            "not ready",
+            "it is not known yet which plugins there are",
+        );
+        check(
+            Readiness::Waiting { on: plugin() },
+            503,
+            "not ready",
+            "web is boot-critical and not up yet",
+        );
+        check(Readiness::Ready { without: Vec::new() }, 200, "ready", "");
+        check(
+            Readiness::Ready { without: plugin() },
+            200,
+            "ready",
+            "web is boot-critical and did not come up in its time",
+        );
+    }
+}

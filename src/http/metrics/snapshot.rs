@@ -1,0 +1,73 @@
+//! What the page shows, gathered in a moment: what others keep anyway, and no plugin is visited.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use guest_agent_actors::messages::{CountInbox, ListPlugins, Listed};
+use guest_agent_actors::outbox::{WeighBacklog, Weight};
+use guest_agent_actors::registry::catalogue::Filter;
+
+use super::own::Own;
+use crate::control_link::LinkState;
+use crate::http::Site;
+use crate::tally::Counted;
+
+/// Longest wait for one of those who are asked. They answer from memory.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
+
+/// What the page shows.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) now: SystemTime,
+    pub(super) started_at: SystemTime,
+    pub(super) is_ready: bool,
+    /// `None` where no control plane is configured.
+    pub(super) link_is_up: Option<bool>,
+    pub(super) connections: u64,
+    pub(super) store_works: bool,
+    /// `None` when nobody answered in time.
+    pub(super) plugins: Option<Vec<Listed>>,
+    pub(super) backlog: Option<Weight>,
+    pub(super) inbox: Option<usize>,
+    pub(super) offers: usize,
+    pub(super) counted: Counted,
+    pub(super) own: Own,
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Asks all at once. Whoever does not answer in time is left out.
+    pub(super) async fn take(site: &Site) -> Self {
+        let (api, sources) = (&site.api, &site.sources);
+        let manager = &api.manager;
+        let own = tokio::task::spawn_blocking(Own::measure);
+        let (plugins, inbox, backlog, own) = tokio::join!(
+            tokio::time::timeout(ANSWER_WAIT, manager.send(ListPlugins)),
+            tokio::time::timeout(ANSWER_WAIT, manager.send(CountInbox)),
+            tokio::time::timeout(ANSWER_WAIT, sources.backlog.send(WeighBacklog)),
+            own,
+        );
+        let plugins = plugins.ok().and_then(Result::ok);
+        let names: BTreeSet<_> = plugins.iter().flatten().map(|listed| &listed.view.name).collect();
+        let counted = sources.counts.now(&names);
+        Self {
+            now: SystemTime::now(),
+            started_at: api.started_at,
+            is_ready: api.readiness.borrow().is_ready(),
+            link_is_up: match &*api.link.borrow() {
+                LinkState::Connected { .. } => Some(true),
+                LinkState::Connecting | LinkState::Waiting { .. } => Some(false),
+                LinkState::Disabled => None,
+            },
+            connections: sources.link.connections(),
+            store_works: api.store.watch_health().borrow().trouble.is_none(),
+            backlog: backlog.ok().and_then(Result::ok),
+            inbox: inbox.ok().and_then(Result::ok),
+            offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),
+            counted,
+            plugins,
+            own: own.unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What somebody is told whose request is not carried out.
+
+use std::borrow::Cow;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// A status and a sentence that says why, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    status: StatusCode,
+    why: Cow<'static, str>,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// Refuses with this status, for this reason.
+    pub fn new(status: StatusCode, why: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, why: why.into() }
+    }
+
+    /// It is not known who asks.
+    pub fn unknown() -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "this needs the token in the file that api.http_token_file names, as \
+             `Authorization: Bearer TOKEN`",
+        )
+    }
+
+    /// Who asks may look and not act.
+    pub fn only_reads() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "this needs the token in the file that api.http_admin_token_file names; the one that was \
+             given, or none, may only look",
+        )
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, format!("{}\n", self.why)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer realm=\"guest-agent\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}

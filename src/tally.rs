@@ -1,0 +1,220 @@
+//! Counts what the actors did, for whoever shows it: the `Tally` port. Counting begins anew with every
+//! start of the agent, as those who read counters expect.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::ports::{Note, OrderKind, Outcome, Tally};
+
+/// Upper bounds of the time that a commit takes, in seconds: from a fast disk to one that hangs.
+const SAVE_BOUNDS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// The same of an installation: from a cached archive to a large one over a thin line.
+const INSTALL_BOUNDS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+
+/// Most plugins of which the last installation is remembered.
+const PLUGINS_MAX: usize = 4096;
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+pub struct Counts(Mutex<Counted>);
+
+/// What was counted until some moment.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Commits of the store that somebody waited for.
+    pub saves: ByOutcome,
+    /// How long they took.
+    pub save_time: Histogram<SaveBounds>,
+    /// Orders that were given.
+    pub orders: BTreeMap<(OrderKind, Outcome), u64>,
+    /// Deployments that were admitted, or were not.
+    pub judged: ByOutcome,
+    /// Installations that ended.
+    pub installs: ByOutcome,
+    /// How long those took that succeeded.
+    pub install_time: Histogram<InstallBounds>,
+    /// How long the last installation of a plugin took that succeeded.
+    pub last_install: BTreeMap<PluginName, Duration>,
+    /// Sweeps that deleted.
+    pub sweeps: u64,
+    /// What they deleted, and what they could not.
+    pub swept: ByOutcome,
+}
+
+/// A number for each outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByOutcome {
+    /// For the good one.
+    pub succeeded: u64,
+    /// For the other.
+    pub failed: u64,
+}
+
+/// How often something took how long.
+#[derive(Clone, Debug)]
+pub struct Histogram<B> {
+    sum: Duration,
+    counts: Vec<u64>,
+    bounds: std::marker::PhantomData<B>,
+}
+
+/// Where the buckets of a histogram end.
+pub trait Bounds {
+    /// In seconds, ascending. A last bucket without an end comes after them.
+    const SECONDS: &'static [f64];
+}
+
+/// Bounds for commits.
+#[derive(Clone, Copy, Debug)]
+pub struct SaveBounds;
+
+/// Bounds for installations.
+#[derive(Clone, Copy, Debug)]
+pub struct InstallBounds;
+
+impl Bounds for SaveBounds {
+    const SECONDS: &'static [f64] = SAVE_BOUNDS;
+}
+
+impl Bounds for InstallBounds {
+    const SECONDS: &'static [f64] = INSTALL_BOUNDS;
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// What was counted until now. Plugins that are not among these are forgotten.
+    pub fn now(&self, plugins: &BTreeSet<&PluginName>) -> Counted {
+        let mut counted = self.counted();
+        counted.last_install.retain(|name, _| plugins.contains(name));
+        counted.clone()
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tally for Counts {
+    fn note(&self, note: Note) {
+        let mut counted = self.counted();
+        match note {
+            Note::Saved { took, outcome } => {
+                counted.saves.add(outcome, 1);
+                counted.save_time.add(took);
+            }
+            Note::Ordered { kind, outcome } => {
+                *counted.orders.entry((kind, outcome)).or_default() += 1;
+            }
+            Note::Judged(outcome) => counted.judged.add(outcome, 1),
+            Note::Installed { plugin, took, outcome } => {
+                counted.installs.add(outcome, 1);
+                if outcome == Outcome::Succeeded {
+                    counted.install_time.add(took);
+                    counted.last_install.insert(plugin, took);
+                    if counted.last_install.len() > PLUGINS_MAX {
+                        counted.last_install.pop_first();
+                    }
+                }
+            }
+            Note::Swept { deleted, failed } => {
+                counted.sweeps += 1;
+                counted.swept.add(Outcome::Succeeded, deleted);
+                counted.swept.add(Outcome::Failed, failed);
+            }
+        }
+    }
+}
+
+// === impl ByOutcome ===
+
+impl ByOutcome {
+    fn add(&mut self, outcome: Outcome, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        let number = match outcome {
+            Outcome::Succeeded => &mut self.succeeded,
+            Outcome::Failed => &mut self.failed,
+        };
+        *number = number.saturating_add(count);
+    }
+}
+
+// === impl Histogram ===
+
+impl<B: Bounds> Default for Histogram<B> {
+    fn default() -> Self {
+        let counts = vec![0; B::SECONDS.len() + 1];
+        Self { sum: Duration::ZERO, counts, bounds: std::marker::PhantomData }
+    }
+}
+
+impl<B: Bounds> Histogram<B> {
+    fn add(&mut self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let bucket = B::SECONDS.iter().position(|bound| seconds <= *bound);
+        if let Some(count) = self.counts.get_mut(bucket.unwrap_or(B::SECONDS.len())) {
+            *count += 1;
+        }
+        self.sum = self.sum.saturating_add(took);
+    }
+
+    /// All of them together, in seconds.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.sum.as_secs_f64()
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Where each bucket ends, in seconds, and how many are in it and in none before it.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<(f64, u64)> {
+        let ends = B::SECONDS.iter().copied().chain([f64::INFINITY]);
+        ends.zip(self.counts.iter().copied()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_in_the_first_bucket_that_holds_it() {
+        let mut histogram = Histogram::<SaveBounds>::default();
+        for micros in [0, 1000, 1001, 10_000_000, 10_000_001] {
+            histogram.add(Duration::from_micros(micros));
+        }
+        let filled: Vec<_> =
+            histogram.buckets().into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(filled, [(0.001, 2), (0.0025, 1), (10.0, 1), (f64::INFINITY, 1)]);
+        assert_eq!(histogram.count(), 5);
+        assert!((histogram.sum() - 20.002_002).abs() < 1e-9);
+    }
+
+    #[test]
+    fn of_plugins_that_are_gone_nothing_is_kept() {
+        let counts = Counts::default();
+        let name = |number: usize| format!("p{number}").parse::<PluginName>().expect("a name");
+        for number in 0..PLUGINS_MAX + 10 {
+            counts.note(Note::Installed {
+                plugin: name(number),
+                took: Duration::from_secs(1),
+                outcome: Outcome::Succeeded,
+            });
+        }
+        assert_eq!(counts.counted().last_install.len(), PLUGINS_MAX);
+        let stays = name(PLUGINS_MAX);
+        let counted = counts.now(&BTreeSet::from([&stays]));
+        assert_eq!(counted.last_install.keys().collect::<Vec<_>>(), [&stays]);
+        assert_eq!(counts.counted().last_install.len(), 1);
+        assert_eq!(counted.installs.succeeded, u64::try_from(PLUGINS_MAX + 10).expect("it fits"));
+    }
+}
