@@ -47,7 +47,9 @@ pub(super) fn filter(text: &str) -> EnvFilter {
 fn meant(text: &str) -> String {
     let level = text.trim().to_ascii_lowercase();
     if !matches!(level.as_str(), "debug" | "trace") {
-        return text.to_owned();
+        // Spaces between directives are not for the parser.
+        let parts: Vec<&str> = directives(text).into_iter().map(str::trim).collect();
+        return parts.join(",");
     }
     let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
     format!("info,{}", ours.join(","))

@@ -4,6 +4,9 @@
 //! its field `otel.end` says so, and at the latest when nobody holds it any more; connections hold the span they
 //! were opened in. One that has a field `outcome` ends when that is known, and is not told without: it goes on
 //! in another place, or in a later life of the agent, under the same id.
+//!
+//! A collector should not get what hangs in the air for ever, because the agent was killed in the middle of it. So what
+//! ended is handed on with the span that it is a part of, unless that one is told by whoever ends it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +24,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Filter};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::{Queue, attribute, text};
 
@@ -31,6 +34,9 @@ const EVENTS_MAX: usize = 32;
 /// Most attributes of a span, and most bytes of one.
 const ATTRIBUTES_MAX: usize = 32;
 const VALUE_MAX: usize = 1024;
+
+/// Most spans that wait for the end of what they are a part of. More of them do not wait.
+const PARTS_MAX: usize = 64;
 
 /// Where spans go; nowhere, until somebody asks for them.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +56,8 @@ struct Followed {
     is_skipped: bool,
     needs_outcome: bool,
     told: Told,
+    /// Its parts that have ended.
+    parts: Vec<Told>,
 }
 
 // === impl Destination ===
@@ -128,7 +136,8 @@ where
             ..Told::default()
         };
         let needs_outcome = attributes.metadata().fields().field("outcome").is_some();
-        let mut followed = Followed { is_sampled, is_skipped: !is_sampled, needs_outcome, told };
+        let parts = Vec::new();
+        let mut followed = Followed { is_sampled, is_skipped: !is_sampled, needs_outcome, told, parts };
         followed.take(fields);
         span.extensions_mut().insert(followed);
     }
@@ -142,7 +151,9 @@ where
         let is_over = fields.is_over || fields.outcome.is_some();
         followed.take(fields);
         if is_over {
-            self.tell(followed);
+            let over = followed.end();
+            drop(extensions);
+            self.hand_on(over, span.parent());
         }
     }
 
@@ -170,25 +181,30 @@ where
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
-        let Some(mut followed) = span.extensions_mut().remove::<Followed>() else { return };
-        if !followed.needs_outcome {
-            self.tell(&mut followed);
+        let followed = span.extensions_mut().remove::<Followed>();
+        if let Some(mut followed) = followed.filter(|followed| !followed.needs_outcome) {
+            self.hand_on(followed.end(), span.parent());
         }
     }
 }
 
 impl Spans {
-    /// Hands a span on, once; its ids stay, for those below it.
-    fn tell(&self, followed: &mut Followed) {
-        if std::mem::replace(&mut followed.is_skipped, true) {
+    /// Hands on what has ended: to what it is a part of, if that ends before long, or into the queue.
+    fn hand_on<S>(&self, over: Vec<Told>, parent: Option<SpanRef<'_, S>>)
+    where
+        S: for<'a> LookupSpan<'a>,
+    {
+        if let Some(parent) = &parent
+            && let Some(above) = parent.extensions_mut().get_mut::<Followed>()
+            && !above.is_skipped
+            && !above.needs_outcome
+            && above.parts.len() + over.len() <= PARTS_MAX
+        {
+            above.parts.extend(over);
             return;
         }
-        let (trace_id, span_id) = (followed.told.trace_id.clone(), followed.told.span_id.clone());
-        let mut told =
-            std::mem::replace(&mut followed.told, Told { trace_id, span_id, ..Told::default() });
-        told.end_time_unix_nano = now().max(told.start_time_unix_nano);
         if let Some(queue) = self.0.0.get() {
-            queue.put(told);
+            over.into_iter().for_each(|told| queue.put(told));
         }
     }
 }
@@ -196,6 +212,20 @@ impl Spans {
 // === impl Followed ===
 
 impl Followed {
+    /// Its end, once: itself and its parts. Its ids stay, for those below it that are still to come.
+    fn end(&mut self) -> Vec<Told> {
+        if std::mem::replace(&mut self.is_skipped, true) {
+            return Vec::new();
+        }
+        let (trace_id, span_id) = (self.told.trace_id.clone(), self.told.span_id.clone());
+        let ids = Told { trace_id, span_id, ..Told::default() };
+        let mut told = std::mem::replace(&mut self.told, ids);
+        told.end_time_unix_nano = now().max(told.start_time_unix_nano);
+        let mut over = std::mem::take(&mut self.parts);
+        over.push(told);
+        over
+    }
+
     fn take(&mut self, fields: Fields) {
         if self.is_skipped {
             return;
@@ -305,3 +335,6 @@ fn random_id() -> Vec<u8> {
     // Zero is no id.
     rand::random::<u64>().max(1).to_be_bytes().to_vec()
 }
+
+#[cfg(test)]
+mod tests;

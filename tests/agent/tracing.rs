@@ -216,7 +216,11 @@ async fn an_order_is_followed_through_the_death_of_the_agent() {
     let faults = ArtifactFaults { stall, ..ArtifactFaults::default() };
     bed.artifacts.set_faults(&echo.name, faults);
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
-    bed.in_state("echo", "INSTALLING").await;
+    // The first life gets no further than this; the second one is not kept waiting.
+    bed.status_where("echo", "its download stalls", |status| {
+        status.progress.as_ref().is_some_and(|progress| progress.received_bytes == 100)
+    })
+    .await;
     bed.until("the reception was exported", async || {
         collector.all().iter().any(|span| span.name == "receive").then_some(())
     })
