@@ -51,6 +51,11 @@ rpm:
 musl:
     tests/package/build-program
 
+# Pictures of what people see, in the target folder's screenshots/.
+screenshots:
+    tests/console/get-chromium
+    cargo test --workspace --test agent console::screenshots -- --ignored --nocapture
+
 run *args:
     cargo run --release -- dev {{args}}
 

@@ -235,6 +235,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         storage: storage.clone(),
         store: storage.clone(),
         sweep: system.sweep.clone(),
+        gate: system.gate(),
         spool: installer.spool(),
         rpc,
         link: link.watch_state(),

@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::console;
+use crate::console::session::Sessions;
 use crate::local_api::LocalApi;
 
 pub mod access;
@@ -77,6 +79,8 @@ pub struct Site {
     pub sources: Sources,
     /// Knows who may do what.
     pub desk: Arc<Desk>,
+    /// Who is logged in.
+    pub(crate) sessions: Arc<Sessions>,
     /// Who can reach the listener.
     pub reach: Reach,
     /// Cancelled when responses that go on and on are to end.
@@ -96,6 +100,7 @@ pub enum Reach {
 pub fn router(site: Site) -> Router {
     Router::new()
         .merge(health::routes())
+        .merge(console::routes(&site))
         .merge(metrics::routes())
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "there is no such page"))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -108,7 +113,7 @@ pub fn router(site: Site) -> Router {
 impl Http {
     /// Serves until it is ended. Goes on through whatever keeps it from doing so.
     pub async fn serve(mut self) {
-        let desk = Arc::new(Desk::default());
+        let (desk, sessions) = (Arc::new(Desk::default()), Arc::new(Sessions::default()));
         let mut failures = 0;
         loop {
             let config = self.config.borrow_and_update().clone();
@@ -126,7 +131,7 @@ impl Http {
             match TcpListener::bind(address).await {
                 Ok(listener) => {
                     failures = 0;
-                    self.listen(listener, address, &desk).await;
+                    self.listen(listener, address, &desk, &sessions).await;
                 }
                 Err(error) => {
                     let wait = wait_after(failures);
@@ -154,7 +159,13 @@ impl Http {
     }
 
     /// Serves one listener until another is wanted.
-    async fn listen(&mut self, listener: TcpListener, address: SocketAddr, desk: &Arc<Desk>) {
+    async fn listen(
+        &mut self,
+        listener: TcpListener,
+        address: SocketAddr,
+        desk: &Arc<Desk>,
+        sessions: &Arc<Sessions>,
+    ) {
         let at = listener.local_addr().unwrap_or(address);
         self.health.send_modify(|health| health.at = Some(at));
         info!(%at, "serves HTTP");
@@ -163,6 +174,7 @@ impl Http {
             api: self.api.clone(),
             sources: self.sources.clone(),
             desk: desk.clone(),
+            sessions: sessions.clone(),
             reach: if at.ip().is_loopback() { Reach::Loopback } else { Reach::Network },
             ending: ending.clone(),
         };

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use guest_agent_actors::id::{PluginName, RevisionId};
+use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
 use guest_agent_actors::ports::{
     Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
@@ -295,6 +295,13 @@ impl Installer for Pipeline {
         tries.until_done().await?;
         self.was_installed(artifact);
         Ok(())
+    }
+
+    async fn content(&self, spec: &PluginSpec) -> Result<Sha256Digest, InstallError> {
+        match &spec.source {
+            Source::Archive(artifact) => Ok(artifact.sha256),
+            Source::Local(files) => local::content(spec, files).await,
+        }
     }
 
     async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {

@@ -238,7 +238,7 @@ impl ProcessLauncher {
 
     /// Where plugins that are kept out of the common folder have folders of their own.
     fn confined_dir(&self) -> PathBuf {
-        self.shared.config.runtime_dir.join("confined")
+        self.shared.config.runtime_dir.join(address::OWN_FOLDERS)
     }
 
     fn state_dir(&self, name: &PluginName) -> PathBuf {

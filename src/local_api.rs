@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use actix::Addr;
+use actix::{Addr, Recipient};
+use guest_agent_actors::admission::Ask;
 use guest_agent_actors::control_plane::{ControlPlaneActor, TRACEPARENT};
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
@@ -24,6 +25,9 @@ use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
 use guest_agent_actors::scheduler::SchedulerActor;
 use guest_agent_actors::sweep::SweepActor;
 use guest_agent_actors::vm_events::{VmEvent, VmEventActor};
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    Action, ConfigurePlugin, Plugin,
+};
 use guest_agent_proto::host::registry_server::RegistryServer;
 use guest_agent_proto::local;
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
@@ -42,6 +46,7 @@ use crate::install::spool::Spool;
 use crate::plugin_logs::PluginLogs;
 use crate::storage::SledStorage;
 
+mod admission;
 mod archives;
 mod events;
 mod explain;
@@ -77,6 +82,8 @@ pub struct LocalApi {
     pub store: Arc<SledStorage>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
+    /// Says what may be deployed.
+    pub gate: Recipient<Ask>,
     /// Takes archives.
     pub spool: Spool,
     /// Asks plugins.
@@ -122,7 +129,11 @@ impl LocalApi {
             .await
     }
 
-    async fn list(&self) -> Result<Vec<Listed>, Status> {
+    /// What runs.
+    ///
+    /// # Errors
+    /// When the agent ends.
+    pub(crate) async fn list(&self) -> Result<Vec<Listed>, Status> {
         self.manager
             .send(ListPlugins)
             .await
@@ -137,12 +148,27 @@ impl LocalApi {
         let shown = plugins
             .iter()
             .filter(|listed| name.is_empty() || listed.view.name.as_str() == name)
-            .map(|listed| show::plugin(listed, &self.plugins_dir))
+            .map(|listed| self.shown(listed))
             .collect();
         Ok(local::GetStatusResponse { plugins: shown, agent: Some(self.agent()) })
     }
 
-    fn agent(&self) -> local::AgentStatus {
+    /// What is shown of a plugin.
+    pub(crate) fn shown(&self, listed: &Listed) -> local::PluginStatus {
+        show::plugin(listed, &self.plugins_dir)
+    }
+
+    /// Sends recorded events until the reader leaves or everything was sent.
+    pub(crate) async fn events(
+        &self,
+        request: local::StreamEventsRequest,
+        out: mpsc::Sender<Result<local::Event, Status>>,
+    ) {
+        events::stream(self.storage.clone(), self.outbox.clone(), request, out).await;
+    }
+
+    /// How the agent itself fares.
+    pub(crate) fn agent(&self) -> local::AgentStatus {
         let link = self.link.borrow().clone();
         let http = self.http.borrow().clone();
         local::AgentStatus {
@@ -189,6 +215,7 @@ impl LocalApi {
 #[tonic::async_trait]
 impl LocalAgent for LocalApi {
     type WatchStatusStream = ReceiverStream<Result<local::GetStatusResponse, Status>>;
+    type AskAdmissionStream = ReceiverStream<Result<local::AskAdmissionResponse, Status>>;
     type PlaceArchiveStream = ReceiverStream<Result<local::PlaceArchiveResponse, Status>>;
     type StreamEventsStream = ReceiverStream<Result<local::Event, Status>>;
     type StreamLogsStream = ReceiverStream<Result<local::LogChunk, Status>>;
@@ -338,8 +365,8 @@ impl LocalAgent for LocalApi {
             }
         }
         let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
-        let (storage, outbox) = (self.storage.clone(), self.outbox.clone());
-        tokio::spawn(events::stream(storage, outbox, request, sender));
+        let api = self.clone();
+        tokio::spawn(async move { api.events(request, sender).await });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
@@ -384,6 +411,23 @@ impl LocalAgent for LocalApi {
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
+    async fn ask_admission(
+        &self,
+        request: Request<local::AskAdmissionRequest>,
+    ) -> Result<Response<Self::AskAdmissionStream>, Status> {
+        let order = request.into_inner().order.unwrap_or_default();
+        let (sender, receiver) = mpsc::channel(1);
+        let gate = self.gate.clone();
+        tokio::spawn(async move {
+            // Who has gone takes the question back.
+            tokio::select! {
+                answer = admission::ask(&gate, order) => drop(sender.send(answer).await),
+                () = sender.closed() => {}
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
     async fn sweep(
         &self,
         request: Request<local::SweepRequest>,
@@ -405,6 +449,14 @@ impl LocalAgent for LocalApi {
         let records = cleared.map_err(|error| Status::internal(Chain(&error).to_string()))?;
         Ok(Response::new(local::ClearQuarantineResponse { records }))
     }
+}
+
+/// The order to remove a plugin.
+pub(crate) fn remove_order(name: &str) -> ConfigurePlugin {
+    let plugin = Plugin { name: name.to_owned(), ..Plugin::default() };
+    let mut order = ConfigurePlugin { plugin: Some(plugin), ..ConfigurePlugin::default() };
+    order.set_action(Action::Remove);
+    order
 }
 
 fn parse_name(name: &str) -> Result<PluginName, Status> {

@@ -4,7 +4,7 @@
 //! install pipeline ─► usable, has_room  how the file system is mounted, bytes, inodes  (place)
 //!                 └─► before_publish    processor, loader, interpreter of the program  (program ─► elf)
 //! launcher, local plugins ─────────────────────────────────────────────────────────────┘
-//! cli/plan ─► CHECKS, one line each: all of the above, limits, clock                   (limits, host)
+//! cli/plan ─► CHECKS, one line each: all of the above, limits, clock, admission        (limits, host)
 //! ```
 //!
 //! Facts are gathered first and judged by pure functions; each finding names the thing, the reason and
@@ -49,6 +49,8 @@ pub struct Candidate<'a> {
     pub spec: &'a PluginSpec,
     /// What its archive holds, where it was looked at.
     pub contents: Option<&'a Contents>,
+    /// Why the admission plugin would not let it be deployed, if there is one and it would not.
+    pub refused: Option<&'a str>,
     /// Now.
     pub now: SystemTime,
 }
@@ -63,11 +65,12 @@ pub struct Check {
 }
 
 /// What `plan` checks of each plugin, besides its archive and its program, in this order.
-pub const CHECKS: [Check; 4] = [
+pub const CHECKS: [Check; 5] = [
     Check { about: "place", run: room },
     Check { about: "limits", run: limits_of },
     Check { about: "clock", run: clock },
     Check { about: "security", run: security },
+    Check { about: "admission", run: admission },
 ];
 
 /// Whether a plugin that is installed in a folder can be run there. Blocks.
@@ -146,6 +149,20 @@ fn security(candidate: &Candidate<'_>) -> Vec<Finding> {
     let mut findings = security.judge();
     findings.extend(security.landlock());
     findings
+}
+
+fn admission(candidate: &Candidate<'_>) -> Vec<Finding> {
+    let refused = candidate.refused.map(|why| {
+        let what = format!("{} would not be admitted", candidate.spec.name);
+        let content = candidate.spec.source.sha256();
+        let fix = format!(
+            "have the policy of admission.command admit the content {content} of {}, then \
+             `systemctl reload guest-agent`; `guest-agent doctor` checks the program",
+            candidate.spec.name
+        );
+        Finding::new(Severity::Error, what, why.to_owned(), fix)
+    });
+    refused.into_iter().collect()
 }
 
 fn listed(findings: &[Finding]) -> String {

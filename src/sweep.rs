@@ -5,7 +5,7 @@
 //!              ├─ plugins    revisions, staging and trash      under the plugin's installation turn
 //!              ├─ data       what a deletion left of state/
 //!              ├─ cache      archives over the bound, and what interrupted installations left
-//!              ├─ sockets    nobody listens on and no launch will use
+//!              ├─ sockets    nobody listens on and no launch will use, also in folders of their own
 //!              ├─ logs       of plugins that are gone
 //!              └─ instances  whole folders of instances that this machine no longer is
 //!                  ▲
@@ -36,8 +36,10 @@ use guest_agent_actors::ports::{
 use crate::cgroup::Cgroups;
 use crate::install::Pipeline;
 use crate::install::leftovers::{self, NAMES_MAX, shown};
+use crate::launch::address;
 
 mod alive;
+mod confined;
 mod groups;
 mod instances;
 mod logs;
@@ -185,6 +187,7 @@ impl Run<'_> {
         self.data().await?;
         self.cache().await?;
         self.sockets().await?;
+        self.confined().await?;
         self.logs().await?;
         self.instances().await
     }
@@ -350,6 +353,15 @@ impl Run<'_> {
         let keep = self.keep().await?;
         let (manner, bounds) = (self.manner, self.bounds.clone());
         self.part(move |report| sockets::sweep(&at, listed, &keep, manner, &bounds, report)).await;
+        Ok(())
+    }
+
+    async fn confined(&mut self) -> Result<(), Ended> {
+        let at = self.sweeper.config.runtime_dir.join(address::OWN_FOLDERS);
+        let names = self.names_in(&at).await;
+        let keep = self.keep().await?;
+        let (manner, bounds) = (self.manner, self.bounds.clone());
+        self.part(move |report| confined::sweep(&at, &names, &keep, manner, &bounds, report)).await;
         Ok(())
     }
 

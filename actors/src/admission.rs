@@ -49,11 +49,12 @@ pub enum Verdict {
 #[error("{0}")]
 pub struct Denied(pub Arc<str>);
 
-/// From a plugin's installation: may this be deployed?
+/// From a plugin: may this be deployed?
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Ask {
-    question: Question,
+    /// Without one: is everything admitted?
+    question: Option<Question>,
     answer: oneshot::Sender<Verdict>,
     /// Resolves when the asker does not want to know any more.
     lost: oneshot::Receiver<Infallible>,
@@ -94,6 +95,15 @@ struct Waiting {
 /// Asks, and waits as long as it takes; the desk keeps the deadline. Dropping the future takes the question
 /// back. Where nobody is there to ask, it is denied.
 pub async fn ask(desk: &Recipient<Ask>, question: Question) -> Verdict {
+    put(desk, Some(question)).await
+}
+
+/// Whether nobody decides: then everything is admitted.
+pub async fn is_open(desk: &Recipient<Ask>) -> bool {
+    put(desk, None).await == Verdict::Admitted
+}
+
+async fn put(desk: &Recipient<Ask>, question: Option<Question>) -> Verdict {
     let (answer, answered) = oneshot::channel();
     let (interest, lost) = oneshot::channel();
     desk.do_send(Ask { question, answer, lost });
@@ -245,6 +255,13 @@ impl Handler<Ask> for AdmissionActor {
     type Result = ();
 
     fn handle(&mut self, Ask { question, answer, lost }: Ask, ctx: &mut Context<Self>) {
+        let Some(question) = question else {
+            let open = self.desk.is_open();
+            let verdict =
+                if open { Verdict::Admitted } else { Verdict::Denied("not all is".into()) };
+            drop(answer.send(verdict));
+            return;
+        };
         let asker = self.next_asker;
         self.next_asker = Asker(asker.0.wrapping_add(1));
         let deadline = ctx.run_later(self.desk.patience(), move |this, ctx| {

@@ -20,10 +20,11 @@ use crate::event;
 use crate::id::{Generation, PluginName};
 use crate::messages::{
     Begin, Changed, Configure, CountInbox, Deliver, Died, Dismiss, Explain, ExplainYourself,
-    FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, Listed, LoadSnapshot, Measure,
-    MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken, Unmeasure, Unseen,
-    Unwatch, UsePolicy, Watch,
+    FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, ListUsage, Listed,
+    LoadSnapshot, Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen,
+    Taken, Unmeasure, Unseen, Unwatch, UsePolicy, Watch,
 };
+use crate::metrics::history::History;
 use crate::plugin::explain::Explanation;
 use crate::plugin::machine::Event;
 use crate::plugin::state::Policy;
@@ -80,6 +81,8 @@ pub struct ManagerActor {
     /// Deaths of plugin actors, so that one which panics at once is not rebuilt at once for ever.
     deaths: BTreeMap<PluginName, Deaths>,
     lists: Lists,
+    /// For people to look at.
+    history: History,
     /// Plugins whose record was found to be unreadable in this life.
     lost: BTreeSet<PluginName>,
     /// Whether every plugin there was is on the roster or among the lost.
@@ -147,6 +150,7 @@ impl ManagerActor {
             replayed: BTreeSet::new(),
             deaths: BTreeMap::new(),
             lists: Lists::Held { lists: Vec::new(), orders: Vec::new() },
+            history: History::default(),
             lost: BTreeSet::new(),
             known: Known::All,
             lives: 0,
@@ -312,6 +316,7 @@ impl ManagerActor {
             if let Some(entry) = self.roster.remove(&name) {
                 entry.address.do_send(Leave);
                 self.deaths.remove(&name);
+                self.history.forget(&name);
                 self.staff.unseen.do_send(Unseen(name.clone()));
                 self.gate.gone(&name);
                 self.show_readiness();
@@ -519,6 +524,7 @@ impl Handler<Sampled> for ManagerActor {
             }
             entry.points.push_back(point);
             entry.newest = Some(point);
+            self.history.add(&name, point);
         }
     }
 }
@@ -592,6 +598,14 @@ impl Handler<ListPlugins> for ManagerActor {
                 Box::pin(async move { answered.await.unwrap_or_default() })
             }
         }
+    }
+}
+
+impl Handler<ListUsage> for ManagerActor {
+    type Result = MessageResult<ListUsage>;
+
+    fn handle(&mut self, _: ListUsage, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.history.all())
     }
 }
 

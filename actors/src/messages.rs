@@ -3,6 +3,7 @@
 //! Actors tell, they do not ask: the only answers waited for are those of [`Save`], [`ListPlugins`]
 //! and the questions at the end of this page, which come from outside of the actors.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -192,6 +193,11 @@ pub struct MetricsDelivered(pub Vec<(PluginName, SystemTime)>);
 #[derive(Message, Debug)]
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
+
+/// From the web console: what plugins used lately, oldest sample first.
+#[derive(Message, Debug)]
+#[rtype(result = "BTreeMap<PluginName, Vec<Point>>")]
+pub struct ListUsage;
 
 /// One plugin in an answer to [`ListPlugins`].
 #[derive(Clone, Debug, PartialEq)]

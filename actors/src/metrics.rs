@@ -17,6 +17,7 @@ use crate::plugin::machine::{Event, Verdict};
 use crate::ports::{Clock, Meter, Usage};
 
 pub mod guard;
+pub mod history;
 
 /// Plugins that are due within this time of each other share a sweep.
 const TOGETHER: Duration = Duration::from_millis(500);

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 use crate::exit::ExitCause;
 use crate::facts::FactSet;
-use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId};
+use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId, Sha256Digest};
 use crate::spec::{Config, Limits, PluginSpec};
 
 mod admission;
@@ -86,6 +86,9 @@ pub trait Installer: Send + Sync {
         spec: Arc<PluginSpec>,
         progress: ProgressSender,
     ) -> Result<(), InstallError>;
+
+    /// What the entry point of a local plugin hashes to now. Nobody but its owner says when it changes.
+    async fn content(&self, spec: &PluginSpec) -> Result<Sha256Digest, InstallError>;
 
     /// Points the plugin's `current` link at an installed revision, atomically.
     async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError>;

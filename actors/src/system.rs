@@ -17,7 +17,7 @@ use actix::prelude::*;
 use tokio::sync::watch;
 use tracing::error;
 
-use crate::admission::{AdmissionActor, CloseGate, Gate, UseGate};
+use crate::admission::{AdmissionActor, Ask, CloseGate, Gate, UseGate};
 use crate::control_plane::remembered::{self, MessageKey, Remembered};
 use crate::control_plane::{ControlPlaneActor, NEXT_GENERATION, Partners};
 use crate::crash_point;
@@ -253,6 +253,12 @@ impl System {
         self.admission.do_send(UseGate(gate));
         self.manager.do_send(UsePolicy(Arc::new(policy)));
         self.monitor.do_send(UseHealthPolicy(health));
+    }
+
+    /// Where whoever wants to know is told whether something may be deployed.
+    #[must_use]
+    pub fn gate(&self) -> Recipient<Ask> {
+        self.admission.clone().recipient()
     }
 
     /// Admits nothing any more, and asks the admission plugin to go.

@@ -2,9 +2,10 @@
 //!
 //! Every life here begins with an order or with a manifest, and both change while it lasts.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use guest_agent_actors::id::Generation;
+use guest_agent_actors::id::{Generation, Sha256Digest};
 use guest_agent_actors::plugin::machine::{
     Boot, Effect, Event, Notice, Order, Verdict, begin_local, transition,
 };
@@ -12,6 +13,7 @@ use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, State, Wait};
 use guest_agent_actors::plugin::story::Story;
 use guest_agent_actors::ports::Cleanup;
+use guest_agent_actors::spec::{PluginSpec, Source};
 use proptest::prelude::*;
 
 #[path = "support/world.rs"]
@@ -25,8 +27,8 @@ enum Act {
     Remove,
     Apply(u8),
     Restart,
-    /// The manifest says this revision, with this configuration.
-    Manifest(u8, u8),
+    /// The manifest says this revision, with this configuration, and its files are these.
+    Manifest(u8, u8, u8),
     NoManifest,
     Answer(usize, Answer),
     Spawn,
@@ -45,7 +47,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Act::Remove),
         1 => (0u8..3).prop_map(Act::Apply),
         1 => Just(Act::Restart),
-        3 => (1u8..4, 0u8..3).prop_map(|(revision, config)| Act::Manifest(revision, config)),
+        3 => (1u8..4, 0u8..3, 0u8..2).prop_map(|(r, config, files)| Act::Manifest(r, config, files)),
         1 => Just(Act::NoManifest),
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
         1 => Just(Act::Spawn),
@@ -63,8 +65,13 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 /// The revisions of manifests and orders are called the same: they must not be mixed up.
-fn manifest(revision: u8, config: u8) -> Event {
+fn manifest(revision: u8, config: u8, files: u8) -> Event {
     let mut spec = local_spec(&format!("r{revision}"));
+    if let Source::Local(local) = &mut spec.source
+        && files > 0
+    {
+        local.sha256 = Sha256Digest::of(format!("r{revision} {files}").as_bytes());
+    }
     spec.config = text(&format!("manifest {config}")).filter(|_| config > 0);
     Event::LocalChanged(Some(Arc::new(spec)))
 }
@@ -76,7 +83,9 @@ fn take(world: &mut World, act: &Act) {
         Act::Apply(0) => world.order(Order::Apply(None)),
         Act::Apply(n) => world.order(Order::Apply(text(&format!("config {n}")))),
         Act::Restart => world.order(Order::Restart),
-        Act::Manifest(revision, config) => world.happen(manifest(*revision, *config)),
+        Act::Manifest(revision, config, files) => {
+            world.happen(manifest(*revision, *config, *files));
+        }
         Act::NoManifest => world.happen(Event::LocalChanged(None)),
         Act::Answer(index, answer) => world.answer(*index, *answer),
         Act::Spawn => world.spawn(),
@@ -137,9 +146,7 @@ fn law_dynamic_files_in_use_stay(step: &Step) -> Verdicts {
         if step.after.effects[index..].iter().any(begins) {
             continue;
         }
-        let uses = |spec: &guest_agent_actors::spec::PluginSpec| {
-            !spec.is_local() && spec.revision == *revision
-        };
+        let uses = |spec: &PluginSpec| !spec.is_local() && spec.revision == *revision;
         let rests = matches!(after.phase, Phase::Crashed { .. });
         prop_assert!(rests || !uses(&after.spec), "the current one: {step:#?}");
         let last_good = after.trial.as_ref().is_some_and(|trial| uses(&trial.last_good));
@@ -162,6 +169,32 @@ fn law_no_trial_of_local_revisions(step: &Step) -> Verdicts {
         prop_assert!(!state.spec.is_local(), "{}", show(state));
         let known = trial.last_good.is_local() && state.local.is_none();
         prop_assert!(!known, "a way back to what is not there: {}", show(state));
+    }
+    Ok(())
+}
+
+/// What came with the machine is launched only after an installation of these very files, which is where it
+/// is admitted.
+fn law_local_files_are_installed_before_they_are_launched(log: &[Step]) -> Verdicts {
+    let mut installed = BTreeSet::new();
+    for step in log {
+        if let Event::Installed { attempt, result: Ok(()) } = &step.event {
+            let before = &step.before;
+            let spec = match (&before.phase, &before.next) {
+                (Phase::Installing { attempt: of }, _) if of == attempt => Some(&before.spec),
+                (_, Next::Preparing { spec, attempt: of }) if of == attempt => Some(spec),
+                _stale => None,
+            };
+            installed.extend(spec.map(|spec| spec.source.sha256()));
+        }
+        for effect in &step.after.effects {
+            if let Effect::Launch { spec, .. } = effect
+                && spec.is_local()
+            {
+                let is_known = installed.contains(&spec.source.sha256());
+                prop_assert!(is_known, "nobody was asked about it: {step:#?}");
+            }
+        }
     }
     Ok(())
 }
@@ -249,7 +282,7 @@ fn check_rest(log: &[Step], state: &State, wanted: Option<&str>) -> Verdicts {
             prop_assert!(rests || left, "{revision} was wanted: {}", show(state));
         }
         (None, Some(local)) => {
-            let follows = state.spec.is_revision_of(local) || failed(local.revision.as_str());
+            let follows = state.spec.has_files_of(local) || failed(local.revision.as_str());
             prop_assert!(follows && state.spec.is_local(), "{}", show(state));
             let stands = matches!(
                 state.phase,
@@ -267,7 +300,9 @@ proptest! {
 
     #[test]
     fn every_law_holds_at_every_step(local in any::<bool>(), acts in acts()) {
-        for step in &live(local, &acts).log {
+        let log = live(local, &acts).log;
+        law_local_files_are_installed_before_they_are_launched(&log)?;
+        for step in &log {
             law_local_files_and_data_are_never_deleted(step)?;
             law_dynamic_files_in_use_stay(step)?;
             law_no_trial_of_local_revisions(step)?;
@@ -299,7 +334,7 @@ proptest! {
     ) {
         let mut world = live(local, &acts);
         // One that no life has seen, and that has not failed yet.
-        take(&mut world, &Act::Manifest(2, 9));
+        take(&mut world, &Act::Manifest(2, 9, 0));
         take(&mut world, &Act::Remove);
         for steps in deaths {
             for _ in 0..steps {
@@ -312,8 +347,8 @@ proptest! {
         take(&mut world, &Act::Restart);
         world.calm().map_err(TestCaseError::fail)?;
         let runs = matches!(world.state.phase, Phase::Running { .. });
-        prop_assert!(runs && world.state.spec.is_local(), "{}", show(&world.state));
-        prop_assert_eq!(world.state.spec.revision.as_str(), "r2");
+        let is_it = world.state.spec.has_files_of(&local_spec("r2"));
+        prop_assert!(runs && is_it, "{}", show(&world.state));
         prop_assert!(!world.retired || world.state.phase != Phase::Gone);
     }
 }
@@ -337,7 +372,7 @@ fn prosper(world: &mut World) {
 fn a_removed_dynamic_revision_leaves_its_place_to_the_local_one() {
     let mut world = born(false);
     prosper(&mut world);
-    take(&mut world, &Act::Manifest(9, 0));
+    take(&mut world, &Act::Manifest(9, 0, 0));
     numbers(&mut world);
     take(&mut world, &Act::Remove);
     prosper(&mut world);
@@ -398,10 +433,61 @@ fn a_new_manifest_replaces_the_local_revision_without_a_trial() {
     let mut world = born(true);
     prosper(&mut world);
     numbers(&mut world);
-    take(&mut world, &Act::Manifest(2, 0));
+    take(&mut world, &Act::Manifest(2, 0, 0));
     prosper(&mut world);
     assert_eq!(numbers(&mut world), ["1(r2)", "6(r1)", "4(r2)", "3(r2)"]);
     assert_eq!(show(&world.state), "Running r2");
+}
+
+#[test]
+fn files_that_were_replaced_under_the_same_revision_are_installed_like_others() {
+    let mut world = born(true);
+    prosper(&mut world);
+    numbers(&mut world);
+    take(&mut world, &Act::Manifest(1, 0, 1));
+    assert_eq!(show(&world.state), "Running r1, next: Preparing r1");
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["1(r1)", "6(r1)", "4(r1)", "3(r1)"]);
+    assert_eq!(show(&world.state), "Running r1");
+    assert_eq!(Some(&world.state.spec), world.state.local.as_ref());
+}
+
+#[test]
+fn replaced_files_that_are_refused_change_nothing_until_somebody_asks_again() {
+    let mut world = born(true);
+    prosper(&mut world);
+    let admitted = world.state.spec.clone();
+    take(&mut world, &Act::Manifest(1, 0, 1));
+    numbers(&mut world);
+    world.answer_only(Answer::Bad);
+    assert_eq!(numbers(&mut world), ["8(r1)"]);
+    assert_eq!(show(&world.state), "Running r1, next: Failed r1");
+    assert_eq!(world.state.spec, admitted, "a launch compares with what was admitted");
+    take(&mut world, &Act::Restart);
+    assert_eq!(show(&world.state), "Running r1, next: Preparing r1");
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["1(r1)", "6(r1)", "4(r1)", "3(r1)"]);
+    assert_eq!(Some(&world.state.spec), world.state.local.as_ref());
+    // Once that is so, a restart is a restart.
+    take(&mut world, &Act::Restart);
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["6(r1)", "4(r1)"]);
+}
+
+#[test]
+fn a_way_back_to_files_that_were_replaced_meanwhile_begins_with_their_installation() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Install(2));
+    prosper(&mut world);
+    assert_eq!(show(&world.state), "Running r2, on trial after r1");
+    take(&mut world, &Act::Manifest(1, 0, 1));
+    numbers(&mut world);
+    take(&mut world, &Act::Die);
+    assert_eq!(show(&world.state), "Installing r1, next: Failed r2");
+    assert_eq!(Some(&world.state.spec), world.state.local.as_ref());
+    prosper(&mut world);
+    assert_eq!(show(&world.state), "Running r1, next: Failed r2");
 }
 
 #[test]
@@ -421,7 +507,7 @@ fn a_dynamic_revision_that_never_ran_leaves_its_place_to_the_local_one() {
     world.answer_only(Answer::Bad);
     assert_eq!(show(&world.state), "InstallFailed r1");
     numbers(&mut world);
-    take(&mut world, &Act::Manifest(1, 0));
+    take(&mut world, &Act::Manifest(1, 0, 0));
     prosper(&mut world);
     assert_eq!(numbers(&mut world), ["1(r1)", "4(r1)", "3(r1)"]);
     assert_eq!(show(&world.state), "Running r1, next: Failed r1");
@@ -432,7 +518,7 @@ fn a_manifest_that_changed_during_a_failed_download_is_followed_after_it() {
     let mut world = born(true);
     prosper(&mut world);
     take(&mut world, &Act::Install(2));
-    take(&mut world, &Act::Manifest(3, 0));
+    take(&mut world, &Act::Manifest(3, 0, 0));
     assert_eq!(show(&world.state), "Running r1, next: Preparing r2");
     world.answer_only(Answer::Bad);
     prosper(&mut world);
@@ -448,7 +534,7 @@ fn an_applied_configuration_stays_until_the_manifest_changes() {
     let same = world.state.local.clone();
     world.happen(Event::LocalChanged(same));
     assert_eq!(world.state.spec.config, text("config 1"));
-    take(&mut world, &Act::Manifest(1, 2));
+    take(&mut world, &Act::Manifest(1, 2, 0));
     prosper(&mut world);
     assert_eq!(world.state.spec.config, text("manifest 2"));
 }

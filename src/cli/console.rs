@@ -9,6 +9,8 @@ use serde::Serialize;
 use super::format::one_line;
 use super::{Exit, Failure};
 use crate::config::Environment;
+/// Colours go by what they mean.
+pub(super) use crate::words::Tone;
 
 /// Width of text that goes to no terminal but is laid out anyway.
 const USUAL_WIDTH: usize = 100;
@@ -27,16 +29,6 @@ pub struct Console<'a> {
     pub colour: bool,
     /// Wall-clock time, for "since when".
     pub now: fn() -> Timestamp,
-}
-
-/// Colours by what they mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
-    Plain,
-    Good,
-    Busy,
-    Bad,
-    Quiet,
 }
 
 // === impl Console ===

@@ -10,6 +10,7 @@ use super::console::{Console, Tone};
 use super::format::{one_line, rfc3339, timestamp};
 use super::{Context, Failure};
 use crate::config::parse_duration;
+use crate::words::event_kind;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -103,13 +104,7 @@ fn line(event: &local::Event, mark: &str, console: &Console<'_>) -> String {
         // Whole seconds are enough for reading; JSON has the rest.
         |at| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string(),
     );
-    let kind = event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type);
-    let tone = match kind {
-        "STARTED" | "INSTALLED" | "EXECUTION_COMPLETED" => Tone::Good,
-        "CRASHED" => Tone::Bad,
-        failed if failed.ends_with("_FAILED") => Tone::Bad,
-        _ => Tone::Plain,
-    };
+    let (kind, tone) = event_kind(&event.r#type);
     let kind = console.paint(tone, &format!("{:<20}", one_line(kind)));
     let colon = if event.details.is_empty() { "" } else { ": " };
     let subject = format!("{} {}{colon}{}", event.plugin, event.revision, event.details);

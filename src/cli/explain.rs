@@ -1,13 +1,13 @@
 //! `explain`: why a plugin is in the state it is in.
 
 use guest_agent_actors::id::PluginName;
-use guest_agent_proto::local::{ExplainRequest, ExplainResponse, RuleVerdict};
-use jiff::Timestamp;
+use guest_agent_proto::local::{ExplainRequest, ExplainResponse};
 use serde_json::{Value, json};
 
 use super::console::{Console, Tone};
-use super::format::{age, not_enforced, one_line, rfc3339, timestamp};
+use super::format::{one_line, rfc3339, timestamp};
 use super::{Context, Failure, client};
+use crate::words;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -107,53 +107,28 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
 
 fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Result<(), Failure> {
     let now = (console.now)();
-    let status = answer.status.clone().unwrap_or_default();
-    let ago = |at: Option<&prost_types::Timestamp>| ago(at, now);
-    let since = timestamp(answer.since.as_ref()).map(|since| format!(" for {}", age(since, now)));
-    let state = console.paint(tone(&status.state), &one_line(&status.state));
-    let doing = one_line(&answer.doing);
-    console.line(&format!("{name} is {state}: {doing}{}", since.unwrap_or_default()))?;
-    if !status.reason.is_empty() {
-        console.line(&format!("  because {}", one_line(&status.reason)))?;
+    let state = answer.status.as_ref().map_or("", |status| &status.state);
+    let painted = console.paint(words::state_tone(state), &one_line(state));
+    console.line(&format!("{name} is {painted}: {}", words::doing(answer, now)))?;
+    for reason in words::reasons(answer, now) {
+        let colon = if reason.label.is_empty() { "" } else { ": " };
+        let label = console.paint(reason.tone, reason.label);
+        console.line(&format!("  {label}{colon}{}", reason.text))?;
     }
-    if let Some(progress) = status.progress.as_ref().filter(|it| !it.held_up.is_empty()) {
-        console.line(&format!("  held up: {}", one_line(&progress.held_up)))?;
+    if let Some(rules) = &answer.rules {
+        let (verdict, policy) = words::rules_heads(rules);
+        let label = console.paint(verdict.tone, verdict.label);
+        console.line(&format!("rules: {label}, {}", verdict.text))?;
+        console.line(&format!("  {policy}"))?;
+        for rule in &rules.rules {
+            console.line(&format!("  {}", words::rule_line(rule)))?;
+        }
     }
-    for wait in &answer.waits {
-        let until = timestamp(wait.until.as_ref()).map(|until| age(now, until));
-        let until = until.unwrap_or_else(|| "an unknown time".to_owned());
-        console.line(&format!("  waits for {}, {until} at most", one_line(&wait.what)))?;
-    }
-    if let Some(exit) = &status.last_exit {
-        let how = match (exit.code, exit.signal) {
-            (Some(code), _) => format!("exited with code {code}"),
-            (None, Some(signal)) => format!("was ended by signal {signal}"),
-            (None, None) if exit.kind == "oom" && !exit.detail.is_empty() => {
-                format!("was {}", one_line(&exit.detail))
-            }
-            (None, None) if exit.kind == "oom" => "was ended because memory ran out".to_owned(),
-            (None, None) => "ended, how is unknown".to_owned(),
-        };
-        console.line(&format!("  its last process {how}{}", ago(exit.at.as_ref())))?;
-    }
-    if let Some(trouble) = &answer.trouble {
-        let when = ago(trouble.at.as_ref());
-        let (kind, why) = (one_line(&trouble.r#type), one_line(&trouble.why));
-        console.line(&format!("  last trouble{when}: {kind}: {why}"))?;
-    }
-    for shortfall in &status.not_enforced {
-        let shortfall = one_line(&not_enforced(shortfall));
-        console.line(&format!("  {}: {shortfall}", console.paint(Tone::Bad, "not enforced")))?;
-    }
-    print_rules(answer, console)?;
     if !answer.triggers.is_empty() {
         console.line("triggers:")?;
     }
     for plan in &answer.triggers {
-        let next =
-            timestamp(plan.next.as_ref()).map(|next| format!(", next in {}", age(now, next)));
-        let (trigger, last) = (one_line(&plan.trigger), one_line(&plan.last));
-        console.line(&format!("  {trigger}: {last}{}", next.unwrap_or_default()))?;
+        console.line(&format!("  {}", words::trigger_line(plan, now)))?;
     }
     if !answer.moves.is_empty() {
         console.line("what happened lately:")?;
@@ -170,52 +145,4 @@ fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Res
         }
     }
     Ok(())
-}
-
-fn print_rules(answer: &ExplainResponse, console: &mut Console<'_>) -> Result<(), Failure> {
-    let Some(rules) = &answer.rules else { return Ok(()) };
-    let verdict = match rules.verdict.as_str() {
-        "enabled" => console.paint(Tone::Good, "enabled"),
-        "disabled" => console.paint(Tone::Bad, "disabled"),
-        _ => console.paint(Tone::Busy, "not decided"),
-    };
-    console.line(&format!("rules: {verdict}, {}", one_line(&rules.because)))?;
-    console.line(&format!(
-        "  {} where {} of them hold, else {}",
-        one_line(&rules.on_match),
-        one_line(&rules.match_policy),
-        one_line(&rules.on_default)
-    ))?;
-    for rule in &rules.rules {
-        console.line(&format!("  {}", rule_line(rule)))?;
-    }
-    Ok(())
-}
-
-fn rule_line(rule: &RuleVerdict) -> String {
-    let found = match (&rule.found, rule.holds.as_str()) {
-        (Some(found), _) => format!("found {}", one_line(found)),
-        (None, "unknown") => one_line(&rule.why),
-        (None, _) => "found nothing".to_owned(),
-    };
-    let mark = match rule.holds.as_str() {
-        "yes" => "holds",
-        "no" => "does not hold",
-        _ => "cannot be decided",
-    };
-    let (scope, attribute) = (one_line(&rule.scope), one_line(&rule.attribute));
-    let (operator, value) = (one_line(&rule.operator), one_line(&rule.value));
-    format!("{scope} {attribute} {operator} {value}: {mark}, {found}")
-}
-
-fn ago(at: Option<&prost_types::Timestamp>, now: Timestamp) -> String {
-    timestamp(at).map(|at| format!(" {} ago", age(at, now))).unwrap_or_default()
-}
-
-fn tone(state: &str) -> Tone {
-    match state {
-        "RUNNING" | "EXECUTION_COMPLETED" => Tone::Good,
-        "CRASHED" | "INSTALL_FAILED" | "EXECUTION_FAILED" => Tone::Bad,
-        _ => Tone::Busy,
-    }
 }

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use futures_util::{Stream, StreamExt, stream};
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use guest_agent_proto::local::{
-    AskRequest, AskResponse, ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest,
-    ConfigureResponse, ConfigureResult, Event, ExamineRequest, ExamineResponse, ExplainRequest,
-    ExplainResponse, GetStatusRequest, GetStatusResponse, LogChunk, NotifiedPlugin,
-    NotifyVmEventRequest, NotifyVmEventResponse, PlaceArchiveRequest, PlaceArchiveResponse,
-    PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest, StreamLogsRequest,
-    SweepRequest, SweepResponse,
+    AskAdmissionRequest, AskAdmissionResponse, AskRequest, AskResponse, ClearQuarantineRequest,
+    ClearQuarantineResponse, ConfigureRequest, ConfigureResponse, ConfigureResult, Event,
+    ExamineRequest, ExamineResponse, ExplainRequest, ExplainResponse, GetStatusRequest,
+    GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest, NotifyVmEventResponse,
+    PlaceArchiveRequest, PlaceArchiveResponse, PluginStatus, RestartRequest, RestartResponse,
+    StreamEventsRequest, StreamLogsRequest, SweepRequest, SweepResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -35,6 +35,8 @@ pub(super) struct Script {
     /// What a watcher sees; who asks once gets the last.
     pub(super) status: Vec<GetStatusResponse>,
     pub(super) then: Then,
+    /// What the gate says; without a word of it, it is open.
+    pub(super) admission: Option<AskAdmissionResponse>,
     pub(super) configure: Vec<ConfigureResult>,
     pub(super) restart: Option<u64>,
     pub(super) explain: Option<ExplainResponse>,
@@ -157,6 +159,7 @@ fn answers<T: Send + 'static>(items: Vec<T>, then: Then) -> Response<Answers<T>>
 #[tonic::async_trait]
 impl LocalAgent for Server {
     type WatchStatusStream = Answers<GetStatusResponse>;
+    type AskAdmissionStream = Answers<AskAdmissionResponse>;
     type PlaceArchiveStream = Answers<PlaceArchiveResponse>;
     type StreamEventsStream = Answers<Event>;
     type StreamLogsStream = Answers<LogChunk>;
@@ -182,6 +185,14 @@ impl LocalAgent for Server {
     ) -> Result<Response<ConfigureResponse>, Status> {
         self.record(|asked| asked.configure.push(request.into_inner()));
         Ok(Response::new(ConfigureResponse { results: self.script().configure }))
+    }
+
+    async fn ask_admission(
+        &self,
+        _: Request<AskAdmissionRequest>,
+    ) -> Result<Response<Self::AskAdmissionStream>, Status> {
+        let open = || AskAdmissionResponse { verdict: "open".to_owned(), reason: String::new() };
+        Ok(answers(vec![self.script().admission.unwrap_or_else(open)], Then::End))
     }
 
     async fn restart(

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! FILE ─► orders ─► preflight::CHECKS            this machine
+//!              ├──► the agent's gate             whether its content would be admitted
 //!              ├──► install::rehearse            its archive, unpacked elsewhere and thrown away
 //!              └──► the agent's status           the difference to what runs
 //! ```
 //!
-//! Nothing is ordered and nothing of the agent's is touched. An archive that would have to be fetched is
-//! fetched only with `--download`.
+//! Nothing is ordered and nothing of the agent's is touched. An admission plugin is asked as the
+//! installation would ask: about the digest that was ordered, whether or not the archive was looked at.
+//! An archive that would have to be fetched is fetched only with `--download`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,14 +23,14 @@ use guest_agent_actors::spec::{PluginSpec, Source};
 use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
-use guest_agent_proto::local::PluginStatus;
+use guest_agent_proto::local::{AskAdmissionRequest, PluginStatus};
 use prost::Message;
 use serde::Serialize;
 
+use super::client::{Client, Patience};
 use super::console::{Console, Tone};
 use super::format::{bytes, one_line};
 use super::{Context, Failure, client, hand_over, install, order};
-use crate::config::Config;
 use crate::finding::{Finding, Severity};
 use crate::install::{Contents, rehearse};
 use crate::preflight::{self, Candidate, Unfit};
@@ -92,7 +94,23 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let name = order.plugin.as_ref().map_or("", |plugin| &plugin.name);
         let status = there.iter().find(|plugin| plugin.name == name);
         let mut planned = difference(order, status);
-        look(order, &config, now, flags.download, &mut planned).await;
+        match spec_of(order) {
+            Ok(Some(spec)) => {
+                let asks = is_deployed(&planned);
+                let refused = if asks { refusal(&mut agent, order).await? } else { None };
+                let about = Candidate {
+                    config: &config,
+                    spec: &spec,
+                    contents: None,
+                    refused: refused.as_deref(),
+                    now,
+                };
+                look(&spec, about, flags.download, &mut planned).await;
+            }
+            // Nothing is installed.
+            Ok(None) => {}
+            Err(finding) => planned.findings.push(finding),
+        }
         all.push(planned);
     }
     drop(scratch);
@@ -172,26 +190,40 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
     }
 }
 
-/// Checks an order to install against this machine.
+/// Whether the installation would begin with the question whether it is admitted: what runs is not asked
+/// about again.
+fn is_deployed(planned: &Planned) -> bool {
+    let has_failed = |now: &Running| matches!(&*now.state, "INSTALL_FAILED" | "CRASHED");
+    match planned.action {
+        "install" | "upgrade" => true,
+        "reconcile" => planned.running.as_ref().is_some_and(has_failed),
+        _ => false,
+    }
+}
+
+/// Why the agent's admission plugin would not admit what is ordered. `None` where it would, and where
+/// there is none.
+async fn refusal(agent: &mut Client, order: &ConfigurePlugin) -> Result<Option<String>, Failure> {
+    let request = AskAdmissionRequest { order: Some(order.clone()) };
+    let mut answer = agent.ask_admission(request).await?.into_inner();
+    // The agent says so itself when the plugin takes too long.
+    let answer = client::next(&mut answer, Patience::Forever).await?;
+    Ok(answer.filter(|it| !matches!(&*it.verdict, "open" | "admitted")).map(|it| it.reason))
+}
+
+/// Checks what is to be installed against this machine.
 async fn look(
-    order: &ConfigurePlugin,
-    config: &Config,
-    now: SystemTime,
+    spec: &Arc<PluginSpec>,
+    about: Candidate<'_>,
     may_download: bool,
     planned: &mut Planned,
 ) {
-    let spec = match spec_of(order) {
-        Ok(Some(spec)) => spec,
-        // Nothing is installed.
-        Ok(None) => return,
-        Err(finding) => return planned.findings.push(finding),
-    };
     match &spec.source {
         Source::Local(_) => {}
         Source::Archive(artifact) => {
             let url = artifact.url.to_string();
             if may_download || url.starts_with("file:") {
-                match rehearse(config, &spec).await {
+                match rehearse(about.config, spec).await {
                     Ok(contents) => planned.archive = Some(contents),
                     Err(error) => planned.findings.extend(of_rehearsal(error)),
                 }
@@ -205,8 +237,7 @@ async fn look(
             }
         }
     }
-    let contents = planned.archive.as_ref();
-    let candidate = Candidate { config, spec: &spec, contents, now };
+    let candidate = Candidate { contents: planned.archive.as_ref(), ..about };
     let found = preflight::CHECKS.iter().flat_map(|check| (check.run)(&candidate));
     planned.findings.extend(found.collect::<Vec<_>>());
     planned.findings.sort_by_key(|finding| finding.severity);

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use guest_agent_actors::id::PluginName;
-use guest_agent_proto::agent_controlplane::configure_plugin_states::{
-    Action, ConfigurePlugin, Plugin,
-};
 
 use super::install::order_and_report;
 use super::{Context, Failure};
 use crate::config::parse_duration;
+use crate::local_api::remove_order;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
@@ -33,10 +31,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let names = known.iter().map(|plugin| plugin.name.as_str());
         return Err(super::client::unknown_plugin(name, names));
     }
-    let plugin = Plugin { name: name.to_owned(), ..Plugin::default() };
-    let mut order = ConfigurePlugin { plugin: Some(plugin), ..ConfigurePlugin::default() };
-    order.set_action(Action::Remove);
     let timeout = flags.wait.then_some(flags.timeout);
     let spoken = (context.console, context.environment);
-    order_and_report(&mut client, vec![order], timeout, context.global.json, spoken).await
+    order_and_report(&mut client, vec![remove_order(name)], timeout, context.global.json, spoken)
+        .await
 }

@@ -85,7 +85,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for Access {
     }
 }
 
-fn granted(parts: &Parts) -> Option<Access> {
+/// What [`gate`](super::gate) found that a request may do; `None` for nothing.
+pub(crate) fn granted(parts: &Parts) -> Option<Access> {
     parts.extensions.get::<Granted>().and_then(|granted| granted.0)
 }
 
@@ -111,6 +112,11 @@ impl Desk {
     /// What a request may do that brings this token, or none.
     pub fn access_of(&self, token: Option<&str>) -> Option<Access> {
         self.0.borrow().access_of(token)
+    }
+
+    /// What a token allows that is known by its digest.
+    pub(crate) fn access_of_digest(&self, digest: &[u8; 32]) -> Option<Access> {
+        self.0.borrow().access_of_digest(digest)
     }
 }
 
@@ -141,8 +147,11 @@ impl Keys {
         let Some(token) = token else {
             return matches!(self.reading, Lock::None).then_some(Access::Read);
         };
-        let digest = digest(token);
-        let opens = |lock: &Lock| matches!(lock, Lock::Token(expected) if *expected == digest);
+        self.access_of_digest(&digest(token))
+    }
+
+    fn access_of_digest(&self, digest: &[u8; 32]) -> Option<Access> {
+        let opens = |lock: &Lock| matches!(lock, Lock::Token(expected) if expected == digest);
         if opens(&self.acting) {
             return Some(Access::Act);
         }
@@ -178,7 +187,8 @@ async fn read(file: &Path) -> Result<[u8; 32], String> {
     Ok(digest(&token))
 }
 
-fn digest(token: &str) -> [u8; 32] {
+/// What tokens are kept and compared by.
+pub(crate) fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 

@@ -16,6 +16,8 @@ use axum::response::{IntoResponse, Response};
 use super::access::{Access, Granted};
 use super::refusal::Refusal;
 use super::{Reach, Site};
+use crate::console;
+use crate::console::session::Session;
 
 /// Paths that need no token. What they show without one is for everybody.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -28,7 +30,8 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Where a page may not name itself at all, browsers send its forms as if they came from nowhere.
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -37,14 +40,17 @@ const HEADERS: [(HeaderName, &str); 7] = [
 /// Lets a request through, or not, and completes the response.
 pub(super) async fn guard(State(site): State<Site>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&site, &request) {
-        Ok(access) => {
+        Ok((access, session)) => {
             request.extensions_mut().insert(Granted(access));
+            if let Some(session) = session {
+                request.extensions_mut().insert(session);
+            }
             match tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
                 Ok(response) => response,
                 Err(_) => late().into_response(),
             }
         }
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => to_login(refusal, &request),
     };
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
@@ -52,8 +58,18 @@ pub(super) async fn guard(State(site): State<Site>, mut request: Request, next: 
     response
 }
 
-/// What a request may do; nothing, on a path that is open.
-fn admit(site: &Site, request: &Request) -> Result<Option<Access>, Refusal> {
+/// Somebody who wants a page and is not known is asked to log in; a program is told what it lacks.
+fn to_login(refusal: Refusal, request: &Request) -> Response {
+    let accepts = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let wants_page = accepts.is_some_and(|accepts| accepts.contains("text/html"));
+    if refusal != Refusal::unknown() || !wants_page || !request.method().is_safe() {
+        return refusal.into_response();
+    }
+    (StatusCode::SEE_OTHER, [(header::LOCATION, console::LOGIN)]).into_response()
+}
+
+/// What a request may do, and as part of which session; nothing, on a path that is open.
+fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Session>), Refusal> {
     let headers = request.headers();
     let host = host(request);
     if site.reach == Reach::Loopback {
@@ -62,16 +78,25 @@ fn admit(site: &Site, request: &Request) -> Result<Option<Access>, Refusal> {
     if !request.method().is_safe() {
         check_origin(headers, host.as_ref())?;
     }
-    let access = access(site, headers);
-    if access.is_none() && !OPEN.contains(&request.uri().path()) {
+    let (access, session) = access(site, headers);
+    let path = request.uri().path();
+    if access.is_none() && !OPEN.contains(&path) && !console::OPEN.contains(&path) {
         return Err(Refusal::unknown());
     }
-    Ok(access)
+    Ok((access, session))
 }
 
-/// What a request may do by what it brings along.
-fn access(site: &Site, headers: &HeaderMap) -> Option<Access> {
-    site.desk.access_of(bearer(headers))
+/// What a request may do by what it brings along: a token, or the session that was begun with one. Whose
+/// token counts no more has no session.
+fn access(site: &Site, headers: &HeaderMap) -> (Option<Access>, Option<Session>) {
+    let token = bearer(headers);
+    if token.is_none()
+        && let Some(session) = site.sessions.find(headers)
+        && let Some(access) = site.desk.access_of_digest(&session.token)
+    {
+        return (Some(access), Some(session));
+    }
+    (site.desk.access_of(token), None)
 }
 
 /// The token of a request; an empty one where its credentials are of another kind.
@@ -110,14 +135,15 @@ fn check_host(host: Option<&Authority>) -> Result<(), Refusal> {
 
 /// What changes something must not come from a page of somebody else.
 fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    let is_own_site = matches!(site, None | Some(b"same-origin" | b"none"));
-    let origin = headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
-    let is_own_origin = origin.is_none_or(|origin| {
-        let own = host.map(|host| format!("http://{host}"));
-        own.is_some_and(|own| origin.eq_ignore_ascii_case(own.as_bytes()))
-    });
-    if is_own_site && is_own_origin {
+    // What the browser found, which no page can change. It also holds where a proxy with TLS is between.
+    let is_own = match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        Some(site) => matches!(site, b"same-origin" | b"none"),
+        None => headers.get(header::ORIGIN).is_none_or(|origin| {
+            let own = host.map(|host| format!("http://{host}"));
+            own.is_some_and(|own| origin.as_bytes().eq_ignore_ascii_case(own.as_bytes()))
+        }),
+    };
+    if is_own {
         return Ok(());
     }
     Err(Refusal::new(
@@ -194,12 +220,16 @@ mod tests {
         assert!(check(&[]), "a program sends neither");
         assert!(check(&[("origin", "http://localhost:9"), ("sec-fetch-site", "same-origin")]));
         assert!(check(&[("sec-fetch-site", "none")]), "typed by a person");
+        let proxied = [("origin", "https://agent.example"), ("sec-fetch-site", "same-origin")];
+        assert!(check(&proxied), "the browser knows the agent by the name of a proxy");
         for origin in ["http://localhost:10", "http://localhost", "https://localhost:9", "null", ""]
         {
             assert!(!check(&[("origin", origin)]), "{origin}");
         }
         for site in ["cross-site", "same-site", ""] {
             assert!(!check(&[("sec-fetch-site", site)]), "{site}");
+            let own = [("origin", "http://localhost:9"), ("sec-fetch-site", site)];
+            assert!(!check(&own), "{site}");
         }
     }
 

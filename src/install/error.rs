@@ -43,6 +43,16 @@ pub enum FetchError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// No server can be trusted over TLS.
+    #[error(
+        "https needs the certificates of authorities and this machine has none that can be read; install \
+         the package ca-certificates, or name a file of them in SSL_CERT_FILE"
+    )]
+    NoAuthorities {
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// No answer came.
     #[error("no answer from {url}")]
     Request {
@@ -655,6 +665,7 @@ impl FetchError {
             Self::Broken { .. } | Self::Short { .. } | Self::Timeout { .. } => true,
             Self::Url { .. }
             | Self::Client { .. }
+            | Self::NoAuthorities { .. }
             | Self::Redirect { .. }
             | Self::TooLarge { .. }
             | Self::File { .. }

@@ -35,6 +35,8 @@ pub(super) struct Fetcher {
     /// Made with the first use: it reads the machine's certificates, and an agent that installs
     /// from sockets and files only must work where there are none.
     client: OnceLock<Client>,
+    /// Trusts nobody, for plain HTTP on a machine without certificates.
+    plain: OnceLock<Client>,
 }
 
 /// An archive that is being read.
@@ -69,7 +71,7 @@ impl Fetcher {
         let response = match Location::parse(url)? {
             Location::File(path) => return open_file(path).await,
             Location::Http(location) => {
-                request(self.client().await?, location, url, HeaderMap::new()).await?
+                request(self.client(&location).await?, location, url, HeaderMap::new()).await?
             }
             Location::Unix { socket, url: location } => {
                 request(socket_client(&socket)?, location, url, HeaderMap::new()).await?
@@ -98,7 +100,7 @@ impl Fetcher {
         let response = match Location::parse(url)? {
             Location::File(_) => return Ok(false),
             Location::Http(location) => {
-                request(self.client().await?, location, url, headers).await?
+                request(self.client(&location).await?, location, url, headers).await?
             }
             Location::Unix { socket, url: location } => {
                 request(socket_client(&socket)?, location, url, headers).await?
@@ -152,7 +154,7 @@ impl Fetcher {
         }
     }
 
-    async fn client(&self) -> Result<Client, FetchError> {
+    async fn client(&self, location: &Url) -> Result<Client, FetchError> {
         if let Some(client) = self.client.get() {
             return Ok(client.clone());
         }
@@ -163,11 +165,21 @@ impl Fetcher {
             }
             base().redirect(redirect::Policy::custom(follow)).build()
         });
-        let client = made
-            .await
-            .map_err(|error| FetchError::Client { source: error.into() })?
-            .map_err(|error| FetchError::Client { source: error.into() })?;
-        Ok(self.client.get_or_init(|| client).clone())
+        match made.await.map_err(|error| FetchError::Client { source: error.into() })? {
+            Ok(client) => Ok(self.client.get_or_init(|| client).clone()),
+            // It needs none, unless it leads on to https, which says so then.
+            Err(_) if location.scheme() == "http" => {
+                if let Some(client) = self.plain.get() {
+                    return Ok(client.clone());
+                }
+                let client = without_certificates(base())?
+                    .redirect(redirect::Policy::custom(follow))
+                    .build()
+                    .map_err(|error| FetchError::Client { source: error.into() })?;
+                Ok(self.plain.get_or_init(|| client).clone())
+            }
+            Err(error) => Err(FetchError::NoAuthorities { source: error.into() }),
+        }
     }
 }
 
@@ -282,19 +294,22 @@ fn base() -> ClientBuilder {
 
 /// A client whose every connection goes to one socket. No TLS there, so no certificates are read.
 fn socket_client(socket: &Path) -> Result<Client, FetchError> {
-    let failed = |source: BodyError| FetchError::Client { source };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(error.into()))?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
-    base()
-        .tls_backend_preconfigured(tls)
+    without_certificates(base())?
         .unix_socket(socket)
         .redirect(redirect::Policy::none())
         .build()
-        .map_err(|error| failed(error.into()))
+        .map_err(|error| FetchError::Client { source: error.into() })
+}
+
+/// Reads no certificates, so that no server is trusted over TLS.
+fn without_certificates(client: ClientBuilder) -> Result<ClientBuilder, FetchError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| FetchError::Client { source: error.into() })?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    Ok(client.tls_backend_preconfigured(tls))
 }
 
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {

@@ -279,7 +279,7 @@ pub(crate) fn trash_of(name: &str) -> Option<&str> {
 }
 
 /// Whether this is the random end of a name that this agent gives to what is not finished.
-pub(super) fn is_random(text: &str) -> bool {
+pub(crate) fn is_random(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

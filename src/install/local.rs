@@ -2,9 +2,13 @@
 //!
 //! The pipeline calls this instead of downloading. Its files are the image's; none is written here.
 
+use std::path::{Path, PathBuf};
+
+use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep};
 use guest_agent_actors::spec::{LocalFiles, PluginSpec};
 
+use crate::local_plugins::ManifestError;
 use crate::{local_plugins, preflight};
 
 /// Whether a local plugin can be started as its manifest says.
@@ -13,20 +17,13 @@ use crate::{local_plugins, preflight};
 /// Its entry point is not there, cannot be executed, must not be because others may change it, or is
 /// for another machine.
 pub(super) async fn preflight(spec: &PluginSpec, files: &LocalFiles) -> Result<(), InstallError> {
-    let program = std::path::Path::new(&*files.folder).join(spec.entry_point.as_str());
     let recorded = files.sha256;
     let name = spec.entry_point.as_str().to_owned();
-    let failed = |step, cause| InstallError { step, cause };
-    let looked = tokio::task::spawn_blocking(move || {
-        let found = local_plugins::fingerprint(&program)
-            .map_err(|error| failed(InstallStep::Prepare, error.into()))?;
-        preflight::runnable(&name, &program)
-            .map_err(|error| failed(InstallStep::Check, error.into()))?;
-        Ok(found)
-    });
-    let found = looked.await.unwrap_or_else(|_| {
-        Err(failed(InstallStep::Prepare, local_plugins::ManifestError::Panicked.into()))
-    })?;
+    let found = look(program(spec, files), move |program| {
+        let failed = |cause| InstallError { step: InstallStep::Check, cause };
+        preflight::runnable(&name, program).map_err(|error| failed(error.into()))
+    })
+    .await?;
     if found != recorded {
         // Files of the image are replaced in place. What is there now is what its owner wants.
         tracing::warn!(
@@ -38,4 +35,34 @@ pub(super) async fn preflight(spec: &PluginSpec, files: &LocalFiles) -> Result<(
         );
     }
     Ok(())
+}
+
+/// What the entry point of a local plugin hashes to now.
+///
+/// # Errors
+/// It is not there, cannot be executed, or must not be because others may change it.
+pub(super) async fn content(
+    spec: &PluginSpec,
+    files: &LocalFiles,
+) -> Result<Sha256Digest, InstallError> {
+    look(program(spec, files), |_| Ok(())).await
+}
+
+/// Hashes a program, and looks at it further.
+async fn look(
+    program: PathBuf,
+    further: impl FnOnce(&Path) -> Result<(), InstallError> + Send + 'static,
+) -> Result<Sha256Digest, InstallError> {
+    let failed =
+        |error: ManifestError| InstallError { step: InstallStep::Prepare, cause: error.into() };
+    let looked = tokio::task::spawn_blocking(move || {
+        let found = local_plugins::fingerprint(&program).map_err(failed)?;
+        further(&program)?;
+        Ok(found)
+    });
+    looked.await.unwrap_or_else(|_| Err(failed(ManifestError::Panicked)))
+}
+
+fn program(spec: &PluginSpec, files: &LocalFiles) -> PathBuf {
+    Path::new(&*files.folder).join(spec.entry_point.as_str())
 }

@@ -88,6 +88,9 @@ pub(crate) fn own_socket(directory: &Path, name: &PluginName, revision: &Revisio
     directory.join(hashed).join("s")
 }
 
+/// Below the runtime directory, holds the folders of plugins that are kept out of the common one.
+pub(crate) const OWN_FOLDERS: &str = "confined";
+
 /// The names that a plugin's own folder may have: its own, and one for where that is too long. No plugin has
 /// the latter, because no name of a plugin begins with a dot.
 pub(crate) fn own_folders(name: &PluginName) -> [String; 2] {

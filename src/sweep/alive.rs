@@ -55,6 +55,11 @@ impl Alive {
             .any(|folder| self.places.iter().any(|p| p.starts_with(folder)))
     }
 
+    /// The plugins whose names processes carry.
+    pub(super) fn plugins(&self) -> impl Iterator<Item = &str> {
+        self.plugins.iter().map(String::as_str)
+    }
+
     /// Whether a process carries the name of this plugin.
     pub(super) fn of_plugin(&self, name: &str) -> bool {
         self.plugins.contains(name)
@@ -65,6 +70,7 @@ impl Alive {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_process_is_found_by_its_place_and_by_its_mark() {
@@ -77,7 +83,14 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .expect("sleep can be run");
-        let alive = Alive::look().expect("processes can be seen");
+        // A program that just began has no environment for an instant.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let alive = loop {
+            let alive = Alive::look().expect("processes can be seen");
+            if alive.of_plugin("alive-test") || Instant::now() > deadline {
+                break alive;
+            }
+        };
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
         assert!(alive.below(dir.path()));

@@ -519,3 +519,42 @@ async fn groups_of_plugins_that_are_gone_go_with_whoever_lives_in_them() {
         assert!(!sleeper.wait().unwrap().success());
     }
 }
+
+#[tokio::test]
+async fn folders_for_sockets_go_with_plugins_that_nobody_knows() {
+    let rig = Rig::new();
+    let hashed = |name: &str| address::own_folders(&name.parse().unwrap())[1].clone();
+    rig.needs("known", &["1"]);
+    rig.change(|set| {
+        set.lost.insert("lost".parse().unwrap());
+    });
+    fs::create_dir(rig.path("local/shipped")).unwrap();
+    let stay = ["known", "lost", "shipped", &hashed("known"), &hashed("lost"), &hashed("shipped")];
+    let gone = ["gone", &hashed("gone")];
+    for folder in stay.iter().chain(&gone) {
+        rig.write(&format!("run/confined/{folder}/1.sock"));
+        symlink(rig.path("outside"), rig.path(&format!("run/confined/{folder}/out"))).unwrap();
+    }
+    rig.write("run/confined/.notes");
+    symlink(rig.path("outside"), rig.path("run/confined/link")).unwrap();
+    let of = |folder: &str| format!("run/confined/{folder}");
+    let expected = |fate: SweepFate| {
+        let gone = gone.map(|folder| (of(folder), fate));
+        let alone = [".notes", "link"].map(|name| (of(name), SweepFate::LeftAlone));
+        gone.into_iter().chain(alone).collect::<BTreeMap<_, _>>()
+    };
+    let pretended = rig.fates(rig.sweep(SweepManner::Pretend).await);
+    assert_eq!(pretended, expected(SweepFate::WouldDelete));
+    assert_eq!(rig.swept().await, expected(SweepFate::Deleted));
+    for folder in stay {
+        assert!(rig.path(&of(folder)).join("1.sock").exists(), "{folder}");
+    }
+    for folder in gone {
+        assert!(!rig.path(&of(folder)).exists(), "{folder}");
+    }
+    // Where not every plugin is known, a hash may be that of any.
+    rig.write(&format!("{}/s", of(&hashed("gone"))));
+    rig.change(|set| set.known = Known::Some);
+    rig.swept().await;
+    assert!(rig.path(&of(&hashed("gone"))).exists());
+}

@@ -137,7 +137,8 @@ where
         };
         let needs_outcome = attributes.metadata().fields().field("outcome").is_some();
         let parts = Vec::new();
-        let mut followed = Followed { is_sampled, is_skipped: !is_sampled, needs_outcome, told, parts };
+        let mut followed =
+            Followed { is_sampled, is_skipped: !is_sampled, needs_outcome, told, parts };
         followed.take(fields);
         span.extensions_mut().insert(followed);
     }

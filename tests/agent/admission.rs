@@ -12,8 +12,11 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{AdmissionCommand, NoTally};
 use nix::sys::signal::Signal;
 
-use crate::harness::{Bed, PATIENCE, orders, plugins, processes, signal};
+use crate::harness::{Bed, PATIENCE, orders, plugins, signal};
 use crate::python::Python;
+
+mod local;
+mod plan;
 
 /// `admission.command` that runs an example of the SDK.
 fn command(program: &str, arguments: &[String]) -> Vec<String> {
@@ -67,16 +70,30 @@ async fn denied(bed: &Bed, plugin: &str, revision: &str) -> String {
     event.details().into_owned()
 }
 
-#[tokio::test]
-async fn a_policy_file_decides_what_is_deployed() {
-    let mut bed = Bed::builder().build().await;
-    let policy = bed.dir().join("policy");
-    std::fs::write(&policy, "allow good\nallow later 00\n").unwrap();
-    let command = command("admission_policy", &[policy.to_str().unwrap().to_owned()]);
+/// A bed whose agent asks the example that goes by this policy. It does not run yet.
+async fn governed(policy: &str) -> (Bed, PathBuf) {
+    let bed = Bed::builder().build().await;
+    let file = bed.dir().join("policy");
+    std::fs::write(&file, policy).unwrap();
+    let command = command("admission_policy", &[file.to_str().unwrap().to_owned()]);
     let path = bed.dir().join("agent.toml");
     let config = std::fs::read_to_string(&path).unwrap();
     let command = serde_json::to_string(&command).unwrap();
     std::fs::write(&path, format!("{config}\n[admission]\ncommand = {command}\n")).unwrap();
+    (bed, file)
+}
+
+/// Has the agent forget what was answered so far.
+async fn reload(bed: &Bed) {
+    let told = || bed.log().matches("the configuration was read again").count();
+    let before = told();
+    signal(bed.agent_pid(), Signal::SIGHUP);
+    bed.until("the configuration was read again", async || (told() > before).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_policy_file_decides_what_is_deployed() {
+    let (mut bed, policy) = governed("allow good\nallow later 00\n").await;
     bed.start_agent().await;
     let echo = bed.echo().await;
     let order = |name| orders::install(name, "1", &echo).order();
@@ -95,11 +112,7 @@ async fn a_policy_file_decides_what_is_deployed() {
     std::fs::write(&policy, "allow later\n").unwrap();
     let other = bed.echo().await;
     let upgrade = orders::install("good", "2", &other).order();
-    signal(bed.agent_pid(), Signal::SIGHUP);
-    bed.until("the configuration was read again", async || {
-        bed.log().contains("the configuration was read again").then_some(())
-    })
-    .await;
+    reload(&bed).await;
     bed.configure(vec![upgrade, order("later")]).await;
     bed.running("later", "1").await;
     denied(&bed, "good", "2").await;
@@ -271,29 +284,6 @@ async fn a_plugin_that_does_not_go_dies_with_a_killed_agent() {
     std::fs::write(&path, text.replace("\"--stay\",\"--silent\"", "\"--hold=1\"")).unwrap();
     bed.start_agent().await;
     bed.running("a", "1").await;
-    bed.finish().await;
-}
-
-#[tokio::test]
-async fn a_local_plugin_is_asked_about_before_it_first_runs() {
-    let mut bed = troubled(&["--deny=not on this machine"], "20s").await;
-    bed.stop_agent().await;
-    let folder = bed.dir().join("local/shipped");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::copy(plugins::program("echo_plugin"), folder.join("echo")).unwrap();
-    let manifest = serde_json::json!({
-        "plugin": { "name": "shipped", "revisionId": "1", "entryPoint": "echo" },
-        "manifest": { "pluginInstallationType": "LOCAL_INSTALLATION", "stopTimeout": "5s" },
-    });
-    std::fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
-    bed.start_agent().await;
-    assert!(denied(&bed, "shipped", "1").await.contains("not on this machine"));
-    assert!(processes::all_below(&bed.state_root()).is_empty());
-    assert_eq!(noted(&bed, "check"), ["shipped"]);
-    // With its manifest the plugin goes.
-    std::fs::remove_dir_all(&folder).unwrap();
-    signal(bed.agent_pid(), Signal::SIGHUP);
-    bed.gone("shipped").await;
     bed.finish().await;
 }
 

@@ -55,6 +55,15 @@ impl Bed {
         self.ask(plugin, &format!("run {command}")).await.results.join("\n")
     }
 
+    /// Waits until what is offered under a name greets the consumer like this.
+    pub(crate) async fn until_greeted(&self, name: &str, greeting: &str) {
+        self.until(&format!("{name} greets the consumer"), async || {
+            let answer = self.ask("consumer", &format!("greet {name}")).await;
+            (answer.results == [greeting]).then_some(())
+        })
+        .await;
+    }
+
     /// One line of a plugin's `/proc/<pid>/status`, without its name.
     async fn privilege(&self, plugin: &str, line: &str) -> String {
         let pid = self.status(plugin).await.unwrap().pid.unwrap();
@@ -134,6 +143,40 @@ async fn a_confined_plugin_works_through_restart_upgrade_and_adoption_and_others
     let adopted = bed.running("p", "2").await;
     assert_eq!(adopted.pid, upgraded.pid, "it was started anew");
     assert_eq!(bed.ask("p", "echo again").await.results, ["again"]);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn confined_plugins_offer_find_and_talk_to_each_other() {
+    if !can_enforce_everything() {
+        return;
+    }
+    let names = ["provider", "consumer"];
+    let of =
+        |name: &str| STRICT.map(|set| set.replacen("plugins.p.", &format!("plugins.{name}."), 1));
+    let settings = names.into_iter().flat_map(of);
+    let mut bed = settings.fold(Bed::builder(), |bed, setting| bed.set(setting)).start().await;
+    for name in names {
+        let program = ArchiveSpec::program(&format!("registry_{name}"));
+        let archive = bed.archive(&format!("{name}.tar"), program).await;
+        bed.configure(vec![orders::install(name, "1", &archive).order()]).await;
+        bed.running(name, "1").await;
+        assert_eq!(bed.privilege(name, "Uid").await, NOBODY);
+        assert_eq!(bed.privilege(name, "Seccomp").await, "2");
+    }
+    bed.until_greeted("hello", "hello").await;
+    // Their tickets and what they offer outlive the agent.
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    bed.until("the agent has found them", async || {
+        (bed.ask("provider", "offer again").await.code == 0).then_some(())
+    })
+    .await;
+    bed.until_greeted("again", "hello").await;
+    bed.configure(names.map(orders::remove).to_vec()).await;
+    for name in names {
+        bed.gone(name).await;
+    }
     bed.finish().await;
 }
 

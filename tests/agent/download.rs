@@ -214,3 +214,19 @@ async fn what_is_no_archive_is_refused_with_what_it_looks_like() {
     }
     bed.finish().await;
 }
+
+#[tokio::test]
+async fn without_certificates_http_works_and_https_names_what_is_missing() {
+    let secrets = tempfile::tempdir().unwrap();
+    let none = secrets.path().join("none.pem");
+    std::fs::write(&none, "").unwrap();
+    let bed = Bed::builder().variable("SSL_CERT_FILE", none.display().to_string()).start().await;
+    let mut archive = bed.echo().await;
+    bed.configure(vec![orders::install("plain", "1", &archive).order()]).await;
+    bed.running("plain", "1").await;
+    archive.url = archive.url.replace("http://", "https://");
+    bed.configure(vec![orders::install("echo", "1", &archive).order()]).await;
+    let why = failed(&bed).await;
+    assert!(why.contains("ca-certificates") && why.contains("SSL_CERT_FILE"), "{why}");
+    bed.finish().await;
+}

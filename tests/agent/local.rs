@@ -80,7 +80,7 @@ fn files(bed: &Bed, name: &str) -> Vec<(PathBuf, u64)> {
 }
 
 /// Takes every local plugin off the machine, which ends it and leaves its data, and ends the test.
-async fn finish(bed: Bed, names: &[&str]) {
+pub(crate) async fn finish(bed: Bed, names: &[&str]) {
     std::fs::remove_dir_all(bed.dir().join("local")).unwrap();
     signal(bed.agent_pid(), Signal::SIGHUP);
     for name in names {

@@ -15,6 +15,7 @@ mod cli;
 mod command_socket;
 mod confined;
 mod conformance;
+mod console;
 mod crash;
 mod crash_points;
 mod doctor;

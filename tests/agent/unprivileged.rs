@@ -59,6 +59,17 @@ async fn an_ordinary_user_can_run_the_agent_and_its_plugins() {
     );
     signal(before.pid.unwrap(), Signal::SIGKILL);
     bed.running_again("echo", &before).await;
+    // The host socket is theirs as well.
+    for name in ["provider", "consumer"] {
+        let program = ArchiveSpec::program(&format!("registry_{name}"));
+        let archive = bed.archive(&format!("{name}.tar"), program).await;
+        bed.configure(vec![orders::install(name, "1", &archive).order()]).await;
+        bed.running(name, "1").await;
+    }
+    bed.until_greeted("hello", "hello").await;
+    bed.configure(["provider", "consumer"].map(orders::remove).to_vec()).await;
+    bed.gone("provider").await;
+    bed.gone("consumer").await;
     bed.expect_events("echo", &[1, 4, 3, 7, 4]).await;
     bed.configure(vec![orders::remove("echo")]).await;
     bed.gone("echo").await;

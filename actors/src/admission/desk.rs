@@ -330,6 +330,12 @@ impl Desk {
         }
     }
 
+    /// Whether there is no plugin to ask, so that everything is admitted.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.gate.command.is_none() && !self.closed
+    }
+
     /// Checks that wait for an answer.
     #[must_use]
     pub const fn open(&self) -> usize {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::fakes::fate::{Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
-use crate::id::{PluginName, RevisionId};
+use crate::id::{PluginName, RevisionId, Sha256Digest};
 use crate::ports::{InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError};
 use crate::spec::PluginSpec;
 
@@ -27,6 +27,7 @@ struct Disk {
     /// Local revisions that were looked at. Nothing that is asked for takes them away.
     local: BTreeSet<(String, String)>,
     current: BTreeMap<String, String>,
+    replaced: BTreeMap<String, Sha256Digest>,
     downloads: Vec<(String, String)>,
     under_way: BTreeMap<String, u32>,
     mistakes: Vec<String>,
@@ -61,6 +62,11 @@ impl InstallerHandle {
     /// What the next looks at a local plugin's files say.
     pub fn preflights(&self, name: &str, answers: &[Answer]) {
         self.script.script("preflight", name, answers);
+    }
+
+    /// Replaces the entry point of a local plugin by what hashes to this. Nobody tells the agent.
+    pub fn replace(&self, name: &str, content: Sha256Digest) {
+        self.disk.with(|disk| disk.replaced.insert(name.to_owned(), content));
     }
 
     /// What the next deletions of everything of a plugin do.
@@ -170,6 +176,11 @@ impl Installer for FakeInstaller {
         disk.with(|disk| disk.installed.insert(key));
         self.0.fate().happened(Fact::Installed(&spec));
         Ok(())
+    }
+
+    async fn content(&self, spec: &PluginSpec) -> Result<Sha256Digest, InstallError> {
+        let replaced = self.0.disk.with(|disk| disk.replaced.get(spec.name.as_str()).copied());
+        Ok(replaced.unwrap_or_else(|| spec.source.sha256()))
     }
 
     async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {

@@ -134,6 +134,14 @@ impl<'a> Draft<'a> {
             }
             return;
         }
+        let stands =
+            !matches!(self.state.phase, Phase::Crashed { .. } | Phase::InstallFailed { .. });
+        if stands && self.is_replaced_by(spec) {
+            // The files that were replaced in place may be used from now on.
+            self.state.next = Next::Nothing;
+            self.reconcile(spec.clone());
+            return;
+        }
         self.state.next = Next::Ready { spec: spec.clone() };
         match self.state.phase.clone() {
             Phase::Running { process, endpoint, change } => {
@@ -573,7 +581,7 @@ impl<'a> Draft<'a> {
         self.fail_owed_apply("the agent returned to the revision before");
         self.state.owed = Owed::default();
         match std::mem::replace(&mut self.state.next, Next::Nothing) {
-            Next::Preparing { spec, attempt } if spec.is_revision_of(&self.state.spec) => {
+            Next::Preparing { spec, attempt } if spec.has_files_of(&self.state.spec) => {
                 // The way back was ordered already; what is being fetched is on disk.
                 self.effect(Effect::CancelInstall { attempt });
                 self.state.spec = spec;
@@ -581,7 +589,13 @@ impl<'a> Draft<'a> {
             }
             Next::Nothing => {
                 let revision = failed.revision.clone();
-                self.state.next = Next::Failed { revision, at: FailedAt::Run, reason };
+                let failed = Next::Failed { revision, at: FailedAt::Run, reason };
+                if let Some(local) = self.replaced() {
+                    self.return_to_local(local);
+                    self.state.next = failed;
+                    return;
+                }
+                self.state.next = failed;
             }
             // These are about a newer order than the one that failed now.
             next @ (Next::Preparing { .. }
@@ -607,12 +621,7 @@ impl<'a> Draft<'a> {
             Next::AfterRemoval { spec } => self.reborn(spec),
             Next::Nothing | Next::Preparing { .. } | Next::Ready { .. } | Next::Failed { .. } => {
                 match self.state.local.clone() {
-                    Some(local) => {
-                        let details = "the version that came with the machine takes over";
-                        let revision = local.revision.clone();
-                        self.announce_for(revision, Notice::InstallRequested, details);
-                        self.reborn(local);
-                    }
+                    Some(local) => self.return_to_local(local),
                     None => {
                         self.state.phase = Phase::Gone;
                         self.effect(Effect::Retire);

@@ -3,7 +3,9 @@
 //! `State::local` is what the machine says; it comes from manifests, not from orders, and has no
 //! number. A dynamic revision takes precedence: while one is wanted, the local version is only
 //! remembered. When the dynamic one is removed, or fails and never ran, the local version runs again.
-//! Its files are never deleted. `transition` calls this for `LocalChanged`; the arrows in `draft.rs`
+//! Its files are never deleted. They can be replaced in place, though, also under the same revision: then
+//! what is there now goes through an installation like another revision, so that it is admitted before
+//! it runs. `transition` calls this for `LocalChanged`; the arrows in `draft.rs`
 //! and the orders ask here what follows.
 
 use std::sync::Arc;
@@ -27,10 +29,13 @@ impl Draft<'_> {
         }
         self.state.local.clone_from(&local);
         if self.state.trial.as_ref().is_some_and(|trial| trial.last_good.is_local()) {
-            // What could be returned to is not there any more in its old form.
+            // What could be returned to may not be there any more in its old form.
             let trial = self.state.trial.take();
             self.state.trial = trial.zip(local).map(|(mut trial, local)| {
-                trial.last_good = local;
+                // Other files have to be admitted before; that they are others is known by the old ones.
+                if local.has_files_of(&trial.last_good) {
+                    trial.last_good = local;
+                }
                 trial
             });
         }
@@ -74,8 +79,38 @@ impl Draft<'_> {
             return Some(old);
         }
         let local = self.state.local.clone().filter(|_| !new.is_local())?;
-        // The old one may have a configuration that was applied since.
-        Some(if old.is_but_for_config(&local) { old } else { local })
+        // The old one may have a configuration that was applied since; and of other files, which nobody has
+        // admitted, it is known by the old ones that they are.
+        Some(if old.is_but_for_config(&local) || !old.has_files_of(&local) { old } else { local })
+    }
+
+    /// Whether a local version stands for other files than the current one, which is called the same: they
+    /// were replaced in place.
+    pub(super) fn is_replaced_by(&self, spec: &PluginSpec) -> bool {
+        spec.is_local()
+            && spec.is_revision_of(&self.state.spec)
+            && !spec.has_files_of(&self.state.spec)
+    }
+
+    /// What the machine has instead of the files of the current revision, which came with it as well.
+    pub(super) fn replaced(&self) -> Option<Arc<PluginSpec>> {
+        let local = self.state.local.clone().filter(|_| self.state.spec.is_local())?;
+        (!local.has_files_of(&self.state.spec)).then_some(local)
+    }
+
+    /// The files that took the place of those of the current revision, and were refused: a restart is a wish
+    /// to try them again, because the old ones cannot be started any more.
+    pub(super) fn refused_local(&self) -> Option<Arc<PluginSpec>> {
+        let rests = matches!(self.state.next, Next::Nothing | Next::Failed { .. });
+        let lives = !self.is_leaving() && self.state.phase != Phase::Gone;
+        self.replaced().filter(|local| rests && lives && self.is_replaced_by(local))
+    }
+
+    /// The local version takes over, in a life of its own.
+    pub(super) fn return_to_local(&mut self, local: Arc<PluginSpec>) {
+        let details = "the version that came with the machine takes over";
+        self.announce_for(local.revision.clone(), Notice::InstallRequested, details);
+        self.reborn(local);
     }
 
     /// Whether what runs, or is meant to, is local and not on its way out.

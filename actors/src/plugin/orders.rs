@@ -57,7 +57,7 @@ impl Draft<'_> {
             | Phase::BackingOff { .. }
             | Phase::Stopping { .. }
             | Phase::Stopped { .. } => {
-                if spec.is_revision_of(&self.state.spec) {
+                if spec.is_revision_of(&self.state.spec) && !self.is_replaced_by(&spec) {
                     self.reconcile(spec);
                 } else {
                     self.upgrade(spec);
@@ -89,7 +89,7 @@ impl Draft<'_> {
     }
 
     /// The revision that runs, or is meant to run, is ordered once more.
-    fn reconcile(&mut self, spec: Arc<PluginSpec>) {
+    pub(super) fn reconcile(&mut self, spec: Arc<PluginSpec>) {
         let difference = self.state.spec.difference(&spec);
         if difference == Difference::Archive {
             self.refuse_archive(&self.state.spec.clone());
@@ -456,6 +456,10 @@ impl Draft<'_> {
     }
 
     fn ordered_restart(&mut self) {
+        if let Some(local) = self.refused_local() {
+            self.ordered_install(local);
+            return;
+        }
         match self.state.phase.clone() {
             Phase::Running { process, endpoint, change } => {
                 self.keep_config_of(&change);

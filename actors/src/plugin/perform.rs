@@ -14,15 +14,15 @@ use tracing::{Span, error_span, warn};
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
 use super::state::{Due, Phase, Target};
-use crate::admission::{self, Denied, Question, Verdict};
+use crate::admission::{self, Ask, Denied, Question, Verdict};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::event;
 use crate::id::{Attempt, Process, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::ports::{
-    Cleanup, InstallError, InstallStep, LimitError, Note, Outcome, Ports, Progress, RpcError,
-    StopManner, StopOrder, Unenforced,
+    Cleanup, InstallError, InstallStep, Installer, LimitError, Note, Outcome, Ports, Progress,
+    RpcError, StopManner, StopOrder, Unenforced,
 };
 use crate::spec::{Limits, PluginSpec};
 use crate::trace;
@@ -309,12 +309,15 @@ impl PluginActor {
             }
         }));
         let Ports { installer, launcher, .. } = self.ports.clone();
+        let admission = self.neighbours.admission.clone();
         let turn = self.processes.take();
         let span = self.part("launch", attempt);
         let launch = async move {
             let _turn = turn.await;
-            // A local plugin stays where it is; no link leads to it.
-            if !spec.is_local() {
+            if spec.is_local() {
+                // It stays where it is; no link leads to it.
+                admit_again(&*installer, &admission, &spec).await?;
+            } else {
                 let activated = installer.activate(&spec.name, &spec.revision).await;
                 activated.map_err(|error| reason(&error))?;
             }
@@ -490,6 +493,32 @@ const fn name_of(effect: &Effect) -> &'static str {
         Effect::Remove { .. } => "remove",
         Effect::Announce(_) => "announce",
         Effect::Retire => "retire",
+    }
+}
+
+/// Whether a local plugin still is what was admitted, or what it is by now is admitted as well. Where nobody
+/// decides, nobody looks.
+async fn admit_again(
+    installer: &dyn Installer,
+    admission: &Recipient<Ask>,
+    spec: &PluginSpec,
+) -> Result<(), Arc<str>> {
+    if admission::is_open(admission).await {
+        return Ok(());
+    }
+    let content = installer.content(spec).await.map_err(|error| reason(&error))?;
+    if content == spec.source.sha256() {
+        return Ok(());
+    }
+    let question = Question { sha256: content, ..Question::of(spec) };
+    match admission::ask(admission, question).await {
+        Verdict::Admitted => Ok(()),
+        Verdict::Denied(why) => Err(format!(
+            "its entry point was replaced, and what is there now is not admitted: {why}"
+        )
+        .into()),
+        // The next life of the agent begins the launch anew.
+        Verdict::Closing => std::future::pending().await,
     }
 }
 

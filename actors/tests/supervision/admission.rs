@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use guest_agent_actors::admission::Gate;
 use guest_agent_actors::fakes::{Answers, Harness};
+use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::AdmissionCommand;
+use guest_agent_actors::spec::Source;
 use guest_agent_actors::view::Reported;
 
+use super::local::{manifest, rescan};
 use super::support::*;
 
 fn gate() -> Gate {
@@ -153,4 +156,72 @@ async fn the_gate_is_opened_and_closed_while_the_agent_runs() {
     use_gate(gate()).await;
     order(&agent, "4", &[install("b", "1")]).await;
     until_runs(&agent, "b", "1").await;
+}
+
+/// An agent whose gate is guarded, and that runs a plugin which came with the machine.
+async fn guarded_local() -> Harness {
+    let mut agent = Harness::asleep();
+    agent.settings.gate = gate();
+    agent.world.local.put(manifest("a", "image"));
+    agent.wake().await;
+    agent.connect().await;
+    until_runs(&agent, "a", "image").await;
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    agent
+}
+
+/// The same manifest, and another entry point, which is on the disk already.
+fn replace(agent: &Harness, by: &[u8]) {
+    let sha256 = Sha256Digest::of(by);
+    let mut spec = manifest("a", "image");
+    let Source::Local(files) = &mut spec.source else { panic!("{spec:?}") };
+    files.sha256 = sha256;
+    agent.world.installer.replace("a", sha256);
+    agent.world.local.put(spec);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_plugin_whose_files_are_replaced_is_asked_about_again() {
+    let agent = guarded_local().await;
+    let process = agent.world.launcher.alive("a");
+    agent.world.admission.set_answers(Answers::Deny("not this one".to_owned()));
+    replace(&agent, b"second");
+    rescan(&agent).await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 8]).await;
+    assert!(told(&agent.world, "a")[4].details.contains("not this one"));
+    assert_eq!(asked(&agent), ["a", "a"]);
+    assert_eq!(agent.world.launcher.alive("a"), process, "what runs goes on");
+    // It cannot be started again as what it was, and not as what it is now.
+    assert!(agent.world.launcher.exit("a", guest_agent_actors::exit::ExitCause::Exited(1)));
+    agent.pass(HOUR).await;
+    assert!(agent.world.launcher.alive("a").is_empty());
+    let view = agent.view("a").await.unwrap();
+    let why = format!("{:?}", view.reason);
+    assert!(why.contains("entry point was replaced") && why.contains("not this one"), "{why}");
+    // What was admitted is back.
+    replace(&agent, b"image");
+    rescan(&agent).await;
+    until_runs(&agent, "a", "image").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaced_files_that_are_admitted_run_and_so_do_all_where_nobody_decides() {
+    let agent = guarded_local().await;
+    replace(&agent, b"second");
+    rescan(&agent).await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 6, 4, 3]).await;
+    assert_eq!(asked(&agent), ["a", "a"]);
+    // Nobody told the agent, and the gate is asked all the same.
+    agent.world.installer.replace("a", Sha256Digest::of(b"third"));
+    assert!(agent.world.launcher.exit("a", guest_agent_actors::exit::ExitCause::Exited(1)));
+    agent.pass(MINUTE).await;
+    until_runs(&agent, "a", "image").await;
+    assert_eq!(asked(&agent), ["a", "a", "a"]);
+
+    let mut open = Harness::asleep();
+    open.world.local.put(manifest("a", "image"));
+    open.world.installer.replace("a", Sha256Digest::of(b"another"));
+    open.wake().await;
+    until_runs(&open, "a", "image").await;
+    assert_eq!(open.world.admission.launched(), (0, 0));
 }

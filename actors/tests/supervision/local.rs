@@ -11,7 +11,7 @@ use super::support::{
     HOUR, MINUTE, SOON, encoded, find, install, is, order, remove, runs, story, told, until_runs,
 };
 
-fn manifest(name: &str, revision: &str) -> PluginSpec {
+pub(crate) fn manifest(name: &str, revision: &str) -> PluginSpec {
     let decoded: DecodedOrder =
         decode_orders(&encoded(&[install(name, revision)]), Origin::Local).unwrap().remove(0);
     let Ok((_, Order::Install(spec))) = decoded else { panic!("{decoded:?}") };
@@ -21,7 +21,7 @@ fn manifest(name: &str, revision: &str) -> PluginSpec {
 }
 
 /// What SIGHUP does.
-async fn rescan(agent: &Harness) {
+pub(crate) async fn rescan(agent: &Harness) {
     let before = agent.world.local.scans();
     agent.run(|system| system.manager.send(RescanLocal)).await.unwrap();
     agent.until("it is read", MINUTE, |world, _| world.local.scans() > before).await;

@@ -436,6 +436,22 @@ pub struct LostRecord {
     #[prost(message, optional, tag = "4")]
     pub at: ::core::option::Option<::prost_types::Timestamp>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AskAdmissionRequest {
+    #[prost(message, optional, tag = "1")]
+    pub order: ::core::option::Option<
+        super::super::super::agent_controlplane::configure_plugin_states::ConfigurePlugin,
+    >,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AskAdmissionResponse {
+    /// open where nobody decides, admitted, denied, or closing when the agent goes down.
+    #[prost(string, tag = "1")]
+    pub verdict: ::prost::alloc::string::String,
+    /// Why it is denied.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SweepRequest {
     /// False: only say what would be deleted.
@@ -662,6 +678,34 @@ pub mod local_agent_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Configure"));
             self.inner.unary(req, path, codec).await
+        }
+        /// Asks the gate about an order to install, as the installation would, and deploys nothing. Answers once,
+        /// which takes as long as the admission plugin does.
+        pub async fn ask_admission(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AskAdmissionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::AskAdmissionResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/AskAdmission",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("guest_agent.local.v1.LocalAgent", "AskAdmission"),
+                );
+            self.inner.server_streaming(req, path, codec).await
         }
         /// Hands an archive over, in pieces. Answers once, when it is the agent's and durable; an order can name
         /// it then as a local file.
@@ -945,6 +989,21 @@ pub mod local_agent_server {
             request: tonic::Request<super::ConfigureRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ConfigureResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the AskAdmission method.
+        type AskAdmissionStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::AskAdmissionResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Asks the gate about an order to install, as the installation would, and deploys nothing. Answers once,
+        /// which takes as long as the admission plugin does.
+        async fn ask_admission(
+            &self,
+            request: tonic::Request<super::AskAdmissionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::AskAdmissionStream>,
             tonic::Status,
         >;
         /// Server streaming response type for the PlaceArchive method.
@@ -1277,6 +1336,52 @@ pub mod local_agent_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/AskAdmission" => {
+                    #[allow(non_camel_case_types)]
+                    struct AskAdmissionSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<
+                        T: LocalAgent,
+                    > tonic::server::ServerStreamingService<super::AskAdmissionRequest>
+                    for AskAdmissionSvc<T> {
+                        type Response = super::AskAdmissionResponse;
+                        type ResponseStream = T::AskAdmissionStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AskAdmissionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::ask_admission(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AskAdmissionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

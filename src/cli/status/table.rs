@@ -1,10 +1,11 @@
 //! The status as people see it: a table that fits the terminal, or one plugin in detail.
 
-use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
+use guest_agent_proto::local::{AgentStatus, PluginStatus};
 use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
 use super::super::format::{age, bytes, not_enforced, one_line, shortened, timestamp};
+use crate::words::{self, state_tone};
 
 const HEADINGS: [&str; 8] =
     ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
@@ -36,7 +37,10 @@ pub(super) fn overview(
         }
     }
     if let Some(agent) = agent {
-        text.push_str(&console.paint(Tone::Quiet, &about_agent(agent, console)));
+        let line = words::agent_line(agent, (console.now)());
+        text.push_str(
+            &console.paint(Tone::Quiet, &shortened(&line, console.width.unwrap_or(usize::MAX))),
+        );
         text.push('\n');
         for trouble in &agent.troubles {
             let line = format!("{}; see `guest-agent doctor`", one_line(trouble));
@@ -57,34 +61,22 @@ pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         Some(format!("{second} ({} ago)", age(time, now)))
     };
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let pending = plugin.pending.as_ref().map(|pending| {
-        let error = if pending.error.is_empty() { "" } else { ": " };
-        format!("{} {}{error}{}", pending.revision, pending.state, pending.error)
-    });
-    let health = plugin.health.as_ref().map(|health| {
-        let word = if health.code == 0 { "healthy" } else { "unhealthy" };
-        let at = timestamp(health.at.as_ref())
-            .map_or_else(String::new, |at| format!(", {} ago", age(at, now)));
-        let results = health.results.join("; ");
-        let colon = if results.is_empty() { "" } else { ": " };
-        format!("{word} (code {}{at}){colon}{results}", health.code)
-    });
     let last_exit = plugin.last_exit.as_ref().map(|exit| {
         let at = ago(exit.at.as_ref()).map_or_else(String::new, |at| format!(" at {at}"));
-        format!("{}{at}", exit_words(exit))
+        format!("{}{at}", words::exit(exit))
     });
     let facts = [
         ("state", Some(plugin.state.clone())),
         ("reason", some(&plugin.reason)),
-        ("progress", progress(plugin)),
+        ("progress", words::progress(plugin)),
         ("revision", some(&plugin.revision)),
-        ("pending", pending),
+        ("pending", words::pending(plugin)),
         ("kind", some(&[plugin.kind.as_str(), ", ", &plugin.installation].concat())),
         ("pid", plugin.pid.map(|pid| pid.to_string())),
         ("started", ago(plugin.started_at.as_ref())),
         ("restarts", Some(plugin.restarts.to_string())),
         ("last exit", last_exit),
-        ("health", health),
+        ("health", words::health(plugin, now)),
         ("cpu", plugin.cpu_percent.map(|cpu| format!("{cpu:.1}%"))),
         ("memory", plugin.memory_bytes.map(bytes)),
         ("config hash", some(&plugin.config_hash)),
@@ -94,7 +86,7 @@ pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let mut text = [plugin.name.as_str(), "\n"].concat();
     for (label, fact) in facts {
         if let Some(fact) = fact {
-            let tone = if label == "state" { tone(&plugin.state) } else { Tone::Plain };
+            let tone = if label == "state" { state_tone(&plugin.state) } else { Tone::Plain };
             let fact = console.paint(tone, &one_line(&fact));
             let label = format!("  {label:<13} ");
             text.push_str(&[&label, fact.as_str(), "\n"].concat());
@@ -106,84 +98,6 @@ pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         text.push_str(&[&label, fact.as_str(), "\n"].concat());
     }
     text
-}
-
-/// The one thing about a plugin that is most worth knowing.
-fn note(plugin: &PluginStatus) -> String {
-    let words = if let Some(pending) = &plugin.pending {
-        let what = progress(plugin).unwrap_or_else(|| pending.state.clone());
-        if pending.error.is_empty() {
-            format!("→ {}: {what}", pending.revision)
-        } else {
-            format!("→ {} failed: {}", pending.revision, pending.error)
-        }
-    } else if let Some(progress) = progress(plugin) {
-        progress
-    } else if !plugin.reason.is_empty() {
-        plugin.reason.clone()
-    } else {
-        match (&plugin.health, &plugin.last_exit) {
-            (Some(health), _) if health.code != 0 => {
-                format!("unhealthy ({}): {}", health.code, health.results.join("; "))
-            }
-            (_, Some(exit)) if plugin.pid.is_none() => exit_words(exit),
-            _ => String::new(),
-        }
-    };
-    one_line(&words)
-}
-
-/// How far a download is, while there is one.
-fn progress(plugin: &PluginStatus) -> Option<String> {
-    let progress = plugin.progress.as_ref()?;
-    if !progress.held_up.is_empty() {
-        return Some(format!("held up: {}", progress.held_up));
-    }
-    let attempt = if progress.attempt > 1 {
-        format!(", attempt {}", progress.attempt)
-    } else {
-        String::new()
-    };
-    let received = bytes(progress.received_bytes);
-    Some(match progress.total_bytes {
-        Some(total) if total > 0 => {
-            let percent = u128::from(progress.received_bytes) * 100 / u128::from(total);
-            format!("downloading {}% of {}{attempt}", percent.min(100), bytes(total))
-        }
-        _ => format!("downloading, {received} so far{attempt}"),
-    })
-}
-
-fn exit_words(exit: &LastExit) -> String {
-    match (exit.kind.as_str(), exit.code, exit.signal) {
-        ("exited", Some(code), _) => format!("exited with code {code}"),
-        ("signaled", _, Some(signal)) => format!("killed by signal {signal}"),
-        ("oom", _, _) if exit.detail.is_empty() => "killed for want of memory".to_owned(),
-        ("oom", _, _) => exit.detail.clone(),
-        _ => "ended for an unknown reason".to_owned(),
-    }
-}
-
-fn about_agent(agent: &AgentStatus, console: &Console<'_>) -> String {
-    let since = timestamp(agent.started_at.as_ref())
-        .map_or_else(String::new, |at| format!(" for {}", age(at, (console.now)())));
-    let waiting = match agent.outbox_depth {
-        0 => String::new(),
-        1 => "; 1 event waits to be delivered".to_owned(),
-        many => format!("; {many} events wait to be delivered"),
-    };
-    let link = one_line(&agent.link);
-    let line = format!("agent {}{since}; control plane: {link}{waiting}", agent.version);
-    console.width.map_or_else(|| line.clone(), |width| shortened(&line, width))
-}
-
-fn tone(state: &str) -> Tone {
-    match state {
-        "RUNNING" | "EXECUTION_COMPLETED" => Tone::Good,
-        "INSTALLING" | "STARTING" | "STOPPING" => Tone::Busy,
-        "CRASHED" | "INSTALL_FAILED" | "EXECUTION_FAILED" => Tone::Bad,
-        _ => Tone::Plain,
-    }
 }
 
 /// One plugin in the table.
@@ -220,7 +134,7 @@ impl Row {
             plugin.cpu_percent.map_or_else(dash, |cpu| format!("{cpu:.1}%")),
             plugin.memory_bytes.map_or_else(dash, bytes),
         ];
-        Self { cells, tone: tone(&plugin.state), note: note(plugin) }
+        Self { cells, tone: state_tone(&plugin.state), note: words::note(plugin) }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::install::Contents;
 use crate::install::pack::pack;
 use guest_agent_control_plane::json::configure_plugin_from_json;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::local::AskAdmissionResponse;
 
 fn order(json: &str) -> ConfigurePlugin {
     configure_plugin_from_json(json).expect("an order")
@@ -195,6 +196,28 @@ fn what_the_agent_would_refuse_is_refused() {
     let ran = planned_of(&agent, &file, &[]);
     assert_eq!(ran.exit, Exit::Done, "{}", ran.out);
     assert!(ran.out.contains("the archive was not looked at"), "{}", ran.out);
+}
+
+#[test]
+fn what_would_not_be_admitted_stands_in_the_way() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("order.json");
+    let order = r#"{"plugin":{"name":"web","revisionId":"1","entryPoint":"run",
+        "gcsSignedUrl":"https://no/such/archive","checksum":"SUM"}}"#;
+    std::fs::write(&file, order.replace("SUM", &"0".repeat(64))).expect("a file");
+    for (verdict, exit) in
+        [("denied", Exit::Failed), ("admitted", Exit::Done), ("open", Exit::Done)]
+    {
+        let (verdict, reason) = (verdict.to_owned(), "not this one".to_owned());
+        let agent = FakeAgent::start(Script {
+            status: vec![plugins([])],
+            admission: Some(AskAdmissionResponse { verdict, reason }),
+            ..Script::default()
+        });
+        let ran = planned_of(&agent, &file, &[]);
+        assert_eq!(ran.exit, exit, "{}", ran.out);
+        assert_eq!(ran.out.contains("not this one"), exit == Exit::Failed, "{}", ran.out);
+    }
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn what_goes_on_elsewhere_is_not_told() {
     followed(|told| {
         drop(error_span!("order", trace_id = TRACE, outcome = Empty));
         drop(error_span!("of no trace"));
-        let unsampled = error_span!("order", trace_id = TRACE, otel.sampled = false, outcome = Empty);
+        let unsampled =
+            error_span!("order", trace_id = TRACE, otel.sampled = false, outcome = Empty);
         drop(error_span!(parent: &unsampled, "install"));
         unsampled.record("outcome", "ok");
         assert!(told().is_empty());

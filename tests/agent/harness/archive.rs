@@ -125,7 +125,8 @@ impl ArchiveSpec {
         self
     }
 
-    fn program(example: &str) -> Self {
+    /// The real program of an example plugin of the SDK.
+    pub(crate) fn program(example: &str) -> Self {
         let program = std::fs::read(plugins::program(example)).expect("it was built");
         Self::tar("bin/plugin", Tarball::default().file("bin/plugin", 0o755, &program))
     }

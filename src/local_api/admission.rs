@@ -1,0 +1,39 @@
+//! Whether the gate would let an order pass.
+
+use actix::Recipient;
+use guest_agent_actors::admission::{self, Ask, Question, Verdict};
+use guest_agent_actors::plugin::machine::Order;
+use guest_agent_actors::records::Origin;
+use guest_agent_actors::wire;
+use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::local::AskAdmissionResponse;
+use prost::Message;
+use tonic::Status;
+
+/// Asks what the installation of this order would ask. The desk sees to it that there is an answer.
+pub(super) async fn ask(
+    gate: &Recipient<Ask>,
+    order: ConfigurePlugin,
+) -> Result<AskAdmissionResponse, Status> {
+    let said = |verdict: &str, reason: &str| AskAdmissionResponse {
+        verdict: verdict.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let bytes = ConfigurePluginStates { configure_plugins: vec![order] }.encode_to_vec();
+    let decoded = wire::decode_orders(&bytes, Origin::Local)
+        .map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let spec = match decoded.into_iter().next() {
+        Some(Ok((_, Order::Install(spec)))) => spec,
+        Some(Err(refusal)) => return Err(Status::invalid_argument(refusal.reason)),
+        Some(Ok(_)) | None => return Err(Status::invalid_argument("nothing is to be installed")),
+    };
+    if admission::is_open(gate).await {
+        return Ok(said("open", ""));
+    }
+    Ok(match admission::ask(gate, Question::of(&spec)).await {
+        Verdict::Admitted => said("admitted", ""),
+        Verdict::Denied(reason) => said("denied", &reason),
+        Verdict::Closing => said("closing", "the agent is stopping"),
+    })
+}

@@ -1,0 +1,160 @@
+//! What people are told, on the command line and in the web console: how times, sizes and foreign text
+//! are written, and what is said of plugins, of events and of the agent.
+//!
+//! Nothing here knows where the words go, and all foreign text comes out on one line and without control
+//! characters. It is not escaped for HTML: that is the matter of whoever writes HTML.
+
+mod explain;
+mod plugin;
+
+use guest_agent_proto::local::NotEnforced;
+use jiff::Timestamp;
+
+pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line};
+pub(crate) use plugin::{agent_line, exit, health, note, pending, progress};
+
+/// What something means for whoever looks after the machine: what colours are chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Nothing in particular.
+    Plain,
+    /// As it should be.
+    Good,
+    /// On its way.
+    Busy,
+    /// Wrong.
+    Bad,
+    /// Not what is looked for first.
+    Quiet,
+}
+
+/// What a state means, by its wire name.
+pub(crate) fn state_tone(state: &str) -> Tone {
+    match state {
+        "RUNNING" | "EXECUTION_COMPLETED" => Tone::Good,
+        "INSTALLING" | "STARTING" | "STOPPING" => Tone::Busy,
+        "CRASHED" | "INSTALL_FAILED" | "EXECUTION_FAILED" => Tone::Bad,
+        _ => Tone::Plain,
+    }
+}
+
+/// What people call an event, and what it means; by its wire name.
+pub(crate) fn event_kind(name: &str) -> (&str, Tone) {
+    let kind = name.strip_prefix("PLUGIN_").unwrap_or(name);
+    let tone = match kind {
+        "STARTED" | "INSTALLED" | "EXECUTION_COMPLETED" => Tone::Good,
+        "CRASHED" => Tone::Bad,
+        failed if failed.ends_with("_FAILED") => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    (kind, tone)
+}
+
+/// A wire time as RFC 3339 in UTC; `None` when it is absent or no time at all.
+pub(crate) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
+    timestamp(time).map(|time| time.to_string())
+}
+
+/// A wire time.
+pub(crate) fn timestamp(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
+    let time = time?;
+    Timestamp::new(time.seconds, time.nanos).ok()
+}
+
+/// How long ago, in one unit: `12s`, `5m`, `3h`, `9d`.
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = (now.as_second() - since.as_second()).max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Bytes in binary units with one decimal: `512 B`, `1.5 MiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    // Tenths of a unit, in whole numbers: exact for every u64.
+    let mut tenths = u128::from(count) * 10 / 1024;
+    let mut unit = UNITS[0];
+    for larger in &UNITS[1..] {
+        if tenths < 10_240 {
+            break;
+        }
+        tenths /= 1024;
+        unit = larger;
+    }
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+/// A text on one line without control characters: plugins and archives choose what theirs say, and
+/// it must not move the cursor of whoever reads it.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for part in text.split(|c: char| c.is_control() || c.is_whitespace()) {
+        if !part.is_empty() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(part);
+        }
+    }
+    line
+}
+
+/// What is not enforced, why, and what to do about it.
+pub(crate) fn not_enforced(shortfall: &NotEnforced) -> String {
+    let NotEnforced { what, why, fix } = shortfall;
+    format!("{what}: {why}; {fix}")
+}
+
+/// The beginning of a text, marked when it is cut off.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_one_unit() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        for (seconds, text) in
+            [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d")]
+        {
+            assert_eq!(age(at(1000), at(1000 + seconds)), text);
+        }
+        assert_eq!(age(at(1000), at(0)), "0s", "a clock that went back is not an error");
+    }
+
+    #[test]
+    fn sizes_have_one_decimal() {
+        for (count, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (10 << 20, "10.0 MiB"),
+            (u64::MAX, "16383.9 PiB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+    }
+
+    #[test]
+    fn foreign_text_cannot_move_the_cursor() {
+        assert_eq!(one_line("a\n\x1b[2Jb\r\n  c\u{9b}1m"), "a [2Jb c 1m");
+        assert_eq!(shortened("abcdef", 4), "abc…");
+        assert_eq!(shortened("abcd", 4), "abcd");
+    }
+}

@@ -1,0 +1,110 @@
+//! Why a plugin is in the state it is in, in sentences.
+
+use guest_agent_proto::local::{ExplainResponse, RuleVerdict, RulesVerdict, TriggerPlan};
+use jiff::Timestamp;
+
+use super::{Tone, age, not_enforced, one_line, timestamp};
+
+/// One reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sentence {
+    /// What it begins with, to be marked; empty for most.
+    pub(crate) label: &'static str,
+    /// What the label means.
+    pub(crate) tone: Tone,
+    /// The sentence, or what comes after the label.
+    pub(crate) text: String,
+}
+
+/// What it is doing, and for how long.
+pub(crate) fn doing(answer: &ExplainResponse, now: Timestamp) -> String {
+    let since = timestamp(answer.since.as_ref()).map(|since| format!(" for {}", age(since, now)));
+    format!("{}{}", one_line(&answer.doing), since.unwrap_or_default())
+}
+
+/// Why, and what it waits for, the most telling first.
+pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence> {
+    let mut all = Vec::new();
+    let mut say = |text: String| all.push(Sentence { label: "", tone: Tone::Plain, text });
+    let status = answer.status.as_ref();
+    if let Some(reason) = status.map(|status| &status.reason).filter(|it| !it.is_empty()) {
+        say(format!("because {}", one_line(reason)));
+    }
+    let progress = status.and_then(|status| status.progress.as_ref());
+    if let Some(progress) = progress.filter(|it| !it.held_up.is_empty()) {
+        say(format!("held up: {}", one_line(&progress.held_up)));
+    }
+    for wait in &answer.waits {
+        let until = timestamp(wait.until.as_ref()).map(|until| age(now, until));
+        let until = until.unwrap_or_else(|| "an unknown time".to_owned());
+        say(format!("waits for {}, {until} at most", one_line(&wait.what)));
+    }
+    if let Some(exit) = status.and_then(|status| status.last_exit.as_ref()) {
+        let how = match (exit.code, exit.signal) {
+            (Some(code), _) => format!("exited with code {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) if exit.kind == "oom" && !exit.detail.is_empty() => {
+                format!("was {}", one_line(&exit.detail))
+            }
+            (None, None) if exit.kind == "oom" => "was ended because memory ran out".to_owned(),
+            (None, None) => "ended, how is unknown".to_owned(),
+        };
+        say(format!("its last process {how}{}", ago(exit.at.as_ref(), now)));
+    }
+    if let Some(trouble) = &answer.trouble {
+        let when = ago(trouble.at.as_ref(), now);
+        let (kind, why) = (one_line(&trouble.r#type), one_line(&trouble.why));
+        say(format!("last trouble{when}: {kind}: {why}"));
+    }
+    let shortfalls = status.map(|status| status.not_enforced.as_slice()).unwrap_or_default();
+    all.extend(shortfalls.iter().map(|shortfall| Sentence {
+        label: "not enforced",
+        tone: Tone::Bad,
+        text: one_line(&not_enforced(shortfall)),
+    }));
+    all
+}
+
+/// What the rules say together: the verdict, marked, with its reason, and how they were put together.
+pub(crate) fn rules_heads(rules: &RulesVerdict) -> (Sentence, String) {
+    let (label, tone) = match rules.verdict.as_str() {
+        "enabled" => ("enabled", Tone::Good),
+        "disabled" => ("disabled", Tone::Bad),
+        _ => ("not decided", Tone::Busy),
+    };
+    let policy = format!(
+        "{} where {} of them hold, else {}",
+        one_line(&rules.on_match),
+        one_line(&rules.match_policy),
+        one_line(&rules.on_default)
+    );
+    (Sentence { label, tone, text: one_line(&rules.because) }, policy)
+}
+
+/// What one rule says.
+pub(crate) fn rule_line(rule: &RuleVerdict) -> String {
+    let found = match (&rule.found, rule.holds.as_str()) {
+        (Some(found), _) => format!("found {}", one_line(found)),
+        (None, "unknown") => one_line(&rule.why),
+        (None, _) => "found nothing".to_owned(),
+    };
+    let mark = match rule.holds.as_str() {
+        "yes" => "holds",
+        "no" => "does not hold",
+        _ => "cannot be decided",
+    };
+    let (scope, attribute) = (one_line(&rule.scope), one_line(&rule.attribute));
+    let (operator, value) = (one_line(&rule.operator), one_line(&rule.value));
+    format!("{scope} {attribute} {operator} {value}: {mark}, {found}")
+}
+
+/// What became of one trigger, and when it fires next.
+pub(crate) fn trigger_line(plan: &TriggerPlan, now: Timestamp) -> String {
+    let next = timestamp(plan.next.as_ref()).map(|next| format!(", next in {}", age(now, next)));
+    let (trigger, last) = (one_line(&plan.trigger), one_line(&plan.last));
+    format!("{trigger}: {last}{}", next.unwrap_or_default())
+}
+
+fn ago(at: Option<&prost_types::Timestamp>, now: Timestamp) -> String {
+    timestamp(at).map(|at| format!(" {} ago", age(at, now))).unwrap_or_default()
+}

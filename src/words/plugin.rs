@@ -1,0 +1,94 @@
+//! What is said of a plugin, and of the agent, in a few words.
+
+use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
+use jiff::Timestamp;
+
+use super::{age, bytes, one_line, timestamp};
+
+/// The one thing about a plugin that is most worth knowing; empty when there is none.
+pub(crate) fn note(plugin: &PluginStatus) -> String {
+    let words = if let Some(pending) = &plugin.pending {
+        let what = progress(plugin).unwrap_or_else(|| pending.state.clone());
+        if pending.error.is_empty() {
+            format!("→ {}: {what}", pending.revision)
+        } else {
+            format!("→ {} failed: {}", pending.revision, pending.error)
+        }
+    } else if let Some(progress) = progress(plugin) {
+        progress
+    } else if !plugin.reason.is_empty() {
+        plugin.reason.clone()
+    } else {
+        match (&plugin.health, &plugin.last_exit) {
+            (Some(health), _) if health.code != 0 => {
+                format!("unhealthy ({}): {}", health.code, health.results.join("; "))
+            }
+            (_, Some(last)) if plugin.pid.is_none() => exit(last),
+            _ => String::new(),
+        }
+    };
+    one_line(&words)
+}
+
+/// How far a download is, while there is one.
+pub(crate) fn progress(plugin: &PluginStatus) -> Option<String> {
+    let progress = plugin.progress.as_ref()?;
+    if !progress.held_up.is_empty() {
+        return Some(format!("held up: {}", progress.held_up));
+    }
+    let attempt = if progress.attempt > 1 {
+        format!(", attempt {}", progress.attempt)
+    } else {
+        String::new()
+    };
+    let received = bytes(progress.received_bytes);
+    Some(match progress.total_bytes {
+        Some(total) if total > 0 => {
+            let percent = u128::from(progress.received_bytes) * 100 / u128::from(total);
+            format!("downloading {}% of {}{attempt}", percent.min(100), bytes(total))
+        }
+        _ => format!("downloading, {received} so far{attempt}"),
+    })
+}
+
+/// What became of the revision beside the one that runs, if there is one.
+pub(crate) fn pending(plugin: &PluginStatus) -> Option<String> {
+    let pending = plugin.pending.as_ref()?;
+    let error = if pending.error.is_empty() { "" } else { ": " };
+    Some(format!("{} {}{error}{}", pending.revision, pending.state, pending.error))
+}
+
+/// What it last said of itself, if it was asked.
+pub(crate) fn health(plugin: &PluginStatus, now: Timestamp) -> Option<String> {
+    let health = plugin.health.as_ref()?;
+    let word = if health.code == 0 { "healthy" } else { "unhealthy" };
+    let at = timestamp(health.at.as_ref())
+        .map_or_else(String::new, |at| format!(", {} ago", age(at, now)));
+    let results = health.results.join("; ");
+    let colon = if results.is_empty() { "" } else { ": " };
+    Some(format!("{word} (code {}{at}){colon}{results}", health.code))
+}
+
+/// How a process ended.
+pub(crate) fn exit(exit: &LastExit) -> String {
+    match (exit.kind.as_str(), exit.code, exit.signal) {
+        ("exited", Some(code), _) => format!("exited with code {code}"),
+        ("signaled", _, Some(signal)) => format!("killed by signal {signal}"),
+        ("oom", _, _) if exit.detail.is_empty() => "killed for want of memory".to_owned(),
+        ("oom", _, _) => exit.detail.clone(),
+        _ => "ended for an unknown reason".to_owned(),
+    }
+}
+
+/// Which agent this is, and whether anybody hears it.
+pub(crate) fn agent_line(agent: &AgentStatus, now: Timestamp) -> String {
+    let since = timestamp(agent.started_at.as_ref())
+        .map_or_else(String::new, |at| format!(" for {}", age(at, now)));
+    let waiting = match agent.outbox_depth {
+        0 => String::new(),
+        1 => "; 1 event waits to be delivered".to_owned(),
+        many => format!("; {many} events wait to be delivered"),
+    };
+    let link = one_line(&agent.link);
+    format!("agent {}{since}; control plane: {link}{waiting}", agent.version)
+}
