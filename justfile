@@ -55,6 +55,7 @@ musl:
 screenshots:
     tests/console/get-chromium
     cargo test --workspace --test agent console::screenshots -- --ignored --nocapture
+    tests/screenshots/top
 
 run *args:
     cargo run --release -- dev {{args}}

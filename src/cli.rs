@@ -40,6 +40,7 @@ mod man;
 mod order;
 pub mod pack;
 mod plan;
+mod progress;
 mod registry;
 mod remove;
 mod restart;
@@ -49,6 +50,7 @@ mod services;
 mod status;
 #[cfg(test)]
 mod tests;
+mod top;
 mod vm_event;
 mod wait;
 
@@ -74,6 +76,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 agent not reachable, 4 timed out waitin
 
 /// Flags of every verb.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Options of every verb")]
 struct Global {
     /// Socket of the running agent [env: GUEST_AGENT_SOCKET] [default: <runtime_dir>/agent.sock]
     #[arg(long, global = true, value_name = "PATH")]
@@ -87,6 +90,25 @@ struct Global {
     /// Set one configuration key; may be repeated
     #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    /// Colour the text: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    color: Colour,
+}
+
+/// When text is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Colour {
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -97,6 +119,8 @@ enum Verb {
     Dev(DevArgs),
     /// Show what runs, what is pending and why not
     Status(status::Flags),
+    /// Watch all plugins: states, load, memory, events
+    Top(top::Flags),
     /// Install a plugin, or change how it is configured
     Install(install::Flags),
     /// Say what an install would do, without doing it
@@ -185,6 +209,11 @@ where
         Ok(arguments) => arguments,
         Err(error) => return console.usage(&error),
     };
+    console.colour = match global.color {
+        Colour::Auto => console.colour,
+        Colour::Always => true,
+        Colour::Never => false,
+    };
     let context = Context { global, environment, services, console: &mut *console };
     match perform(verb, context) {
         Ok(()) => Exit::Done,
@@ -208,6 +237,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Completions(flags) => completions::run(&flags, context),
         Verb::Man(flags) => man::run(flags, context),
         Verb::Status(flags) => wait_for(status::run(flags, context)),
+        Verb::Top(flags) => wait_for(top::run(flags, context)),
         Verb::Install(flags) => wait_for(install::run(flags, context)),
         Verb::Plan(flags) => wait_for(plan::run(flags, context)),
         Verb::Remove(flags) => wait_for(remove::run(flags, context)),

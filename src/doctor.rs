@@ -22,6 +22,7 @@ mod disk;
 mod http;
 mod leftovers;
 mod limits;
+mod local;
 mod lock;
 mod permissions;
 mod policies;
@@ -70,13 +71,14 @@ pub struct Check {
 }
 
 /// All checks, in the order in which their findings are shown.
-pub const CHECKS: [Check; 12] = [
+pub const CHECKS: [Check; 13] = [
     Check { about: "agent", run: agent::check },
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
     Check { about: "permissions", run: permissions::check },
     Check { about: "policies", run: policies::check },
     Check { about: "admission", run: admission::check },
+    Check { about: "local plugins", run: local::check },
     Check { about: "http", run: http::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },

@@ -18,7 +18,7 @@ use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::ManagerActor;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::{
-    Explain, ListPlugins, Listed, NotifyVm, PlanOf, Submission, Submit, SweepNow,
+    Explain, ListPlugins, Listed, NotifyVm, PlanOf, RefusedManifests, Submission, Submit, SweepNow,
 };
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
@@ -140,7 +140,11 @@ impl LocalApi {
             .map_err(|_| Status::unavailable("the agent is stopping"))
     }
 
-    async fn status(&self, name: &str) -> Result<local::GetStatusResponse, Status> {
+    async fn status(
+        &self,
+        name: &str,
+        usage_points: usize,
+    ) -> Result<local::GetStatusResponse, Status> {
         let plugins = self.list().await?;
         if !name.is_empty() && !plugins.iter().any(|listed| listed.view.name.as_str() == name) {
             return Err(unknown(name));
@@ -148,14 +152,14 @@ impl LocalApi {
         let shown = plugins
             .iter()
             .filter(|listed| name.is_empty() || listed.view.name.as_str() == name)
-            .map(|listed| self.shown(listed))
+            .map(|listed| self.shown(listed, usage_points))
             .collect();
-        Ok(local::GetStatusResponse { plugins: shown, agent: Some(self.agent()) })
+        Ok(local::GetStatusResponse { plugins: shown, agent: Some(self.agent().await) })
     }
 
     /// What is shown of a plugin.
-    pub(crate) fn shown(&self, listed: &Listed) -> local::PluginStatus {
-        show::plugin(listed, &self.plugins_dir)
+    pub(crate) fn shown(&self, listed: &Listed, usage_points: usize) -> local::PluginStatus {
+        show::plugin(listed, &self.plugins_dir, usage_points)
     }
 
     /// Sends recorded events until the reader leaves or everything was sent.
@@ -168,7 +172,9 @@ impl LocalApi {
     }
 
     /// How the agent itself fares.
-    pub(crate) fn agent(&self) -> local::AgentStatus {
+    pub(crate) async fn agent(&self) -> local::AgentStatus {
+        // An agent that is stopping has other troubles.
+        let refused = self.manager.send(RefusedManifests).await.unwrap_or_default();
         let link = self.link.borrow().clone();
         let http = self.http.borrow().clone();
         local::AgentStatus {
@@ -182,6 +188,7 @@ impl LocalApi {
             troubles: health::troubles(
                 &self.store.watch_health().borrow(),
                 &self.readiness.borrow(),
+                &refused,
                 &http,
             ),
             http: http.at.map(|at| at.to_string()).unwrap_or_default(),
@@ -224,21 +231,24 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::GetStatusRequest>,
     ) -> Result<Response<local::GetStatusResponse>, Status> {
-        Ok(Response::new(self.status(&request.into_inner().name).await?))
+        let request = request.into_inner();
+        let points = usize::try_from(request.usage_points).unwrap_or(usize::MAX);
+        Ok(Response::new(self.status(&request.name, points).await?))
     }
 
     async fn watch_status(
         &self,
         request: Request<local::GetStatusRequest>,
     ) -> Result<Response<Self::WatchStatusStream>, Status> {
-        let name = request.into_inner().name;
+        let local::GetStatusRequest { name, usage_points } = request.into_inner();
+        let points = usize::try_from(usage_points).unwrap_or(usize::MAX);
         let (sender, receiver) = mpsc::channel(1);
         let mut api = self.clone();
         tokio::spawn(async move {
             loop {
                 api.changes.mark_unchanged();
                 // A plugin that is not there (yet, or any more) is an empty list to a watcher.
-                let status = match api.status("").await {
+                let status = match api.status("", points).await {
                     Ok(mut status) => {
                         status.plugins.retain(|plugin| name.is_empty() || plugin.name == name);
                         Ok(status)
@@ -391,7 +401,7 @@ impl LocalAgent for LocalApi {
     ) -> Result<Response<local::ExamineResponse>, Status> {
         let health = self.store.watch_health().borrow().clone();
         let losses = self.storage.losses().await;
-        Ok(Response::new(health::examined(self.agent(), &health, losses)))
+        Ok(Response::new(health::examined(self.agent().await, &health, losses)))
     }
 
     async fn place_archive(

@@ -143,7 +143,7 @@ impl PluginFolders {
     }
 
     /// Reads all manifests. Blocks.
-    fn read(&self) -> Result<LocalScan, FoldersError> {
+    pub(crate) fn read(&self) -> Result<LocalScan, FoldersError> {
         let failed = |cause| FoldersError::Read { path: self.path.clone(), cause };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let opened = match rustix::fs::open(&self.path, flags, Mode::empty()) {

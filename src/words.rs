@@ -9,6 +9,7 @@ mod plugin;
 
 use guest_agent_proto::local::NotEnforced;
 use jiff::Timestamp;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line};
 pub(crate) use plugin::{agent_line, exit, health, note, pending, progress};
@@ -112,13 +113,22 @@ pub(crate) fn not_enforced(shortfall: &NotEnforced) -> String {
     format!("{what}: {why}; {fix}")
 }
 
-/// The beginning of a text, marked when it is cut off.
+/// The beginning of a text, marked when it is cut off, in at most so many columns of a terminal.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+    if text.width() <= most {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
-    short.push('…');
+    let (mut short, mut used) = (String::new(), 0);
+    for c in text.chars() {
+        used += c.width().unwrap_or_default();
+        if used >= most {
+            break;
+        }
+        short.push(c);
+    }
+    if most > 0 {
+        short.push('…');
+    }
     short
 }
 
@@ -156,5 +166,13 @@ mod tests {
         assert_eq!(one_line("a\n\x1b[2Jb\r\n  c\u{9b}1m"), "a [2Jb c 1m");
         assert_eq!(shortened("abcdef", 4), "abc…");
         assert_eq!(shortened("abcd", 4), "abcd");
+        assert_eq!(shortened("abcd", 0), "");
+    }
+
+    #[test]
+    fn characters_may_be_wider_than_one_column() {
+        assert_eq!(shortened("日本語", 6), "日本語");
+        assert_eq!(shortened("日本語", 5), "日本…");
+        assert_eq!(shortened("日本語", 4), "日…");
     }
 }

@@ -194,6 +194,12 @@ pub struct MetricsDelivered(pub Vec<(PluginName, SystemTime)>);
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
 
+/// From the local API: the manifests of local plugins that are refused, by the name of their folder, and
+/// why.
+#[derive(Message, Debug)]
+#[rtype(result = "std::collections::BTreeMap<String, String>")]
+pub struct RefusedManifests;
+
 /// From the web console: what plugins used lately, oldest sample first.
 #[derive(Message, Debug)]
 #[rtype(result = "BTreeMap<PluginName, Vec<Point>>")]

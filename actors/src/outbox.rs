@@ -73,6 +73,7 @@ pub struct OutboxActor {
     refused: usize,
     history: VecDeque<u64>,
     followers: broadcast::Sender<Recorded>,
+    settled: broadcast::Sender<Recorded>,
     depth: tokio::sync::watch::Sender<usize>,
 }
 
@@ -87,6 +88,8 @@ enum Connection {
 pub struct OutboxView {
     /// New events, as they are recorded.
     pub events: broadcast::Sender<Recorded>,
+    /// The same, when nobody is to be told of them any more.
+    pub settled: broadcast::Sender<Recorded>,
     /// How many wait for the control plane.
     pub depth: tokio::sync::watch::Receiver<usize>,
 }
@@ -139,8 +142,9 @@ impl OutboxActor {
         history: Vec<u64>,
     ) -> (Self, OutboxView) {
         let (followers, _) = broadcast::channel(FOLLOW_MAX);
+        let (settled, _) = broadcast::channel(FOLLOW_MAX);
         let (depth, shown) = tokio::sync::watch::channel(0);
-        let view = OutboxView { events: followers.clone(), depth: shown };
+        let view = OutboxView { events: followers.clone(), settled: settled.clone(), depth: shown };
         let mut outbox = Self {
             link,
             destination,
@@ -152,6 +156,7 @@ impl OutboxActor {
             refused: 0,
             history: history.into(),
             followers,
+            settled,
             depth,
         };
         for event in waiting {
@@ -271,6 +276,8 @@ impl OutboxActor {
     fn settle(&mut self, recorded: &Recorded) {
         self.backlog.take(&recorded.event.plugin, recorded.seq);
         self.show_depth();
+        // An error only says that nobody follows.
+        drop(self.settled.send(recorded.clone()));
         let key = number_key(recorded.seq);
         let mut writes = vec![
             Write::Delete { table: Table::Outbox, key: key.clone() },

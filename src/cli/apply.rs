@@ -15,6 +15,11 @@ use super::{Context, Exit, Failure};
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent apply metrics --string 'level=debug' --wait
+  guest-agent apply metrics --json config.json --wait
+  guest-agent apply metrics --clear")]
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,
@@ -67,7 +72,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
 /// What the last refused configuration of a plugin was refused for. The status does not say: what
 /// runs is not affected by it.
 async fn refusal(client: &mut Client, name: &str) -> Option<String> {
-    let request = StreamEventsRequest { name: name.to_owned(), follow: false, since: None };
+    let request = StreamEventsRequest { name: name.to_owned(), ..StreamEventsRequest::default() };
     let mut events = client.stream_events(request).await.ok()?.into_inner();
     let mut last = None;
     while let Ok(Some(event)) = client::next(&mut events, Patience::Soon).await {

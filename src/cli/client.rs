@@ -130,15 +130,18 @@ pub(super) async fn next<T>(
     }
 }
 
+/// The one of these that was probably meant.
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = known.map(|known| (strsim::jaro_winkler(name, known), known));
+    let nearest = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+    nearest.filter(|(score, _)| *score > 0.7).map(|(_, known)| known)
+}
+
 /// The failure for a plugin that is not there, with the nearest one that is.
 pub(super) fn unknown_plugin<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
     let failure = Failure::failed(format_args!("there is no plugin {name}"));
-    let nearest = known
-        .map(|known| (strsim::jaro_winkler(name, known), known))
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .filter(|(score, _)| *score > 0.7);
-    match nearest {
-        Some((_, known)) => failure.hint(format_args!("did you mean {known}?")),
+    match nearest(name, known) {
+        Some(known) => failure.hint(format_args!("did you mean {known}?")),
         None => failure.hint("`guest-agent status` lists what is there"),
     }
 }

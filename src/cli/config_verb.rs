@@ -6,6 +6,11 @@ use super::{Context, Failure};
 use crate::config::{self, Entry};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent config check
+  guest-agent config show
+  guest-agent config show --effective --set plugins.probation=1m")]
 pub(super) struct Flags {
     #[command(subcommand)]
     action: Action,

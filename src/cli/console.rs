@@ -41,7 +41,8 @@ impl<'a> Console<'a> {
         environment: &dyn Environment,
     ) -> Self {
         let is_terminal = io::stdout().is_terminal();
-        let columns = comfy_table::Table::new().width().map_or(USUAL_WIDTH, usize::from);
+        let columns = ratatui::crossterm::terminal::size()
+            .map_or(USUAL_WIDTH, |(columns, _)| usize::from(columns).max(1));
         Self {
             out,
             err,

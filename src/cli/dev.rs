@@ -9,6 +9,11 @@ use crate::config::LogConfig;
 
 /// What the whole-in-one is started with.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent dev
+  guest-agent dev --once
+  guest-agent dev --plugins 3 --dir /tmp/guest-agent")]
 pub struct DevArgs {
     /// Walk through a plugin's whole life, print each step, and end
     #[arg(long)]

@@ -14,6 +14,11 @@ use super::{Context, Exit, Failure};
 use crate::doctor::{self, Agent, Finding, Host, Severity};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent doctor
+  guest-agent doctor --sweep
+  guest-agent doctor --json | jq .findings")]
 pub(super) struct Flags {
     /// Say which files nothing refers to, without deleting any
     #[arg(long, conflicts_with = "clear_quarantine")]
@@ -132,7 +137,8 @@ fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
     })
 }
 
-fn about(agent: &AgentStatus) -> serde_json::Value {
+/// What scripts see of the agent; the names are a promise.
+pub(super) fn about(agent: &AgentStatus) -> serde_json::Value {
     json!({
         "version": agent.version,
         "pid": agent.pid,

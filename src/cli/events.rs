@@ -13,6 +13,11 @@ use crate::config::parse_duration;
 use crate::words::event_kind;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent events --since 10m
+  guest-agent events metrics --since 2030-01-31T12:00:00Z
+  guest-agent events --follow --json")]
 pub(super) struct Flags {
     /// Only events of this plugin
     name: Option<PluginName>,
@@ -44,7 +49,7 @@ fn since(text: &str) -> Result<Since, String> {
 
 /// An event as scripts see it; the names are a promise.
 #[derive(Serialize)]
-struct EventJson<'a> {
+pub(super) struct EventJson<'a> {
     seq: u64,
     id: &'a str,
     at: Option<String>,
@@ -72,19 +77,26 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             seconds: at.as_second(),
             nanos: at.subsec_nanosecond(),
         }),
+        // A script is told when; a person would read everything twice.
+        deliveries: flags.follow && context.global.json,
     };
     let mut events = match client.stream_events(request).await {
         Ok(answer) => answer.into_inner(),
         Err(error) => return Err(client::about(&mut client, name, error).await),
     };
+    let mut is_first = true;
     while let Some(event) = client::next(&mut events, patience).await? {
+        is_first = false;
         if context.global.json {
             console.object(&EventJson::from(&event))?;
         } else {
             let mark = mark(&event, flags.follow, (console.now)());
-            let line = line(&event, mark, console);
-            console.text(&line)?;
+            let line = line(&event, console);
+            console.text(&[&line, mark, "\n"].concat())?;
         }
+    }
+    if is_first && !flags.follow && !context.global.json {
+        console.line("no events")?;
     }
     Ok(())
 }
@@ -97,18 +109,24 @@ fn mark(event: &local::Event, follows: bool, now: Timestamp) -> &'static str {
     if event.delivered || (follows && is_new) { "" } else { "  (not delivered)" }
 }
 
+/// What an event is called, and how it is coloured.
+pub(super) fn kind(event: &local::Event) -> (String, Tone) {
+    let (kind, tone) = event_kind(&event.r#type);
+    (one_line(kind), tone)
+}
+
 /// `time  TYPE  plugin revision: details`.
-fn line(event: &local::Event, mark: &str, console: &Console<'_>) -> String {
+pub(super) fn line(event: &local::Event, console: &Console<'_>) -> String {
     let at = timestamp(event.at.as_ref()).map_or_else(
         || "-".repeat(20),
         // Whole seconds are enough for reading; JSON has the rest.
         |at| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string(),
     );
-    let (kind, tone) = event_kind(&event.r#type);
-    let kind = console.paint(tone, &format!("{:<20}", one_line(kind)));
+    let (kind, tone) = kind(event);
+    let kind = console.paint(tone, &format!("{kind:<20}"));
     let colon = if event.details.is_empty() { "" } else { ": " };
     let subject = format!("{} {}{colon}{}", event.plugin, event.revision, event.details);
-    format!("{}  {kind}  {}{mark}\n", console.paint(Tone::Quiet, &at), one_line(&subject))
+    format!("{}  {kind}  {}", console.paint(Tone::Quiet, &at), one_line(&subject))
 }
 
 // === impl EventJson ===

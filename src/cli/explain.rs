@@ -2,6 +2,7 @@
 
 use guest_agent_actors::id::PluginName;
 use guest_agent_proto::local::{ExplainRequest, ExplainResponse};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::console::{Console, Tone};
@@ -10,6 +11,10 @@ use super::{Context, Failure, client};
 use crate::words;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent explain metrics
+  guest-agent explain metrics --json")]
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,
@@ -103,6 +108,23 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
         "held_up": held_up,
         "not_enforced": not_enforced.collect::<Vec<_>>(),
     })
+}
+
+/// What a person reads, without colour.
+pub(super) fn lines(name: &str, answer: &ExplainResponse, now: fn() -> Timestamp) -> Vec<String> {
+    let (mut out, mut err) = (Vec::new(), std::io::sink());
+    let mut console = Console {
+        out: &mut out,
+        err: &mut err,
+        width: None,
+        err_is_terminal: false,
+        colour: false,
+        now,
+    };
+    match print(name, answer, &mut console) {
+        Ok(()) => String::from_utf8_lossy(&out).lines().map(str::to_owned).collect(),
+        Err(failure) => vec![failure.reason],
+    }
 }
 
 fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Result<(), Failure> {

@@ -12,6 +12,9 @@ use super::client::Client;
 use super::format::one_line;
 use super::{Exit, Failure};
 
+/// What stands for the state of a plugin that is gone.
+pub(super) const REMOVED: &str = "REMOVED";
+
 /// What an order wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
@@ -56,7 +59,7 @@ pub(super) enum Seen {
 pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen) -> Verdict {
     let Some(status) = status else {
         return match (&awaited.goal, seen) {
-            (Goal::Removed, _) => Verdict::Done("REMOVED".to_owned()),
+            (Goal::Removed, _) => Verdict::Done(REMOVED.to_owned()),
             (_, Seen::Never) => Verdict::Waiting,
             (_, Seen::Before) => Verdict::Failed("it was removed meanwhile".to_owned()),
         };

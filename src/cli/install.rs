@@ -7,21 +7,27 @@ use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
 use guest_agent_actors::spec::EntryPoint;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
-use guest_agent_proto::local::{ConfigureRequest, PluginStatus};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use guest_agent_proto::local::ConfigureRequest;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::client::{self, Client};
 use super::console::Console;
-use super::follow::{Awaited, Goal, Verdict, follow};
+use super::follow::{Awaited, Goal, REMOVED, Verdict, follow};
 use super::format::one_line;
 use super::order::{self, OrderError};
+use super::progress::Progress;
 use super::{Context, Failure, hand_over};
 use crate::config::{Environment, parse_duration};
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["file", "name"]))]
+#[command(after_help = "\
+Examples:
+  guest-agent install -f metrics.tar.gz --wait
+  guest-agent install -f order.json
+  guest-agent install metrics --revision 1.4 --url https://host/metrics.tar.gz \\
+    --sha256 HEX --entry-point bin/metrics --arg=--verbose --wait")]
 pub(super) struct Flags {
     /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made by `pack`
     #[arg(short, long, value_name = "FILE")]
@@ -57,6 +63,9 @@ pub(super) struct Flags {
     #[arg(long, requires = "wait", default_value = "5m", value_parser = parse_duration)]
     timeout: Duration,
 }
+
+/// Said of a plugin that was to be removed, and of which there is another version.
+const STAYS: &str = ", as the version that came with the machine; it goes with its files";
 
 /// What became of one order, as JSON.
 #[derive(Serialize)]
@@ -152,7 +161,11 @@ pub(super) async fn order_and_report(
                 let name = name_of(order);
                 console.line(&format!("{name}: accepted as order {}", result.generation))?;
             }
-            Verdict::Done(state) => console.line(&format!("{}: {state}", name_of(order)))?,
+            Verdict::Done(state) => {
+                let is_local = goal_of(order) == Goal::Removed && state != REMOVED;
+                let stays = if is_local { STAYS } else { "" };
+                console.line(&format!("{}: {state}{stays}", name_of(order)))?;
+            }
         }
     }
     match failed.as_slice() {
@@ -230,47 +243,5 @@ impl Flags {
         let order = order::decode(&value)
             .map_err(|error| Failure::usage("the flags do not make an order").because(&error))?;
         Ok(vec![order])
-    }
-}
-
-/// What happens, for somebody who watches a terminal; nothing at all for anybody else.
-struct Progress {
-    bar: ProgressBar,
-}
-
-// === impl Progress ===
-
-impl Progress {
-    fn new(console: &Console<'_>) -> Self {
-        let target = if console.err_is_terminal {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(None, target);
-        Self { bar }
-    }
-
-    fn show(&mut self, status: &PluginStatus) {
-        let state = status.pending.as_ref().map_or(&status.state, |pending| &pending.state);
-        let template = match status.progress.as_ref().and_then(|progress| progress.total_bytes) {
-            Some(_) => "{msg} [{bar:30}] {bytes}/{total_bytes}, {bytes_per_sec}",
-            None if status.progress.is_some() => "{msg} {bytes}, {bytes_per_sec}",
-            None => "{msg}",
-        };
-        self.bar.set_style(ProgressStyle::with_template(template).expect("a fixed template"));
-        if let Some(progress) = &status.progress {
-            if let Some(total) = progress.total_bytes {
-                self.bar.set_length(total);
-            }
-            self.bar.set_position(progress.received_bytes);
-        }
-        self.bar.set_message(one_line(&format!("{} {state}", status.name)));
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
     }
 }

@@ -8,6 +8,9 @@ use super::{Context, Failure};
 use crate::install::sign;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent keygen -o release.key")]
 pub(super) struct Flags {
     /// Where the secret key is written; the public one is written beside it as FILE.pub
     #[arg(short, long, value_name = "FILE")]

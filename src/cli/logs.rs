@@ -26,6 +26,10 @@ const LINE_MAX: usize = 64 * 1024;
 const UNFINISHED_MAX: usize = 3;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent logs metrics -n 20
+  guest-agent logs metrics --follow")]
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,

@@ -10,7 +10,7 @@ use guest_agent_actors::id::{PluginName, RevisionId};
 use guest_agent_actors::spec::EntryPoint;
 use serde_json::json;
 
-use super::format::bytes;
+use super::format::{bytes, counted};
 use super::order::{file_url, install_json, order_beside};
 use super::{Context, Failure};
 use crate::install::bundle;
@@ -20,6 +20,11 @@ use crate::install::sign::SigningKey;
 use crate::install::trust;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent pack ./metrics -o metrics.tar.gz
+  guest-agent pack ./metrics -o metrics.tar.gz --revision 1.4 --sign-key release.key
+  guest-agent pack ./metrics -o metrics.bundle --bundle --zstd")]
 pub(super) struct Flags {
     /// The directory to pack
     dir: PathBuf,
@@ -111,8 +116,8 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         }
         let shown = flags.output.display();
         let signed = if signature.is_some() { "signed" } else { "not signed" };
-        let (entries, size) = (packed.entries, bytes(packed.bytes));
-        console.line(&format!("{shown}: {name} {revision}, {entries} files, {size}, {signed}"))?;
+        let (entries, size) = (counted(packed.entries, "file"), bytes(packed.bytes));
+        console.line(&format!("{shown}: {name} {revision}, {entries}, {size}, {signed}"))?;
         console.line(&format!("install it with `guest-agent install -f {shown} --wait`"))?;
         return Ok(());
     }
@@ -135,7 +140,11 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         }))?);
     }
     let archive = flags.output.display();
-    console.line(&format!("{archive}: {} files, {}", packed.entries, bytes(packed.bytes)))?;
+    console.line(&format!(
+        "{archive}: {}, {}",
+        counted(packed.entries, "file"),
+        bytes(packed.bytes)
+    ))?;
     console.line(&format!(
         "{}: {name} {revision}, starts {}",
         order_file.display(),

@@ -29,13 +29,17 @@ use serde::Serialize;
 
 use super::client::{Client, Patience};
 use super::console::{Console, Tone};
-use super::format::{bytes, one_line};
+use super::format::{bytes, counted, one_line};
 use super::{Context, Failure, client, hand_over, install, order};
 use crate::finding::{Finding, Severity};
 use crate::install::{Contents, rehearse};
 use crate::preflight::{self, Candidate, Unfit};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent plan -f metrics.tar.gz
+  guest-agent plan -f order.json --json")]
 pub(super) struct Flags {
     /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made by `pack`
     #[arg(short, long, value_name = "FILE")]
@@ -293,7 +297,8 @@ pub(super) fn as_text(all: &[Planned], console: &Console<'_>) -> String {
         }
         if let Some(found) = &planned.archive {
             let (packed, unpacked) = (bytes(found.archive_bytes), bytes(found.bytes));
-            line("archive", &format!("{packed}; {unpacked} in {} files unpacked", found.files));
+            let files = counted(found.files, "file");
+            line("archive", &format!("{packed}; {unpacked} in {files} unpacked"));
         }
         for finding in &planned.findings {
             let (word, tone) = match finding.severity {

@@ -9,7 +9,9 @@ use clap::Subcommand;
 use guest_agent_actors::registry::entry::{Instance, Kind, Name};
 use guest_agent_proto::host::registry_client::RegistryClient;
 use guest_agent_proto::host::watch_response::Told;
-use guest_agent_proto::host::{Change, Entry, ListRequest, WatchRequest, WatchResponse, change};
+use guest_agent_proto::host::{
+    Change, Entry, ListRequest, Offer, WatchRequest, WatchResponse, change,
+};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
@@ -20,6 +22,12 @@ use crate::config::{format_duration, parse_duration};
 mod show;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent registry list
+  guest-agent registry get ebs --type csi
+  guest-agent registry wait ebs --timeout 1m
+  guest-agent registry watch --json")]
 pub(super) struct Flags {
     #[command(subcommand)]
     what: What,
@@ -87,7 +95,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             show::list(&entries, json, console)
         }
         What::Get(named) => {
-            let entries = list(&mut client, named.kind.as_ref(), true).await?;
+            // All of them, because who asks for a type that nobody has may mean another.
+            let entries = list(&mut client, None, true).await?;
             show::one(named.pick(&entries)?, json, console)
         }
         What::Wait { named, timeout } => {
@@ -178,7 +187,9 @@ impl Named {
             let offer = show::offer(entry);
             let of_instance =
                 self.instance.as_ref().is_none_or(|wanted| offer.instance == wanted.as_str());
-            offer.name == self.name.as_str() && of_instance
+            let of_kind =
+                self.kind.as_ref().is_none_or(|wanted| offer.r#type == wanted.to_string());
+            offer.name == self.name.as_str() && of_instance && of_kind
         });
         let named: Vec<&Entry> = named.collect();
         let mut kinds: Vec<&str> =
@@ -193,15 +204,25 @@ impl Named {
         named.into_iter().max_by_key(|entry| entry.order).ok_or_else(|| {
             let of_kind = self.kind.as_ref().map(|kind| format!(" of the type {kind}"));
             let what = format!("nobody offers {}{}", self.name, of_kind.unwrap_or_default());
-            Failure::failed(what).hint("`guest-agent registry list --all` shows what is offered")
+            let offers = || entries.iter().map(show::offer);
+            let of_name = || offers().filter(|offer| offer.name == self.name.as_str());
+            let failure = Failure::failed(what);
+            if of_name().next().is_some() {
+                let offered = |offer: &Offer| format!("{} {}", offer.r#type, offer.instance);
+                let offered: Vec<_> = of_name().map(offered).collect();
+                let hint = format!("its types and instances are {}", offered.join(", "));
+                return failure.hint(hint);
+            }
+            match client::nearest(self.name.as_str(), offers().map(|offer| offer.name.as_str())) {
+                Some(known) => failure.hint(format_args!("did you mean {known}?")),
+                None => failure.hint("`guest-agent registry list --all` shows what is offered"),
+            }
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use guest_agent_proto::host::Offer;
-
     use super::*;
 
     fn entry(kind: &str, instance: &str, order: u64) -> Entry {

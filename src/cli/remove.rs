@@ -10,6 +10,9 @@ use crate::config::parse_duration;
 use crate::local_api::remove_order;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent remove metrics --wait")]
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,

@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use guest_agent_actors::id::PluginName;
-use guest_agent_proto::local::RestartRequest;
+use guest_agent_proto::local::{PluginStatus, RestartRequest};
 use serde_json::json;
 
 use super::follow::{Awaited, Goal, Verdict, follow};
+use super::progress::Progress;
 use super::{Context, Failure, client};
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent restart metrics --wait")]
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,
@@ -34,7 +38,9 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let mut state = None;
     if flags.wait {
         let awaited = [Awaited { name: name.clone(), goal: Goal::Working, generation }];
-        let verdicts = follow(&mut client, &awaited, flags.timeout, &mut |_| {}).await?;
+        let mut progress = Progress::new(context.console);
+        let mut show = |status: &PluginStatus| progress.show(status);
+        let verdicts = follow(&mut client, &awaited, flags.timeout, &mut show).await?;
         match verdicts.into_iter().next() {
             Some(Verdict::Failed(why)) => return Err(Failure::failed(format!("{name}: {why}"))),
             Some(Verdict::Done(reached)) => state = Some(reached),

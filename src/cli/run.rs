@@ -5,6 +5,11 @@ use crate::config::{self, Config, Environment, Sources};
 use crate::logging;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent run
+  guest-agent run --config ./guest-agent.toml --set control_plane.enabled=false
+  guest-agent run --stop-plugins")]
 pub(super) struct Flags {
     /// Stop all plugins when the agent stops; without it they keep running
     #[arg(long)]

@@ -8,10 +8,16 @@ use super::client::{self, Patience, unknown_plugin};
 use super::console::Console;
 use super::{Context, Failure};
 
-mod json;
-mod table;
+pub(super) mod json;
+pub(super) mod table;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent status
+  guest-agent status metrics
+  guest-agent status --watch
+  guest-agent status --json | jq -r '.[] | select(.state != \"RUNNING\") | .name'")]
 pub(super) struct Flags {
     /// Only this plugin, in detail
     name: Option<String>,

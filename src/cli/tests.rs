@@ -22,6 +22,7 @@ use crate::plugin_logs::keeper::KeeperArgs;
 mod basics;
 mod doctor;
 mod explain;
+mod help;
 mod offline;
 mod orders;
 mod plan;

@@ -11,6 +11,10 @@ use super::{Context, Failure};
 use crate::command_socket::{FAILED, NOT_RUNNING};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent vm-event shutdown
+  guest-agent vm-event startup --json")]
 pub(super) struct Flags {
     /// What happens
     #[arg(value_enum)]

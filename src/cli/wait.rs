@@ -8,6 +8,7 @@ use guest_agent_proto::local::{AskRequest, GetStatusRequest};
 use serde_json::json;
 
 use super::client::{Client, unknown_plugin};
+use super::progress::Progress;
 use super::{Context, Exit, Failure};
 use crate::config::{format_duration, parse_duration};
 
@@ -15,6 +16,11 @@ use crate::config::{format_duration, parse_duration};
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent wait metrics
+  guest-agent wait metrics --state STOPPED --timeout 1m
+  guest-agent wait metrics --status-code 0 --request ready")]
 pub(super) struct Flags {
     /// Name of the plugin; it need not be there yet
     name: PluginName,
@@ -51,16 +57,19 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let wanted =
         flags.state.or_else(|| flags.status_code.is_none().then_some(StatusValue::Running));
     let mut last = Last::default();
+    let mut progress = Progress::new(console);
     let waiting = async {
         if let Some(wanted) = wanted {
-            for_state(&mut client, name, wanted.as_str_name(), &mut last).await?;
+            for_state(&mut client, name, wanted.as_str_name(), &mut progress, &mut last).await?;
         }
         if let Some(code) = flags.status_code {
             for_code(&mut client, name, flags.request.as_deref(), code, &mut last).await?;
         }
         Ok::<(), Failure>(())
     };
-    match tokio::time::timeout(flags.timeout, waiting).await {
+    let waited = tokio::time::timeout(flags.timeout, waiting).await;
+    drop(progress);
+    match waited {
         Ok(Err(failure)) => Err(failure),
         Ok(Ok(())) => {
             let state = wanted.map(|wanted| wanted.as_str_name());
@@ -100,6 +109,7 @@ async fn for_state(
     client: &mut Client,
     name: &str,
     wanted: &str,
+    progress: &mut Progress,
     last: &mut Last,
 ) -> Result<(), Failure> {
     let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
@@ -107,6 +117,9 @@ async fn for_state(
         let plugin = status.plugins.iter().find(|plugin| plugin.name == name);
         if plugin.is_some_and(|plugin| plugin.state == wanted) {
             return Ok(());
+        }
+        if let Some(plugin) = plugin {
+            progress.show(plugin);
         }
         last.words = plugin.map(|plugin| {
             let colon = if plugin.reason.is_empty() { "" } else { ": " };

@@ -43,7 +43,7 @@ impl Source {
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         let (mut rows, mut matching) = (Vec::new(), 0);
         for listed in &plugins {
-            let plugin = self.api.shown(listed);
+            let plugin = self.api.shown(listed, 0);
             *states.entry(plugin.state.clone()).or_default() += 1;
             if !filter.is_empty() && !plugin.name.contains(filter) {
                 continue;
@@ -54,7 +54,7 @@ impl Source {
             }
         }
         Ok(Overview {
-            agent: self.api.agent(),
+            agent: self.api.agent().await,
             readiness: self.api.readiness.borrow().clone(),
             rows,
             matching,
@@ -87,7 +87,7 @@ impl Source {
             why.last_output.clear();
         }
         Ok(Some(Plugin {
-            row: row(self.api.shown(&listed), name, &mut usage),
+            row: row(self.api.shown(&listed, 0), name, &mut usage),
             why,
             limits: listed.view.spec.limits,
             offers,

@@ -3,6 +3,7 @@
 //! The past comes from the store, the present from the outbox's broadcast. A follower that falls
 //! behind the broadcast's bound is not told a lie: it reads the store from where it was.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -12,6 +13,7 @@ use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{Storage, StorageError, Table};
 use guest_agent_actors::wire;
 use guest_agent_proto::local;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
@@ -38,7 +40,11 @@ pub(super) async fn stream(
     };
     // Subscribed before the store is read, so that nothing falls between the two.
     let mut live = outbox.events.subscribe();
+    let mut settled = request.deliveries.then(|| outbox.settled.subscribe());
     let mut last = 0;
+    // What was told as not delivered, where its delivery is to be told as well. The outbox's own bound
+    // is its bound.
+    let mut open = BTreeSet::new();
     'store: loop {
         let loaded = load(&*storage).await.map_err(|error| Chain(&error).to_string());
         let recorded = match loaded {
@@ -49,8 +55,15 @@ pub(super) async fn stream(
             }
         };
         let seen = last;
-        for (recorded, delivered) in recorded.iter().filter(|(recorded, _)| recorded.seq > seen) {
-            last = recorded.seq;
+        for (recorded, delivered) in &recorded {
+            let is_told_again = *delivered && open.remove(&recorded.seq);
+            if recorded.seq <= seen && !is_told_again {
+                continue;
+            }
+            last = last.max(recorded.seq);
+            if settled.is_some() && !delivered {
+                open.insert(recorded.seq);
+            }
             if wanted(recorded) && out.send(Ok(shown(recorded, *delivered))).await.is_err() {
                 return;
             }
@@ -59,13 +72,25 @@ pub(super) async fn stream(
             return;
         }
         loop {
-            let received = tokio::select! {
-                received = live.recv() => received,
+            // In this order: an event is announced before it is settled.
+            let (received, delivered) = tokio::select! {
+                biased;
                 () = out.closed() => return,
+                received = live.recv() => (received, false),
+                received = next(&mut settled) => (received, true),
             };
             match received {
+                Ok(recorded) if delivered => {
+                    let is_told_again = open.remove(&recorded.seq) && wanted(&recorded);
+                    if is_told_again && out.send(Ok(shown(&recorded, true))).await.is_err() {
+                        return;
+                    }
+                }
                 Ok(recorded) if recorded.seq > last => {
                     last = recorded.seq;
+                    if settled.is_some() {
+                        open.insert(recorded.seq);
+                    }
                     if wanted(&recorded) && out.send(Ok(shown(&recorded, false))).await.is_err() {
                         return;
                     }
@@ -75,6 +100,14 @@ pub(super) async fn stream(
                 Err(RecvError::Closed) => return,
             }
         }
+    }
+}
+
+/// The next one, or never where none is asked for.
+async fn next(settled: &mut Option<Receiver<Recorded>>) -> Result<Recorded, RecvError> {
+    match settled {
+        Some(settled) => settled.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn explanation(
     let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
     let listed = Listed { view: view.into(), points: Vec::new(), newest: None };
     local::ExplainResponse {
-        status: Some(show::plugin(&listed, plugins_dir)),
+        status: Some(show::plugin(&listed, plugins_dir, 0)),
         doing,
         since: since.map(Into::into),
         moves: moves

@@ -1,5 +1,7 @@
 //! How the agent itself fares, as the local API shows it.
 
+use std::collections::BTreeMap;
+
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::readiness::Readiness;
@@ -14,6 +16,7 @@ use crate::storage::told::{shown_key, table_name};
 pub(super) fn troubles(
     health: &StoreHealth,
     readiness: &Readiness,
+    refused: &BTreeMap<String, String>,
     http: &HttpHealth,
 ) -> Vec<String> {
     let mut troubles = http.troubles.clone();
@@ -30,6 +33,14 @@ pub(super) fn troubles(
         Readiness::Ready { without } => {
             troubles.push(format!("boot-critical plugins did not come up: {}", names(without)));
         }
+    }
+    // The first says what to look for; all are in the events, and `doctor` reads them again.
+    if let Some((name, reason)) = refused.first_key_value() {
+        let others = match refused.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        troubles.push(format!("the local plugin {name}{others} is refused: {reason}"));
     }
     if let Some(why) = &health.trouble {
         troubles.push(format!("the store does not work, so nothing new is durable: {why}"));

@@ -12,7 +12,11 @@ use guest_agent_proto::local;
 use crate::control_link::LinkState;
 
 /// What is shown of one plugin.
-pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus {
+pub(super) fn plugin(
+    listed: &Listed,
+    plugins_dir: &Path,
+    usage_points: usize,
+) -> local::PluginStatus {
     let view = &listed.view;
     let newest = listed.newest.as_ref();
     let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
@@ -71,6 +75,14 @@ pub(super) fn plugin(listed: &Listed, plugins_dir: &Path) -> local::PluginStatus
                 what: shortfall.what.to_string(),
                 why: shortfall.why.to_string(),
                 fix: shortfall.fix.to_string(),
+            })
+            .collect(),
+        usage: listed.points[listed.points.len().saturating_sub(usage_points)..]
+            .iter()
+            .map(|point| local::Usage {
+                at: Some(point.at.into()),
+                cpu_percent: f64::from(point.cpu_percent),
+                memory_bytes: point.memory_bytes,
             })
             .collect(),
     }

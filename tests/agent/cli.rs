@@ -9,6 +9,8 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::harness::{Bed, orders, plugins};
 
+mod outputs;
+
 /// The fields of a plugin's status that scripts rely on.
 const STATUS_FIELDS: [&str; 17] = [
     "name",
@@ -309,7 +311,9 @@ async fn dev_takes_everything_with_it_when_it_is_interrupted() {
         dev.env("GUEST_AGENT__AGENT__RUNTIME_DIR", "/of/another/agent");
         let mut dev = dev.spawn().unwrap();
         let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines();
-        let line = tokio::time::timeout(crate::harness::PATIENCE, lines.next_line()).await;
+        // It packs the whole program first, which a busy machine takes a while for.
+        let patience = crate::harness::PATIENCE * 3;
+        let line = tokio::time::timeout(patience, lines.next_line()).await;
         line.expect("it begins").unwrap().expect("a line");
         let socket = dir.path().join("run/agent.sock");
         assert!(socket.exists(), "the agent runs");
@@ -320,4 +324,20 @@ async fn dev_takes_everything_with_it_when_it_is_interrupted() {
         assert_eq!(ended.code(), Some(code), "{flags:?}");
         assert!(!socket.exists(), "{flags:?}: the agent was left behind");
     }
+}
+
+#[tokio::test]
+async fn a_script_that_follows_is_told_when_an_event_is_delivered() {
+    let bed = Bed::new().await;
+    let mut followed = Following::start(&bed, &["events", "--follow", "--json"]);
+    let archive = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &archive).order()]).await;
+    followed.next_with(&bed, "\"PLUGIN_STARTED\"").await;
+    // It listens now, so it hears of what is next before the control plane does.
+    bed.configure(vec![orders::install("late", "1", &archive).order()]).await;
+    let first = json(&followed.next_with(&bed, "\"late\"").await);
+    assert_eq!(first["delivered"], false);
+    let again = json(&followed.next_with(&bed, first["id"].as_str().unwrap()).await);
+    assert_eq!((&again["delivered"], &again["seq"]), (&true.into(), &first["seq"]));
+    bed.finish().await;
 }

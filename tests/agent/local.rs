@@ -206,3 +206,43 @@ async fn sighup_reads_manifests_again_and_bad_ones_harm_nothing() {
     bed.expect_events("broken", &[8]).await;
     finish(bed, &["echo", "other", "third"]).await;
 }
+
+#[tokio::test]
+async fn a_refused_manifest_is_told_wherever_somebody_looks() {
+    let mut bed = Bed::builder().build().await;
+    let broken = folder(&bed, "broken");
+    make_folder(&broken);
+    write(&broken.join("manifest.json"), b"{ \"plugin\": 1 }");
+    bed.start_agent().await;
+    bed.until("the refusal is in the status", async || {
+        let said = bed.cli(&["status"]).await.ok();
+        said.contains("the local plugin broken is refused").then_some(())
+    })
+    .await;
+    let config = bed.dir().join("agent.toml").display().to_string();
+    let said = bed.cli(&["doctor", "--json", "--config", &config]).await;
+    assert_eq!(said.code, 1, "{}", said.stderr);
+    let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let about = |finding: &&serde_json::Value| {
+        finding["what"].as_str().is_some_and(|what| what.contains("plugin broken is refused"))
+    };
+    let found = findings.iter().find(about).unwrap_or_else(|| panic!("{report}"));
+    assert!(found["why"].as_str().unwrap().contains("manifest.json"), "{found}");
+    assert!(found["fix"].as_str().unwrap().contains("reload"), "{found}");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn removing_what_came_with_the_machine_says_that_it_stays() {
+    let mut bed = Bed::builder().build().await;
+    put(&bed, "echo", "image");
+    bed.start_agent().await;
+    bed.running("echo", "image").await;
+    let said = bed.cli(&["remove", "echo", "--wait"]).await.ok();
+    assert_eq!(
+        said,
+        "echo: RUNNING, as the version that came with the machine; it goes with its files\n"
+    );
+    finish(bed, &["echo"]).await;
+}

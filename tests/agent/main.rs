@@ -45,6 +45,7 @@ mod rules;
 mod start;
 mod stop;
 mod sweep;
+mod top;
 mod tracing;
 mod transport;
 mod trust;

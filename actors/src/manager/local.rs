@@ -20,7 +20,7 @@ use super::{Lists, ManagerActor};
 use crate::error::Chain;
 use crate::event;
 use crate::id::{Generation, PluginName};
-use crate::messages::{Happened, RescanLocal, Save};
+use crate::messages::{Happened, RefusedManifests, RescanLocal, Save};
 use crate::plugin::Beginning;
 use crate::plugin::machine::{self, Event, Notice};
 use crate::ports::LocalScan;
@@ -178,6 +178,14 @@ impl ManagerActor {
         self.machine.told.insert(name.to_owned(), reason);
         // The store keeps what it could not write and tries again.
         self.staff.store.do_send(Save { writes: Vec::new(), events: vec![refused] });
+    }
+}
+
+impl Handler<RefusedManifests> for ManagerActor {
+    type Result = MessageResult<RefusedManifests>;
+
+    fn handle(&mut self, _: RefusedManifests, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.machine.told.clone())
     }
 }
 

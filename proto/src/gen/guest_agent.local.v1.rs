@@ -4,6 +4,9 @@ pub struct GetStatusRequest {
     /// Only this plugin; empty for all.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
+    /// How many of the last measurements of each plugin to tell with it; the agent may have fewer.
+    #[prost(uint32, tag = "2")]
+    pub usage_points: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetStatusResponse {
@@ -89,6 +92,20 @@ pub struct PluginStatus {
     /// What was ordered of its process and does not hold, because this machine cannot enforce it.
     #[prost(message, repeated, tag = "21")]
     pub not_enforced: ::prost::alloc::vec::Vec<NotEnforced>,
+    /// The last measurements, oldest first; as many as were asked for.
+    #[prost(message, repeated, tag = "22")]
+    pub usage: ::prost::alloc::vec::Vec<Usage>,
+}
+/// What a plugin's processes used.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Usage {
+    #[prost(message, optional, tag = "1")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Of one processor.
+    #[prost(double, tag = "2")]
+    pub cpu_percent: f64,
+    #[prost(uint64, tag = "3")]
+    pub memory_bytes: u64,
 }
 /// Something that is not enforced: what, the reason, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -249,6 +266,9 @@ pub struct StreamEventsRequest {
     /// Only events at or after this time.
     #[prost(message, optional, tag = "3")]
     pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// When following: tells an event that was not delivered a second time when it is.
+    #[prost(bool, tag = "4")]
+    pub deliveries: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Event {

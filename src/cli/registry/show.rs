@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::Failure;
 use super::super::console::{Console, Tone};
-use super::super::format::{one_line, rfc3339};
+use super::super::format::{fitting, one_line, padded, rfc3339, shortened, width};
 
 /// An entry as scripts see it.
 #[derive(Serialize)]
@@ -44,6 +44,9 @@ pub(super) fn offer(entry: &Entry) -> &Offer {
     entry.offer.as_ref().unwrap_or_else(|| NOTHING.get_or_init(Offer::default))
 }
 
+/// Columns of the list that a narrow terminal does without, the least missed first.
+const EXPENDABLE: [usize; 4] = [5, 3, 2, 4];
+
 pub(super) fn list(
     entries: &[Entry],
     json: bool,
@@ -58,14 +61,18 @@ pub(super) fn list(
     }
     let headings = ["TYPE", "NAME", "INSTANCE", "VERSION", "PLUGIN", "SOCKET"];
     let mut widths = headings.map(str::len);
-    let rows: Vec<_> = entries.iter().map(row).collect();
+    // Names can be long; on a terminal each gets a third of it at most.
+    let most = console.width.map_or(usize::MAX, |width| width / 3);
+    let rows: Vec<_> =
+        entries.iter().map(|entry| row(entry).map(|cell| shortened(&cell, most))).collect();
     for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+        for (widest, cell) in widths.iter_mut().zip(row) {
+            *widest = (*widest).max(width(cell));
         }
     }
+    let shown = fitting(&widths, 2, console.width.unwrap_or(usize::MAX), &EXPENDABLE);
     let line = |cells: &[String; 6]| {
-        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = shown.iter().map(|column| padded(&cells[*column], widths[*column]));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let heading = console.paint(Tone::Quiet, &line(&headings.map(str::to_owned)));

@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::super::format::rfc3339;
 
 /// All plugins as JSON.
-pub(super) fn plugins(plugins: &[local::PluginStatus]) -> Vec<Plugin<'_>> {
+pub(in crate::cli) fn plugins(plugins: &[local::PluginStatus]) -> Vec<Plugin<'_>> {
     plugins.iter().map(Plugin::from).collect()
 }
 
 /// One plugin.
 #[derive(Debug, Serialize)]
-pub(super) struct Plugin<'a> {
+pub(in crate::cli) struct Plugin<'a> {
     name: &'a str,
     revision: Option<&'a str>,
     state: &'a str,

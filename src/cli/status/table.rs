@@ -4,7 +4,9 @@ use guest_agent_proto::local::{AgentStatus, PluginStatus};
 use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
-use super::super::format::{age, bytes, not_enforced, one_line, shortened, timestamp};
+use super::super::format::{
+    age, bytes, fitting, not_enforced, one_line, shortened, timestamp, width,
+};
 use crate::words::{self, state_tone};
 
 const HEADINGS: [&str; 8] =
@@ -20,7 +22,7 @@ const EXPENDABLE: [usize; 6] = [5, 6, 7, 4, 3, 1];
 const GAP: usize = 2;
 
 /// All plugins, one line each, and a line about the agent.
-pub(super) fn overview(
+pub(in crate::cli) fn overview(
     plugins: &[PluginStatus],
     agent: Option<&AgentStatus>,
     console: &Console<'_>,
@@ -53,7 +55,7 @@ pub(super) fn overview(
 }
 
 /// One plugin, one fact per line.
-pub(super) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
+pub(in crate::cli) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let now = (console.now)();
     let ago = |time| {
         let time = timestamp(time)?;
@@ -143,22 +145,14 @@ impl Row {
 impl Layout {
     fn new(rows: &[Row], terminal: Option<usize>) -> Self {
         let width_of = |column: usize| {
-            let cells = rows.iter().map(|row| row.cells[column].chars().count());
+            let cells = rows.iter().map(|row| width(&row.cells[column]));
             cells.chain([HEADINGS[column].len()]).max().unwrap_or_default()
         };
-        let mut columns: Vec<(usize, usize)> =
-            (0..HEADINGS.len()).map(|column| (column, width_of(column))).collect();
-        let used = |columns: &[(usize, usize)]| -> usize {
-            columns.iter().map(|(_, width)| width + GAP).sum()
-        };
-        if let Some(terminal) = terminal {
-            for dropped in EXPENDABLE {
-                if used(&columns) > terminal + GAP {
-                    columns.retain(|(column, _)| *column != dropped);
-                }
-            }
-        }
-        let left = terminal.map(|terminal| terminal.saturating_sub(used(&columns)));
+        let widths = std::array::from_fn::<_, { HEADINGS.len() }, _>(width_of);
+        let shown = fitting(&widths, GAP, terminal.unwrap_or(usize::MAX), &EXPENDABLE);
+        let columns: Vec<_> = shown.into_iter().map(|column| (column, widths[column])).collect();
+        let used: usize = columns.iter().map(|(_, width)| width + GAP).sum();
+        let left = terminal.map(|terminal| terminal.saturating_sub(used));
         Self { columns, left }
     }
 
@@ -179,13 +173,14 @@ impl Layout {
     /// One plugin. A note that does not fit beside it stands below it.
     fn row(&self, row: &Row, text: &mut String, console: &Console<'_>) {
         let start = text.len();
-        for (column, width) in &self.columns {
+        for (column, columns) in &self.columns {
             let cell = &row.cells[*column];
             let tone = if *column == STATE { row.tone } else { Tone::Plain };
             text.push_str(&console.paint(tone, cell));
-            text.push_str(&" ".repeat(width - cell.chars().count() + GAP));
+            let blanks = (*columns + GAP).saturating_sub(width(cell));
+            text.push_str(&" ".repeat(blanks));
         }
-        let fits = self.left.is_none_or(|left| row.note.chars().count() <= left);
+        let fits = self.left.is_none_or(|left| width(&row.note) <= left);
         if fits {
             text.push_str(&row.note);
         }

@@ -32,6 +32,26 @@ fn the_table_fits_the_terminal_and_is_coloured_there() {
 }
 
 #[test]
+fn who_asks_for_colour_gets_it_anywhere_and_who_does_not_want_it_nowhere() {
+    let agent = FakeAgent::start(everything());
+    let always = ran_on(&agent, &["status", "--color", "always"]);
+    assert!(always.out.contains("\x1b[32m"), "{}", always.out);
+    let never = ran_looking(&agent, &["--color=never", "status"], Looks::Terminal(80));
+    assert!(!never.out.contains('\x1b'), "{}", never.out);
+    assert_eq!(ran(&["status", "--color", "sometimes"]).exit, Exit::Usage);
+}
+
+#[test]
+fn wide_characters_keep_the_columns_in_line() {
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([running("日本語"), running("metrics")])],
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &["status"]);
+    assert_snapshot!(ran.out);
+}
+
+#[test]
 fn one_plugin_is_shown_in_detail() {
     let agent = FakeAgent::start(everything());
     let ran = ran_on(&agent, &["status", "upgrading"]);

@@ -1,0 +1,70 @@
+//! What happens while something is waited for, for somebody who watches a terminal; nothing at all for
+//! anybody else.
+
+use std::time::Duration;
+
+use guest_agent_proto::local::PluginStatus;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::console::Console;
+use super::format::one_line;
+
+/// How often the spinner moves.
+const BEAT: Duration = Duration::from_millis(120);
+
+const DOWNLOAD: &str = "{msg} [{bar:30}] {bytes}/{total_bytes}, {bytes_per_sec}";
+const DOWNLOAD_OF_UNKNOWN_SIZE: &str = "{msg} {bytes}, {bytes_per_sec}";
+const WAIT: &str = "{spinner} {msg} ({elapsed})";
+
+/// One line that changes, until this is dropped.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    template: &'static str,
+}
+
+// === impl Progress ===
+
+impl Progress {
+    pub(super) fn new(console: &Console<'_>) -> Self {
+        let target = if console.err_is_terminal {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if console.err_is_terminal {
+            bar.enable_steady_tick(BEAT);
+        }
+        Self { bar, template: "" }
+    }
+
+    /// Shows how a plugin stands now.
+    pub(super) fn show(&mut self, status: &PluginStatus) {
+        let state = status.pending.as_ref().map_or(&status.state, |pending| &pending.state);
+        let (template, held_up) = match &status.progress {
+            Some(progress) if !progress.held_up.is_empty() => (WAIT, progress.held_up.as_str()),
+            Some(progress) if progress.total_bytes.is_some() => (DOWNLOAD, ""),
+            Some(_) => (DOWNLOAD_OF_UNKNOWN_SIZE, ""),
+            None => (WAIT, ""),
+        };
+        if template != self.template {
+            self.template = template;
+            let style = ProgressStyle::with_template(template).expect("a fixed template");
+            self.bar.set_style(style);
+        }
+        if let Some(progress) = &status.progress {
+            if let Some(total) = progress.total_bytes {
+                self.bar.set_length(total);
+            }
+            self.bar.set_position(progress.received_bytes);
+        }
+        let colon = if held_up.is_empty() { "" } else { ": " };
+        self.bar.set_message(one_line(&format!("{} {state}{colon}{held_up}", status.name)));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

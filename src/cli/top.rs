@@ -1,0 +1,173 @@
+//! `top`: a live view of all plugins, on a terminal.
+//!
+//! ```text
+//!   agent ─► feed.rs ─────┐
+//!   keys ──► screen.rs ───┼─► model.rs: update, pure ─► view.rs, pure ─► screen.rs
+//!   time ─────────────────┘        └─► which plugin is looked at ─► feed.rs
+//! ```
+//!
+//! Where nobody is looking (a pipe, a file, `--json`), one snapshot is printed instead.
+
+use std::time::Duration;
+
+use guest_agent_proto::local::{GetStatusRequest, StreamEventsRequest};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use self::model::{Flow, Happened, Model, Order};
+use self::screen::Screen;
+use self::view::Theme;
+use super::client::{self, Client, Patience};
+use super::{Context, Failure, doctor, events, status};
+
+mod feed;
+mod model;
+mod screen;
+mod spark;
+#[cfg(test)]
+mod tests;
+mod view;
+
+/// How far back events are shown.
+const EVENTS_BACK: i64 = 3600;
+
+/// Events in a snapshot.
+const EVENTS_SHOWN: usize = 10;
+
+/// Ages move once a second.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Messages and keys that may wait for the next picture.
+const WAITING_MAX: usize = 64;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent top
+  guest-agent top --sort memory
+  guest-agent top --once
+  guest-agent top --json | jq '.plugins[] | select(.state != \"RUNNING\")'
+
+Keys: ? shows all of them; q, Esc and Ctrl-C end it. Where the output is no terminal, and with --once or \
+--json, one snapshot is printed.")]
+pub(super) struct Flags {
+    /// What the plugins are sorted by at first
+    #[arg(long, value_enum, default_value_t = Order::Name, value_name = "COLUMN")]
+    sort: Order,
+    /// Print one snapshot and end
+    #[arg(long)]
+    once: bool,
+}
+
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let socket = context.socket()?;
+    // An agent that is not there at all is told at once; one that goes away later is waited for.
+    let mut client = client::connect(&socket).await?;
+    if flags.once || context.global.json || context.console.width.is_none() {
+        return snapshot(&mut client, context).await;
+    }
+    drop(client);
+    let theme = Theme::new(context.console.colour);
+    let now = context.console.now;
+    let mut model = Model::new(now(), flags.sort);
+    let cannot =
+        |error: &std::io::Error| Failure::failed("failed to use the terminal").because(error);
+    let mut ends = signals().map_err(|error| cannot(&error))?;
+    let (tell, mut told) = mpsc::channel(WAITING_MAX);
+    let (look, looked_at) = watch::channel(None);
+    let mut screen = Screen::open().map_err(|error| cannot(&error))?;
+    let mut keys = screen::keys(WAITING_MAX).map_err(|error| cannot(&error))?;
+    let feeding = feed::feed(socket, now, looked_at, tell);
+    tokio::pin!(feeding);
+    let mut beat = tokio::time::interval(BEAT);
+    loop {
+        screen
+            .draw(|area, buffer| view::view(&model, theme, area, buffer))
+            .map_err(|error| Failure::failed("failed to draw on the terminal").because(&error))?;
+        let happened = tokio::select! {
+            // Ends only with this loop.
+            () = &mut feeding => return Ok(()),
+            Some(()) = ends.recv() => return Ok(()),
+            _ = beat.tick() => Happened::Beat,
+            told = told.recv() => match told {
+                Some(told) => Happened::Told(told),
+                None => return Ok(()),
+            },
+            key = keys.recv() => match key {
+                Some(key) => Happened::Pressed(key),
+                // The terminal is gone.
+                None => return Ok(()),
+            },
+        };
+        let mut waiting = vec![happened];
+        while let Ok(told) = told.try_recv() {
+            waiting.push(Happened::Told(told));
+        }
+        for happened in waiting {
+            if model.update(happened, now()) == Flow::Quit {
+                return Ok(());
+            }
+        }
+        look.send_if_modified(|before| {
+            let wanted = model.looked_at();
+            let is_other = before.as_deref() != wanted;
+            *before = wanted.map(str::to_owned);
+            is_other
+        });
+    }
+}
+
+/// The signals that end a process in the ordinary way, so that the terminal is put back first.
+fn signals() -> std::io::Result<mpsc::Receiver<()>> {
+    let (came, comes) = mpsc::channel(1);
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        let (mut signal, came) = (signal(kind)?, came.clone());
+        tokio::spawn(async move {
+            if signal.recv().await.is_some() {
+                let _one_is_on_its_way = came.try_send(());
+            }
+        });
+    }
+    Ok(comes)
+}
+
+async fn snapshot(client: &mut Client, context: Context<'_, '_>) -> Result<(), Failure> {
+    let console = context.console;
+    let answer = client.get_status(GetStatusRequest::default()).await?.into_inner();
+    let request = StreamEventsRequest {
+        since: Some(since((console.now)())),
+        ..StreamEventsRequest::default()
+    };
+    let mut stream = client.stream_events(request).await?.into_inner();
+    let mut last = std::collections::VecDeque::new();
+    while let Some(event) = client::next(&mut stream, Patience::Soon).await? {
+        if last.len() == EVENTS_SHOWN {
+            last.pop_front();
+        }
+        last.push_back(event);
+    }
+    if context.global.json {
+        let events: Vec<_> = last.iter().map(events::EventJson::from).collect();
+        return Ok(console.document(&json!({
+            "agent": answer.agent.as_ref().map(doctor::about),
+            "plugins": status::json::plugins(&answer.plugins),
+            "events": events,
+        }))?);
+    }
+    let text = status::table::overview(&answer.plugins, answer.agent.as_ref(), console);
+    console.text(&text)?;
+    if !last.is_empty() {
+        console.line("")?;
+    }
+    for event in &last {
+        let line = events::line(event, console);
+        console.line(&line)?;
+    }
+    Ok(())
+}
+
+/// From when on events are shown.
+fn since(now: jiff::Timestamp) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: now.as_second() - EVENTS_BACK, nanos: 0 }
+}

@@ -1,0 +1,226 @@
+//! What the agent tells, asked for once a second, and the way back to an agent that went away.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use guest_agent_proto::local::{
+    Event, ExplainRequest, GetStatusRequest, GetStatusResponse, StreamEventsRequest,
+    StreamLogsRequest,
+};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
+
+use super::super::Failure;
+use super::super::client::{self, Client, Patience};
+use super::super::explain;
+use super::super::format::one_line;
+use super::since;
+
+/// Between two questions.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// An agent that takes longer is as good as gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the next attempt waits, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// Measurements per plugin.
+const USAGE_POINTS: u32 = 60;
+
+/// Lines of its log that are shown with a plugin.
+const LOG_LINES: u32 = 50;
+
+/// Most bytes of a line of a log that are kept.
+const LINE_MAX: usize = 1000;
+
+/// What there is to show.
+#[derive(Clone, Debug)]
+pub(super) enum Told {
+    /// A new connection; what it tells of the past replaces what an earlier one did.
+    Connected,
+    Status(Box<GetStatusResponse>),
+    Event(Box<Event>),
+    /// All about the plugin that is looked at.
+    Detail(Detail),
+    Lost {
+        why: String,
+        retry_in: Duration,
+    },
+}
+
+/// One plugin from near.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Detail {
+    pub(super) name: String,
+    /// Why it is in its state, or why that is not known.
+    pub(super) explained: Vec<String>,
+    /// What it printed last.
+    pub(super) printed: Vec<String>,
+}
+
+/// Tells what there is to show until nobody listens.
+pub(super) async fn feed(
+    socket: PathBuf,
+    now: fn() -> Timestamp,
+    mut looked_at: watch::Receiver<Option<String>>,
+    tell: mpsc::Sender<Told>,
+) {
+    let mut failures = 0;
+    loop {
+        let failure = match connection(&socket, now, &mut looked_at, &tell, &mut failures).await {
+            Ok(()) => return,
+            Err(failure) => failure,
+        };
+        let retry_in = wait(failures, rand::random());
+        failures = failures.saturating_add(1);
+        let why = failure
+            .causes
+            .first()
+            .map_or_else(|| failure.reason.clone(), |cause| format!("{}: {cause}", failure.reason));
+        if tell.send(Told::Lost { why: one_line(&why), retry_in }).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(retry_in).await;
+    }
+}
+
+/// How long to wait after so many failures; `jitter` in `0.0..1.0` takes up to half of it away.
+fn wait(failures: u32, jitter: f64) -> Duration {
+    let longest =
+        RETRY.0.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(RETRY.1);
+    longest.mul_f64(1.0 - jitter.clamp(0.0, 1.0) / 2.0)
+}
+
+/// One connection; `Ok` when nobody listens any more.
+async fn connection(
+    socket: &Path,
+    now: fn() -> Timestamp,
+    looked_at: &mut watch::Receiver<Option<String>>,
+    tell: &mpsc::Sender<Told>,
+    failures: &mut u32,
+) -> Result<(), Failure> {
+    let mut client = client::connect(socket).await?;
+    let request = StreamEventsRequest {
+        follow: true,
+        since: Some(since(now())),
+        ..StreamEventsRequest::default()
+    };
+    let mut events = client.stream_events(request).await?.into_inner();
+    if tell.send(Told::Connected).await.is_err() {
+        return Ok(());
+    }
+    let mut beat = tokio::time::interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let told = tokio::select! {
+            () = tell.closed() => return Ok(()),
+            _ = beat.tick() => {
+                let request = GetStatusRequest { usage_points: USAGE_POINTS, ..Default::default() };
+                let status = soon(client.get_status(request)).await?.into_inner();
+                *failures = 0;
+                if tell.send(Told::Status(Box::new(status))).await.is_err() {
+                    return Ok(());
+                }
+                let name = looked_at.borrow().clone();
+                match name {
+                    Some(name) => Told::Detail(soon_detail(&mut client, name, now).await?),
+                    None => continue,
+                }
+            }
+            changed = looked_at.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+                let name = looked_at.borrow_and_update().clone();
+                match name {
+                    Some(name) => Told::Detail(soon_detail(&mut client, name, now).await?),
+                    None => continue,
+                }
+            }
+            event = client::next(&mut events, Patience::Forever) => match event? {
+                Some(event) => Told::Event(Box::new(event)),
+                None => continue,
+            },
+        };
+        if tell.send(told).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+async fn soon<T>(
+    answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<tonic::Response<T>, Failure> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_elapsed) => Err(unanswered()),
+    }
+}
+
+async fn soon_detail(
+    client: &mut Client,
+    name: String,
+    now: fn() -> Timestamp,
+) -> Result<Detail, Failure> {
+    let detail = tokio::time::timeout(PATIENCE, detail(client, name, now));
+    detail.await.map_err(|_elapsed| unanswered())
+}
+
+fn unanswered() -> Failure {
+    Failure::new(super::super::Exit::Unreachable, "the agent does not answer")
+}
+
+/// What is not known is said in the place of what is.
+async fn detail(client: &mut Client, name: String, now: fn() -> Timestamp) -> Detail {
+    let explained = match client.explain(ExplainRequest { name: name.clone() }).await {
+        Ok(answer) => explain::lines(&name, answer.get_ref(), now),
+        Err(error) => vec![one_line(error.message())],
+    };
+    let request =
+        StreamLogsRequest { name: name.clone(), lines: LOG_LINES, ..StreamLogsRequest::default() };
+    let printed = match client.stream_logs(request).await {
+        Ok(answer) => {
+            let (mut chunks, mut bytes) = (answer.into_inner(), Vec::new());
+            while let Ok(Some(chunk)) = client::next(&mut chunks, Patience::Soon).await {
+                bytes.extend(chunk.data);
+                // The end is what counts; whole lines are cut below.
+                let most = LINE_MAX * 2 * usize::try_from(LOG_LINES).unwrap_or_default();
+                let more = bytes.len().saturating_sub(most);
+                bytes.drain(..more);
+            }
+            lines(&bytes)
+        }
+        Err(error) => vec![one_line(error.message())],
+    };
+    Detail { name, explained, printed }
+}
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let line = |line: &str| {
+        let safe = |c: char| if c.is_control() { ' ' } else { c };
+        line.chars().take(LINE_MAX).map(safe).collect()
+    };
+    text.lines().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_stays_away_is_asked_less_and_less_often() {
+        assert_eq!(wait(0, 0.0), Duration::from_millis(250));
+        assert_eq!(wait(2, 0.0), Duration::from_secs(1));
+        assert_eq!(wait(2, 1.0), Duration::from_millis(500));
+        assert_eq!(wait(u32::MAX, 0.0), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn lines_of_a_log_cannot_move_the_cursor_and_are_not_endless() {
+        assert_eq!(lines(b"a\x1b[2Jb\n\xff\n"), ["a [2Jb", "\u{fffd}"]);
+        assert_eq!(lines(&[b'x'; 5000])[0].len(), LINE_MAX);
+    }
+}

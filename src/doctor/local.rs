@@ -1,0 +1,30 @@
+//! Whether the manifests of local plugins can be used.
+
+use guest_agent_actors::error::Chain;
+
+use super::{Finding, Host, Severity};
+use crate::local_plugins::PluginFolders;
+
+pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
+    let dir = &host.config.agent.local_plugin_dir;
+    match PluginFolders::new(dir.clone()).read() {
+        Ok(scan) => scan
+            .refused
+            .into_iter()
+            .map(|(name, why)| {
+                let fix = format!(
+                    "mend what is in {}, then have it read again: systemctl reload guest-agent",
+                    dir.join(&name).display()
+                );
+                let what = format!("the local plugin {name} is refused");
+                Finding::new(Severity::Error, what, why, fix)
+            })
+            .collect(),
+        Err(error) => vec![Finding::new(
+            Severity::Error,
+            "nothing is known of local plugins",
+            Chain(&error).to_string(),
+            format!("make {} a folder that only root may change", dir.display()),
+        )],
+    }
+}
