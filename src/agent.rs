@@ -145,7 +145,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let identity = identify(config, &mut memory, metadata.as_ref()).await;
     let machine = Arc::new(LocalMachine::read(identity)?);
     let places = Places::of(config, &machine.instance_id());
-    let telemetry = Telemetry::start(config, &machine.instance_id(), &machine.boot_id());
+    let mut telemetry = Telemetry::start(config, &machine.instance_id(), &machine.boot_id());
     make_directory(&config.agent.runtime_dir, 0o755)?;
     make_directory(&places.plugins, 0o755)?;
 
@@ -246,14 +246,18 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         started_at,
     };
     let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let sources = Sources {
+        backlog: system.backlog.clone(),
+        counts,
+        offers: system.offers.clone(),
+        link: link.clone(),
+    };
+    if let Some(telemetry) = &mut telemetry {
+        telemetry.export_metrics(&args.config, api.clone(), sources.clone());
+    }
     let http = Http {
         api: api.clone(),
-        sources: Sources {
-            backlog: system.backlog.clone(),
-            counts,
-            offers: system.offers.clone(),
-            link: link.clone(),
-        },
+        sources,
         config: in_effect.clone(),
         health: http_health,
         ending: ending.clone(),

@@ -302,9 +302,14 @@ pub struct TelemetryConfig {
     pub otlp_ca_file: String,
     /// Whether traces are exported.
     pub traces: bool,
-    /// Longest that what is to be exported waits for more.
+    /// Whether metrics are exported.
+    pub metrics: bool,
+    /// Longest that spans wait for others before they are sent.
     #[serde(with = "duration::text")]
     pub interval: Duration,
+    /// The time between two messages with metrics.
+    #[serde(with = "duration::text")]
+    pub metrics_interval: Duration,
     /// How long the collector may take for one message.
     #[serde(with = "duration::text")]
     pub timeout: Duration,
@@ -450,7 +455,9 @@ impl Default for TelemetryConfig {
             otlp_headers_file: String::new(),
             otlp_ca_file: String::new(),
             traces: true,
+            metrics: true,
             interval: Duration::from_secs(5),
+            metrics_interval: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
         }
     }

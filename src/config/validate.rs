@@ -275,6 +275,8 @@ fn telemetry(config: &Config, rules: &mut Rules<'_>) {
     }
     let (millis, most) = (Duration::from_millis(100), Duration::from_secs(600));
     rules.duration("telemetry.interval", telemetry.interval, millis, most);
+    let hour = Duration::from_secs(3600);
+    rules.duration("telemetry.metrics_interval", telemetry.metrics_interval, millis, hour);
     rules.duration("telemetry.timeout", telemetry.timeout, millis, most);
 }
 

@@ -1,10 +1,11 @@
-//! Followed orders: the spans a collector gets, and the lines a log has.
+//! Followed orders: the spans a collector gets, and the lines a log has. In `metrics`: the metrics it gets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use guest_agent_control_plane::artifacts::{ArtifactFaults, CutOff};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::MetricsServiceServer;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -12,6 +13,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use tokio::net::UnixListener;
@@ -21,6 +23,8 @@ use tonic::{Request, Response, Status};
 
 use crate::harness::{Bed, orders};
 
+mod metrics;
+
 /// What a sender's own trace looks like.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -28,11 +32,15 @@ const PARENT: &str = "b7ad6b7169203331";
 /// A collector on a unix socket, which keeps all that it is sent.
 struct Collector {
     spans: Arc<Mutex<Vec<(BTreeMap<String, String>, Span)>>>,
+    /// The newest of each, by name.
+    metrics: Arc<Mutex<BTreeMap<String, Metric>>>,
     server: JoinHandle<()>,
 }
 
+#[derive(Clone)]
 struct Service {
     spans: Arc<Mutex<Vec<(BTreeMap<String, String>, Span)>>>,
+    metrics: Arc<Mutex<BTreeMap<String, Metric>>>,
 }
 
 #[tonic::async_trait]
@@ -41,9 +49,7 @@ impl TraceService for Service {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        if request.metadata().get("authorization").is_none_or(|token| token != "Bearer secret") {
-            return Err(Status::unauthenticated("no token"));
-        }
+        authorize(&request)?;
         for resource in request.into_inner().resource_spans {
             let who = resource.resource.unwrap_or_default().attributes;
             let who: BTreeMap<_, _> =
@@ -54,6 +60,13 @@ impl TraceService for Service {
             }
         }
         Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+fn authorize<T>(request: &Request<T>) -> Result<(), Status> {
+    match request.metadata().get("authorization") {
+        Some(token) if token == "Bearer secret" => Ok(()),
+        _ => Err(Status::unauthenticated("no token")),
     }
 }
 
@@ -85,14 +98,17 @@ impl Collector {
     /// A collector that listens, or goes on listening with what it has, at this path.
     fn listen(path: PathBuf, before: Option<Self>) -> Self {
         drop(std::fs::remove_file(&path));
-        let spans = before.map(|before| before.spans).unwrap_or_default();
+        let (spans, metrics) =
+            before.map(|before| (before.spans, before.metrics)).unwrap_or_default();
         let listener = UnixListenerStream::new(UnixListener::bind(path).unwrap());
-        let service = TraceServiceServer::new(Service { spans: spans.clone() });
-        let server = tonic::transport::Server::builder().add_service(service);
+        let service = Service { spans: spans.clone(), metrics: metrics.clone() };
+        let server = tonic::transport::Server::builder()
+            .add_service(TraceServiceServer::new(service.clone()))
+            .add_service(MetricsServiceServer::new(service));
         let server = tokio::spawn(async move {
             server.serve_with_incoming(listener).await.unwrap();
         });
-        Self { spans, server }
+        Self { spans, metrics, server }
     }
 
     fn all(&self) -> Vec<Span> {
@@ -293,7 +309,7 @@ async fn a_collector_that_is_away_holds_nothing_up_and_gets_what_waited() {
     let echo = bed.echo().await;
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
     bed.running("echo", "1").await;
-    let away = "the collector of traces takes none";
+    let away = "the collector of traces does not take them";
     bed.until("one warning", async || bed.log().contains(away).then_some(())).await;
     let collector = Collector::listen(socket.clone(), None);
     let order = collector.span(&bed, "order", ("plugin", "echo")).await;
