@@ -25,6 +25,9 @@ pub fn check(text: &str) -> Result<(), String> {
         if is_word && !LEVELS.contains(&directive.to_ascii_lowercase().as_str()) {
             return Err(format!("{directive:?} is not a level; {HINT}"));
         }
+        if directive.contains(',') {
+            return Err(format!("the directive {directive:?} names two fields, name one; {HINT}"));
+        }
         if let Err(error) = directive.parse::<Directive>() {
             return Err(format!("the directive {directive:?} cannot be read: {error}; {HINT}"));
         }
@@ -86,7 +89,7 @@ mod tests {
             "WARN",
             "off",
             "info,guest_agent::install=debug",
-            "warn, guest_agent[order{plugin=\"a\",order=3}]=trace",
+            "warn, guest_agent[order{plugin=\"a\"}]=trace",
             "guest_agent[order]",
         ] {
             assert_eq!(check(text), Ok(()), "{text}");
@@ -99,6 +102,7 @@ mod tests {
         refused("inof", "\"inof\" is not a level");
         refused("info,guest_agent=loud", "\"guest_agent=loud\" cannot be read");
         refused("info,guest_agent::install", "\"guest_agent::install\" is not a level");
+        refused("info,agent[order{plugin=a,order=3}]=trace", "names two fields, name one");
         refused("info,", "\"\" is not a level");
     }
 

@@ -114,8 +114,8 @@ impl Messages {
             messages: vec![Vec::new()],
             points: 0,
         };
-        // It writes into memory, which does not fail.
-        drop(figures::write(snapshot, &mut all));
+        let written = figures::write(snapshot, &mut all);
+        debug_assert!(written.is_ok(), "it is written into memory, which does not fail");
         all.messages
     }
 

@@ -19,8 +19,8 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// What there is to show.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    pub(super) now: SystemTime,
-    pub(super) started_at: SystemTime,
+    pub(crate) now: SystemTime,
+    pub(crate) started_at: SystemTime,
     pub(super) is_ready: bool,
     /// `None` where no control plane is configured.
     pub(super) link_is_up: Option<bool>,
