@@ -32,6 +32,7 @@ use crate::http::refusal::Refusal;
 
 mod act;
 mod chart;
+mod hidden;
 mod live;
 mod log;
 mod overview;

@@ -96,7 +96,7 @@ pub(crate) fn bytes(count: u64) -> String {
 /// it must not move the cursor of whoever reads it.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
-    for part in text.split(|c: char| c.is_control() || c.is_whitespace()) {
+    for part in text.split(|c: char| moves_others(c) || c.is_whitespace()) {
         if !part.is_empty() {
             if !line.is_empty() {
                 line.push(' ');
@@ -105,6 +105,13 @@ pub(crate) fn one_line(text: &str) -> String {
         }
     }
     line
+}
+
+/// Whether a character does something to others around it: control characters, and those that turn the
+/// direction of writing, with which a text can look like another one.
+pub(crate) fn moves_others(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What is not enforced, why, and what to do about it.
@@ -164,6 +171,7 @@ mod tests {
     #[test]
     fn foreign_text_cannot_move_the_cursor() {
         assert_eq!(one_line("a\n\x1b[2Jb\r\n  c\u{9b}1m"), "a [2Jb c 1m");
+        assert_eq!(one_line("rm\u{202e}\u{2066}gpj.exe"), "rm gpj.exe");
         assert_eq!(shortened("abcdef", 4), "abc…");
         assert_eq!(shortened("abcd", 4), "abcd");
         assert_eq!(shortened("abcd", 0), "");

@@ -25,7 +25,7 @@ use crate::messages::{
     Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Measure, Retired,
     Save, Taken, Unmeasure, Unwatch, UsePolicy, Watch,
 };
-use crate::ports::{Health, Ports, Progress};
+use crate::ports::{Health, LAST_OUTPUT, Ports, Progress};
 use crate::records;
 use crate::spec::PluginSpec;
 use crate::trace::{self, Outcome, Trace};
@@ -279,7 +279,8 @@ impl PluginActor {
                     if (is_of_run || told.kind == Notice::Crashed) && !self.output.is_empty() {
                         let gap = if details.is_empty() { "" } else { "; " };
                         details.push_str(gap);
-                        details.push_str("its last output:\n");
+                        details.push_str(LAST_OUTPUT);
+                        details.push('\n');
                         details.push_str(&self.output);
                     }
                     if told.kind == Notice::Installed {

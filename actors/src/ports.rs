@@ -351,11 +351,15 @@ pub enum LaunchError {
     },
 }
 
+/// What comes before the last lines that a plugin wrote, wherever they are told. They come last: whoever
+/// may not see them is told what is before these words.
+pub const LAST_OUTPUT: &str = "its last output:";
+
 struct Quoted<'a>(&'a str);
 
 impl std::fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, "; its last output:\n{}", self.0) }
+        if self.0.is_empty() { Ok(()) } else { write!(f, "; {LAST_OUTPUT}\n{}", self.0) }
     }
 }
 

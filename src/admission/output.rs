@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use guest_agent_actors::ports::LAST_OUTPUT;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Longest line; a longer one is cut into several.
@@ -42,7 +43,7 @@ pub(super) fn quoted(last: &LastLines) -> String {
         return String::new();
     }
     let lines: Vec<&str> = last.iter().map(String::as_str).collect();
-    format!("; its last output: {}", lines.join(" | "))
+    format!("; {LAST_OUTPUT} {}", lines.join(" | "))
 }
 
 fn log(plugin: &str, line: String, last: &LastLines, throttle: &Throttle) {

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::pieces::page_of;
 use crate::plugin_logs::PluginLogs;
 use crate::plugin_logs::read::{Begin, Reader};
-use crate::words::{bytes, one_line};
+use crate::words::{bytes, moves_others, one_line};
 
 /// How much of a log is shown on the plugin's page.
 pub(super) const TAIL: u64 = 16 << 10;
@@ -101,7 +101,7 @@ impl Part {
 
 /// A line without what a terminal would obey; tabs and runs of blanks stay as they are.
 pub(super) fn line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if moves_others(c) && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 /// The lines of a part.
@@ -140,7 +140,7 @@ pub(super) fn page(name: &str, part: &Part) -> Markup {
                 a href=(at(part.from.saturating_sub(PAGE))) rel="prev" { "Older" }
             }
             span class="quiet" {
-                (bytes(part.next - part.from)) " from " (bytes(part.from)) " of " (bytes(part.end))
+                (bytes(part.next.saturating_sub(part.from))) " from " (bytes(part.from)) " of " (bytes(part.end))
             }
             @if part.next < part.end { a href=(at(part.next)) rel="next" { "Newer" } }
             a href={ (page_of(name)) "/log" } { "The end" }

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use tonic::{Request, Status};
 use tracing::debug;
 
+use super::hidden;
 use super::log::{self, Part, Wanted};
 use super::overview::{Overview, Row, SHOWN_MAX};
 use super::plugin::Plugin;
@@ -43,7 +44,7 @@ impl Source {
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         let (mut rows, mut matching) = (Vec::new(), 0);
         for listed in &plugins {
-            let plugin = self.api.shown(listed, 0);
+            let plugin = self.shown(listed, sight);
             *states.entry(plugin.state.clone()).or_default() += 1;
             if !filter.is_empty() && !plugin.name.contains(filter) {
                 continue;
@@ -84,10 +85,10 @@ impl Source {
             Sight::WithoutOutput => None,
         };
         if let (Sight::WithoutOutput, Some(why)) = (sight, &mut why) {
-            why.last_output.clear();
+            hidden::of_answer(why);
         }
         Ok(Some(Plugin {
-            row: row(self.api.shown(&listed, 0), name, &mut usage),
+            row: row(self.shown(&listed, sight), name, &mut usage),
             why,
             limits: listed.view.spec.limits,
             offers,
@@ -109,6 +110,14 @@ impl Source {
             debug!(plugin = %name, %error, "its log cannot be shown");
             Part::default()
         })
+    }
+
+    fn shown(&self, listed: &Listed, sight: Sight) -> PluginStatus {
+        let mut plugin = self.api.shown(listed, 0);
+        if sight == Sight::WithoutOutput {
+            hidden::of_status(&mut plugin);
+        }
+        plugin
     }
 
     async fn usage(&self) -> Result<BTreeMap<PluginName, Vec<Point>>, Status> {

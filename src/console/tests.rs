@@ -18,6 +18,7 @@ use super::overview::{Overview, Row};
 use super::plugin::Plugin;
 use super::*;
 use crate::http::access::Access;
+use crate::words;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -198,10 +199,10 @@ proptest! {
     }
 
     #[test]
-    fn law_no_part_of_a_log_has_control_characters(text in "[\\x00-\\x1f\\x7f-\\u{9f}a]{0,20}") {
+    fn law_no_part_of_a_log_has_control_characters(text in "[\\x00-\\x1f\\x7f-\\u{9f}\\u{202a}-\\u{202e}a]{0,20}") {
         let part = Part { text, ..Part::default() };
         let shown = log::lines(&part).into_string();
-        prop_assert!(!shown.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+        prop_assert!(!shown.chars().any(|c| words::moves_others(c) && c != '\n' && c != '\t'));
     }
 }
 
@@ -249,10 +250,35 @@ fn the_newest_events_are_kept_and_no_more() {
     assert_eq!(newest.len(), timeline::KEPT_MAX);
     assert!(newest.iter().map(|event| event.seq).eq((200..700).rev()));
     assert!(newest.iter().all(|event| event.details.len() < 1000));
-    let hidden = timeline.newest(1, None, Sight::WithoutOutput);
-    assert_eq!(hidden[0].details, "", "a plugin's last words are not for everybody");
     let odd = timeline.newest(3, Some("odd"), Sight::All);
     assert_eq!(odd.iter().map(|event| event.seq).collect::<Vec<_>>(), [699, 697, 695]);
+}
+
+/// Wherever a plugin's last words are told, they are left out for whoever may not see its log.
+#[test]
+fn last_words_are_left_out_everywhere() {
+    let words = "it ended; its last output:\na secret";
+    let left = "it ended; its last output is for whoever has a token";
+    let mut why = plugin_of(words).why.unwrap();
+    hidden::of_answer(&mut why);
+    let status = why.status.unwrap();
+    let (pending, exit) = (status.pending.unwrap(), status.last_exit.unwrap());
+    let (step, plan) = (&why.moves[0], &why.triggers[0]);
+    for text in [
+        &why.trouble.unwrap().why,
+        &step.why,
+        &plan.last,
+        &status.reason,
+        &pending.error,
+        &exit.detail,
+    ] {
+        assert_eq!(text, left);
+    }
+    assert_eq!(why.last_output, "");
+    let timeline = Timeline::new();
+    timeline.keep(event(words));
+    assert_eq!(timeline.newest(1, None, Sight::WithoutOutput)[0].details, left);
+    assert_eq!(timeline.newest(1, None, Sight::All)[0].details, words);
 }
 
 /// A log is read in parts that join without a gap, and no part is longer than it may be.

@@ -12,6 +12,7 @@ use maud::{Markup, html};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::hidden;
 use super::pieces::{Ages, ago, class, page_of};
 use super::session::Sight;
 use crate::local_api::LocalApi;
@@ -68,9 +69,12 @@ impl Timeline {
     pub(super) fn newest(&self, most: usize, of: Option<&str>, sight: Sight) -> Vec<Event> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |event: &&Event| of.is_none_or(|name| event.plugin == name);
-        let shown = |event: &Event| match sight {
-            Sight::All => event.clone(),
-            Sight::WithoutOutput => Event { details: String::new(), ..event.clone() },
+        let shown = |event: &Event| {
+            let mut event = event.clone();
+            if sight == Sight::WithoutOutput {
+                hidden::of_event(&mut event);
+            }
+            event
         };
         kept.iter().rev().filter(wanted).take(most).map(shown).collect()
     }

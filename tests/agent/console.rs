@@ -117,21 +117,28 @@ async fn a_page_follows_its_plugins_and_shows_hostile_text_as_text() {
 async fn without_a_script_pages_are_whole() {
     let (bed, at, _tokens) = served(&[]).await;
     install(&bed, "web").await;
+    // What it said last is told with its end.
     bed.ask("web", "log what a plugin says").await;
+    signal(bed.in_state("web", "RUNNING").await.pid.unwrap(), Signal::SIGKILL);
+    bed.status_where("web", "it was started again", |status| {
+        status.state == "RUNNING" && status.restarts == 1
+    })
+    .await;
     let Some(mut browser) = Browser::start("the console without a script").await else {
         return bed.finish().await;
     };
     browser.allow_script(false).await;
     browser.open(&at).await;
     let text = browser.evaluate("document.body.innerText").await.to_string();
-    for wanted in ["web", "RUNNING", "1.0", "connected", "ready", "started", "ago", "every 10 s"] {
+    for wanted in ["web", "RUNNING", "1.0", "connected", "ready", "crashed", "ago", "every 10 s"] {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
     }
+    assert!(!text.contains("what a plugin says"), "not for whoever brings no token: {text}");
     let again = "document.querySelector('meta[http-equiv=refresh]')?.content";
     assert_eq!(browser.evaluate(again).await, "10");
     browser.follow("#plugins a").await;
     let text = browser.evaluate("document.body.innerText").await.to_string();
-    for wanted in ["Why it is so", "Log in", "Installed in", "Last steps"] {
+    for wanted in ["Why it is so", "Log in", "Installed in", "Last steps", "signal 9"] {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
     }
     assert!(!text.contains("what a plugin says"), "not for whoever brings no token: {text}");

@@ -1,0 +1,54 @@
+//! What is left out for whoever may not see what plugins print.
+//!
+//! Last words of plugins are in their logs, and also in what is told of their ends: in events, in reasons
+//! and in errors. There they come last, after words that announce them.
+
+use guest_agent_actors::ports::LAST_OUTPUT;
+use guest_agent_proto::local::{Event, ExplainResponse, PluginStatus};
+
+/// What stands in the place of last words.
+const LEFT_OUT: &str = "its last output is for whoever has a token";
+
+/// Leaves last words out of what is told of a plugin.
+pub(super) fn of_status(status: &mut PluginStatus) {
+    leave_out(&mut status.reason);
+    if let Some(pending) = &mut status.pending {
+        leave_out(&mut pending.state);
+        leave_out(&mut pending.error);
+    }
+    if let Some(exit) = &mut status.last_exit {
+        leave_out(&mut exit.detail);
+    }
+    if let Some(progress) = &mut status.progress {
+        leave_out(&mut progress.held_up);
+    }
+}
+
+/// Leaves last words and what a run wrote out of how a plugin explains itself.
+pub(super) fn of_answer(answer: &mut ExplainResponse) {
+    answer.last_output.clear();
+    if let Some(status) = &mut answer.status {
+        of_status(status);
+    }
+    if let Some(trouble) = &mut answer.trouble {
+        leave_out(&mut trouble.why);
+    }
+    for step in &mut answer.moves {
+        leave_out(&mut step.why);
+    }
+    for plan in &mut answer.triggers {
+        leave_out(&mut plan.last);
+    }
+}
+
+/// Leaves last words out of an event.
+pub(super) fn of_event(event: &mut Event) {
+    leave_out(&mut event.details);
+}
+
+fn leave_out(text: &mut String) {
+    if let Some(at) = text.find(LAST_OUTPUT) {
+        text.truncate(at);
+        text.push_str(LEFT_OUT);
+    }
+}
