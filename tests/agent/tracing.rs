@@ -29,9 +29,12 @@ mod metrics;
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
+/// A span, and what it says of who exported it.
+type Exported = (BTreeMap<String, String>, Span);
+
 /// A collector on a unix socket, which keeps all that it is sent.
 struct Collector {
-    spans: Arc<Mutex<Vec<(BTreeMap<String, String>, Span)>>>,
+    spans: Arc<Mutex<Vec<Exported>>>,
     /// The newest of each, by name.
     metrics: Arc<Mutex<BTreeMap<String, Metric>>>,
     server: JoinHandle<()>,
@@ -39,7 +42,7 @@ struct Collector {
 
 #[derive(Clone)]
 struct Service {
-    spans: Arc<Mutex<Vec<(BTreeMap<String, String>, Span)>>>,
+    spans: Arc<Mutex<Vec<Exported>>>,
     metrics: Arc<Mutex<BTreeMap<String, Metric>>>,
 }
 
