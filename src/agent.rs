@@ -55,6 +55,7 @@ use crate::install::{self, Pipeline, PipelineConfig};
 use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
 use crate::local_api::LocalApi;
 use crate::local_plugins::PluginFolders;
+use crate::logging;
 use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
 use crate::metadata::{self, MetadataAddress};
 use crate::meter::SystemMeter;
@@ -67,6 +68,7 @@ use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 use crate::tally::Counts;
+use crate::telemetry::Telemetry;
 
 mod attributes;
 mod link;
@@ -143,6 +145,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let identity = identify(config, &mut memory, metadata.as_ref()).await;
     let machine = Arc::new(LocalMachine::read(identity)?);
     let places = Places::of(config, &machine.instance_id());
+    let mut telemetry = Telemetry::start(config, &machine.instance_id(), &machine.boot_id());
     make_directory(&config.agent.runtime_dir, 0o755)?;
     make_directory(&places.plugins, 0o755)?;
 
@@ -243,14 +246,18 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         started_at,
     };
     let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
+    let sources = Sources {
+        backlog: system.backlog.clone(),
+        counts,
+        offers: system.offers.clone(),
+        link: link.clone(),
+    };
+    if let Some(telemetry) = &mut telemetry {
+        telemetry.export_metrics(&args.config, api.clone(), sources.clone());
+    }
     let http = Http {
         api: api.clone(),
-        sources: Sources {
-            backlog: system.backlog.clone(),
-            counts,
-            offers: system.offers.clone(),
-            link: link.clone(),
-        },
+        sources,
         config: in_effect.clone(),
         health: http_health,
         ending: ending.clone(),
@@ -282,6 +289,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         agent: config.agent.name.clone(),
     };
     let telling = actix_rt::spawn(teller.run());
+    let telling_unwritten = actix_rt::spawn(logging::tell_unwritten());
     crash_point::reach("before", "ready", "agent");
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
@@ -324,6 +332,7 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     following.abort();
     informing.abort();
     telling.abort();
+    telling_unwritten.abort();
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);
@@ -357,6 +366,10 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     }
     drop(std::fs::remove_file(&local_socket));
     cgroups.leave();
+    logging::tell_last_unwritten();
+    if let Some(telemetry) = telemetry {
+        telemetry.end().await;
+    }
     fault.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
@@ -619,7 +632,7 @@ async fn reload(
         let changed = at_next_launch.join(", ");
         info!(changed, "policies changed; each plugin has its new one from its next start on");
     }
-    cli::logging::set_level(&config.log.level);
+    logging::set_level(&config.log.level);
     let (policy, health) = policies(&config);
     system.reconfigure(policy, health, gate(&config));
     installer.set_cache_max(config.install.cache_max_bytes);

@@ -35,7 +35,6 @@ mod format;
 mod hand_over;
 mod install;
 mod keygen;
-pub mod logging;
 mod logs;
 mod man;
 mod order;

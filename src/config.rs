@@ -39,7 +39,6 @@ pub use layers::{Sources, load};
 pub use mode::SocketMode;
 pub use policy::{Policies, Policy};
 pub use show::{Entry, differences, entries, value};
-pub use validate::is_log_level;
 
 /// The value of `instance.metadata_url` with which no metadata server is asked.
 pub const NO_METADATA: &str = "none";
@@ -65,6 +64,8 @@ pub struct Config {
     pub api: ApiConfig,
     /// The agent's own log.
     pub log: LogConfig,
+    /// `[telemetry]`.
+    pub telemetry: TelemetryConfig,
     /// What plugins may do: the tables below `[plugins]`, read apart because plugins name them.
     #[serde(skip)]
     pub policies: Policies,
@@ -289,14 +290,43 @@ pub struct LogConfig {
     pub level: String,
 }
 
+/// `[telemetry]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TelemetryConfig {
+    /// Where OTLP is spoken to over gRPC; `None` (an empty text) means that nothing is exported.
+    #[serde(with = "endpoint::control")]
+    pub otlp_endpoint: Option<Endpoint>,
+    /// File with headers for the collector, a `name: value` per line; empty for none.
+    pub otlp_headers_file: String,
+    /// Authorities (PEM) that may have signed the collector's certificate; empty means those of the system.
+    pub otlp_ca_file: String,
+    /// Whether traces are exported.
+    pub traces: bool,
+    /// Whether metrics are exported.
+    pub metrics: bool,
+    /// Longest that spans wait for others before they are sent.
+    #[serde(with = "duration::text")]
+    pub interval: Duration,
+    /// The time between two messages with metrics.
+    #[serde(with = "duration::text")]
+    pub metrics_interval: Duration,
+    /// How long the collector may take for one message.
+    #[serde(with = "duration::text")]
+    pub timeout: Duration,
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
+    /// The journal where standard error leads there, text everywhere else.
+    Auto,
     /// For people.
     Text,
     /// One JSON object per line.
     Json,
+    /// Fields and priorities, to the journal.
+    Journald,
 }
 
 // === impl AgentConfig ===
@@ -416,10 +446,27 @@ impl Default for ApiConfig {
     }
 }
 
+// === impl TelemetryConfig ===
+
+impl Default for TelemetryConfig {
+    fn default() -> Self {
+        Self {
+            otlp_endpoint: None,
+            otlp_headers_file: String::new(),
+            otlp_ca_file: String::new(),
+            traces: true,
+            metrics: true,
+            interval: Duration::from_secs(5),
+            metrics_interval: Duration::from_secs(60),
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 // === impl LogConfig ===
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { format: LogFormat::Text, level: "info".to_owned() }
+        Self { format: LogFormat::Auto, level: "info".to_owned() }
     }
 }

@@ -43,6 +43,7 @@ use prost::Message as _;
 use tokio::sync::watch;
 
 pub use auth::{FileToken, NoToken, TokenError, TokenSource};
+pub(crate) use dial::dial_once;
 pub use dial::{ClientCertificate, TlsFiles};
 pub use endpoint::{Endpoint, EndpointError};
 pub use headers::LinkConfigError;

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use actix::{Addr, Recipient};
 use guest_agent_actors::admission::Ask;
-use guest_agent_actors::control_plane::ControlPlaneActor;
+use guest_agent_actors::control_plane::{ControlPlaneActor, TRACEPARENT};
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::ManagerActor;
@@ -35,6 +35,7 @@ use prost::Message;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::command_socket::plugin_status;
@@ -194,10 +195,16 @@ impl LocalApi {
         }
     }
 
-    async fn submit(&self, submission: Submission) -> Result<Vec<local::ConfigureResult>, Status> {
+    async fn submit(
+        &self,
+        submission: Submission,
+        metadata: &MetadataMap,
+    ) -> Result<Vec<local::ConfigureResult>, Status> {
+        let traceparent =
+            metadata.get(TRACEPARENT).and_then(|text| Some(text.to_str().ok()?.into()));
         let verdicts = self
             .control_plane
-            .send(Submit(submission))
+            .send(Submit(submission, traceparent))
             .await
             .map_err(|_| Status::unavailable("the agent is stopping"))?
             .map_err(|error| Status::internal(Chain(&error).to_string()))?;
@@ -281,8 +288,9 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::ConfigureRequest>,
     ) -> Result<Response<local::ConfigureResponse>, Status> {
-        let orders = request.into_inner().orders.unwrap_or_default().encode_to_vec();
-        let results = self.submit(Submission::Configure(orders)).await?;
+        let (metadata, _, request) = request.into_parts();
+        let orders = request.orders.unwrap_or_default().encode_to_vec();
+        let results = self.submit(Submission::Configure(orders), &metadata).await?;
         Ok(Response::new(local::ConfigureResponse { results }))
     }
 
@@ -290,11 +298,12 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::RestartRequest>,
     ) -> Result<Response<local::RestartResponse>, Status> {
-        let name = parse_name(&request.into_inner().name)?;
+        let (metadata, _, request) = request.into_parts();
+        let name = parse_name(&request.name)?;
         if !self.list().await?.iter().any(|listed| listed.view.name == name) {
             return Err(unknown(name.as_str()));
         }
-        let results = self.submit(Submission::Restart(name)).await?;
+        let results = self.submit(Submission::Restart(name), &metadata).await?;
         let generation = results.first().map(|result| result.generation).unwrap_or_default();
         Ok(Response::new(local::RestartResponse { generation }))
     }

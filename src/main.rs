@@ -8,7 +8,7 @@ use guest_agent::cli::{self, Console, DevArgs, RunArgs, SamplePluginArgs, Servic
 use guest_agent::config::{Config, LogConfig, ProcessEnvironment};
 use guest_agent::install::pack::{Compression, Packed, pack};
 use guest_agent::plugin_logs::keeper::{self, KeeperArgs};
-use guest_agent::{agent, dev, sample_plugin};
+use guest_agent::{agent, dev, logging, sample_plugin};
 use guest_agent_actors::ports::Cause;
 
 fn main() -> ExitCode {
@@ -24,7 +24,7 @@ struct Linked;
 
 impl Services for Linked {
     fn start_logging(&self, log: &LogConfig) {
-        cli::logging::start(log);
+        logging::start(log);
     }
 
     fn check(&self, config: &Config) -> Result<(), Cause> {

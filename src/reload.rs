@@ -119,7 +119,7 @@ mod tests {
         let change = Change::between(&current, &wanted);
         assert_eq!(change.applied, ["admission.command", "log.level", "plugins.probation"]);
         assert_eq!(change.needs_restart, ["log.format"]);
-        assert_eq!(change.effective.log.format, LogFormat::Text);
+        assert_eq!(change.effective.log.format, LogFormat::Auto);
         assert_eq!(change.effective.log.level, "debug");
         let other_secret = {
             let mut other = wanted.clone();

@@ -6,12 +6,13 @@
 //! acknowledged: the stream lives on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{Span, debug, info, warn};
 
 use crate::crash_point;
 use crate::error::Chain;
@@ -28,6 +29,7 @@ use crate::ports::{
     Receipt, Table, Write,
 };
 use crate::records::{InboxContent, InboxEntry, Origin, number_key};
+use crate::trace::Trace;
 use crate::wire::{self, AgentFacts, DecodedOrder, Request};
 
 pub mod remembered;
@@ -52,6 +54,12 @@ const REPEATED_MAX: usize = 16;
 
 /// Most questions that are being answered. Whoever asks more has to ask again.
 const ANSWERS_MAX: usize = 256;
+
+/// The label, or the metadata, that names what a message is part of.
+pub const TRACEPARENT: &str = "traceparent";
+
+/// Most orders of one message whose reception is followed one by one.
+const FOLLOWED_MAX: usize = 64;
 
 /// Key of the next order's number among the facts.
 pub const NEXT_GENERATION: &[u8] = b"next_generation";
@@ -137,6 +145,7 @@ impl ControlPlaneActor {
         content: InboxContent,
         origin: Origin,
         decoded: &[DecodedOrder],
+        trace: &Arc<Trace>,
     ) -> (Save, Option<Configure>) {
         let first = self.next;
         let count = u64::try_from(decoded.len()).unwrap_or(u64::MAX).max(1);
@@ -144,17 +153,20 @@ impl ControlPlaneActor {
         let now = self.ports.clock.now();
         let events = decoded
             .iter()
-            .filter_map(|order| order.as_ref().err())
-            .map(|refusal| {
+            .zip(first.0..)
+            .filter_map(|(order, number)| Some((order.as_ref().err()?, Generation(number))))
+            .map(|(refusal, number)| {
                 warn!(plugin = refusal.name, reason = refusal.reason, "refuses an order");
                 let kind = kind_of_refused(refusal.notice);
                 self.ports.tally.note(Note::Ordered { kind, outcome: Outcome::Failed });
                 let (name, revision) = (&refusal.name, &refusal.revision);
+                trace.refuse(name, revision, number, &refusal.reason);
                 event::Draft::new(refusal.notice, name, revision, now, &refusal.reason)
             })
             .collect();
         self.given.insert(first, Given::Saving);
-        let entry = InboxEntry { first, content, origin };
+        let trace = Some(trace.clone());
+        let entry = InboxEntry { first, content, origin, trace };
         let configure = number_orders(first.0, &entry).ok().filter(|c| !c.orders.is_empty());
         let mut writes = vec![Write::Put {
             table: Table::Facts,
@@ -226,17 +238,21 @@ impl ControlPlaneActor {
             info!(message = receipt.message_id, "was taken before; acknowledges it again");
             return self.acknowledge(message);
         }
+        let traceparent = message.labels.get(TRACEPARENT).map(String::as_str);
+        let trace = Arc::new(Trace::of_message(&receipt.message_id, traceparent, at));
         let decoded = match wire::decode_orders(&bytes, Origin::ControlPlane) {
             Ok(decoded) => decoded,
             Err(error) => {
-                warn!(error = %Chain(&error), "ignores orders it cannot understand");
+                warn!(message_id = %trace.message_id, error = %Chain(&error), "ignores orders it cannot understand");
                 return self.acknowledge(message);
             }
         };
-        info!(orders = decoded.len(), "takes orders");
+        let (message_id, orders) = (&*trace.message_id, decoded.len());
+        info!(message_id, trace_id = %trace.id, orders, "takes orders");
         let first = self.next;
-        let (mut save, configure) =
-            self.take(InboxContent::Configure(bytes), Origin::ControlPlane, &decoded);
+        let content = InboxContent::Configure(bytes);
+        let (mut save, configure) = self.take(content, Origin::ControlPlane, &decoded, &trace);
+        let receiving = receiving(configure.as_ref());
         save.writes.extend(self.remembered.forget_old(at));
         save.writes.push(key.put(at));
         let (store, link) = (self.store.clone(), self.ports.link.clone());
@@ -246,6 +262,8 @@ impl ControlPlaneActor {
                 crash_point::reach("before", "acknowledgement", "inbox");
                 acknowledge(&*link, receipt.clone()).await;
             }
+            // What they are around has happened.
+            drop(receiving);
             (saved, receipt)
         };
         let (done, taken) = oneshot::channel::<()>();
@@ -383,6 +401,17 @@ async fn send(ports: &Ports, reply: OutboundMessage) -> Sent {
     Sent::GivenUp
 }
 
+/// Around the reception of each order, until this is dropped. The span of an order itself ends where the order
+/// does.
+fn receiving(configure: Option<&Configure>) -> Vec<Span> {
+    let orders = configure.iter().flat_map(|configure| &configure.orders).take(FOLLOWED_MAX);
+    let spans = orders.filter_map(|order| {
+        let (trace, revision) = (order.trace.as_ref()?, order.order.revision());
+        Some(trace.receive(&trace.order(order.name.as_str(), revision, order.generation)))
+    });
+    spans.collect()
+}
+
 fn newest_points(plugins: &[Listed]) -> Vec<(crate::id::PluginName, std::time::SystemTime)> {
     let newest = |plugin: &Listed| Some((plugin.view.name.clone(), plugin.points.last()?.at));
     plugins.iter().filter_map(newest).collect()
@@ -415,7 +444,8 @@ impl Handler<LinkChanged> for ControlPlaneActor {
 impl Handler<Submit> for ControlPlaneActor {
     type Result = ResponseActFuture<Self, Result<Vec<Verdict>, SaveFailed>>;
 
-    fn handle(&mut self, Submit(submission): Submit, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, submit: Submit, _: &mut Self::Context) -> Self::Result {
+        let Submit(submission, traceparent) = submit;
         let (content, decoded) = match submission {
             Submission::Restart(name) => (InboxContent::Restart(name), Vec::new()),
             Submission::Configure(bytes) => {
@@ -430,11 +460,19 @@ impl Handler<Submit> for ControlPlaneActor {
             }
         };
         let given = self.next;
-        let (save, configure) = self.take(content.clone(), Origin::Local, &decoded);
+        let (id, at) = (self.ports.ids.message_id(), self.ports.clock.now());
+        let trace = Arc::new(Trace::of_message(&id, traceparent.as_deref(), at));
+        info!(message_id = id, trace_id = %trace.id, "takes orders of this machine");
+        let (save, configure) = self.take(content.clone(), Origin::Local, &decoded, &trace);
+        let receiving = receiving(configure.as_ref());
         let first = configure.as_ref().map_or(self.next, |configure| Generation(configure.inbox));
         let verdicts = verdicts(&content, &decoded, first);
         let store = self.store.clone();
-        let saved = async move { flatten(store.send(SaveOrForget(save)).await) };
+        let saved = async move {
+            let saved = flatten(store.send(SaveOrForget(save)).await);
+            drop(receiving);
+            saved
+        };
         Box::pin(saved.into_actor(self).map(move |saved, this, _| {
             if let Err(error) = saved {
                 this.carry_out(given, None);

@@ -18,6 +18,7 @@ pub mod facts;
 pub mod id;
 pub mod spec;
 mod text;
+pub mod trace;
 
 pub mod plugin;
 pub mod view;

@@ -198,21 +198,24 @@ impl ManagerActor {
         ctx: &mut Context<Self>,
     ) -> Option<event::Draft> {
         match assignment {
-            Assignment::Begin { generation, spec } => {
+            Assignment::Begin { generation, spec, trace } => {
                 let name = spec.name.clone();
-                let first = machine::begin(generation, spec);
-                self.start(name, generation, Beginning::Ordered(Box::new(first)), ctx);
+                let first = Box::new(machine::begin(generation, spec));
+                self.start(name, generation, Beginning::Ordered(first, trace), ctx);
                 None
             }
-            Assignment::Deliver(NumberedOrder { generation, name, order }) => {
+            Assignment::Deliver(NumberedOrder { generation, name, order, trace }) => {
                 if let Some(entry) = self.roster.get_mut(&name) {
                     entry.delivered = entry.delivered.max(generation);
                     entry.retired = entry.retired.filter(|known| generation <= *known);
-                    entry.address.do_send(Deliver { generation, order });
+                    entry.address.do_send(Deliver { generation, order, trace });
                 }
                 None
             }
-            Assignment::Refuse { name, revision, notice, reason } => {
+            Assignment::Refuse { generation, name, revision, notice, reason, trace } => {
+                if let Some(trace) = trace {
+                    trace.refuse(name.as_str(), &revision, generation, &reason);
+                }
                 let now = self.ports.clock.now();
                 Some(event::Draft::new(notice, name.as_str(), &revision, now, &reason))
             }
@@ -368,6 +371,7 @@ pub fn number_orders(inbox: u64, entry: &InboxEntry) -> Result<Configure, String
         generation: Generation(entry.first.0.saturating_add(index)),
         name,
         order,
+        trace: entry.trace.clone(),
     };
     let orders = match &entry.content {
         InboxContent::Restart(name) => vec![numbered((0, (name.clone(), machine::Order::Restart)))],

@@ -20,6 +20,7 @@ use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport,
 use crate::registry::catalogue::Refusal;
 use crate::registry::entry::{Entry, Key, Offer, Registrant};
 use crate::spec::MetricsPolicy;
+use crate::trace::Trace;
 use crate::view::PluginView;
 use crate::vm_events::{Notified, NotifyError, VmEvent};
 
@@ -72,6 +73,8 @@ pub struct Deliver {
     pub generation: Generation,
     /// What is wanted.
     pub order: Order,
+    /// What it is part of.
+    pub trace: Option<Arc<Trace>>,
 }
 
 /// From the monitor: what the plugin said of itself.
@@ -132,6 +135,8 @@ pub struct NumberedOrder {
     pub name: PluginName,
     /// What is wanted.
     pub order: Order,
+    /// What it is part of.
+    pub trace: Option<Arc<Trace>>,
 }
 
 /// From a plugin: it looks different now.
@@ -392,10 +397,11 @@ pub enum LinkChanged {
 #[rtype(result = "()")]
 pub struct Received(pub InboundMessage);
 
-/// From the local API: orders of somebody on this machine. Answered when they are durable.
+/// From the local API: orders of somebody on this machine, and the W3C `traceparent` of what they are part
+/// of, where there is one. Answered when they are durable.
 #[derive(Message, Debug)]
 #[rtype(result = "Result<Vec<Verdict>, SaveFailed>")]
-pub struct Submit(pub Submission);
+pub struct Submit(pub Submission, pub Option<Box<str>>);
 
 /// What somebody on this machine wants.
 #[derive(Clone, Debug)]

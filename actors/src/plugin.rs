@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
-use tracing::{debug, info, warn};
+use tracing::{Span, debug, info, warn};
 
 use crate::admission::Ask;
 use crate::event;
@@ -28,10 +28,12 @@ use crate::messages::{
 use crate::ports::{Health, LAST_OUTPUT, Ports, Progress};
 use crate::records;
 use crate::spec::PluginSpec;
+use crate::trace::{self, Outcome, Trace};
 use crate::view::{Activity, PluginView, Reported, needed, reported};
 use crate::wire;
 
 mod draft;
+pub mod errand;
 pub mod explain;
 mod local;
 pub mod machine;
@@ -45,6 +47,7 @@ pub mod story;
 mod turns;
 pub mod words;
 
+use errand::Errand;
 use explain::{Explanation, Waiting};
 use machine::{Boot, Effect, Event, Found, Notice, Transition};
 use snapshot::Snapshot;
@@ -83,8 +86,8 @@ pub struct Neighbours {
 
 /// How a plugin's actor comes to be.
 pub enum Beginning {
-    /// It was just ordered.
-    Ordered(Box<Transition>),
+    /// It was just ordered, as part of something.
+    Ordered(Box<Transition>, Option<Arc<Trace>>),
     /// It lived before.
     Recovered {
         /// What was durable.
@@ -99,7 +102,7 @@ impl Beginning {
     #[must_use]
     pub fn local(&self) -> Option<&Arc<PluginSpec>> {
         match self {
-            Self::Ordered(transition) => transition.next.local.as_ref(),
+            Self::Ordered(transition, _) => transition.next.local.as_ref(),
             Self::Recovered { snapshot, .. } => snapshot.state.local.as_ref(),
         }
     }
@@ -125,11 +128,21 @@ pub struct PluginActor {
     stop: Option<SpawnHandle>,
     /// What the process wrote last, while the event of its end is being made.
     output: String,
+    /// Around what is done for the errand; where there is none, it says at least whose lines these are.
+    span: Span,
+    /// The newest order that was begun to be followed.
+    followed: Option<crate::id::Generation>,
     /// Whether what the state says of a process is known to be so, not only read back.
     is_found: bool,
     shown: Shown,
     /// Fires in the manager when this actor is dropped.
     _guard: oneshot::Sender<()>,
+}
+
+/// An order that is taken up.
+struct Order {
+    generation: crate::id::Generation,
+    trace: Option<Arc<Trace>>,
 }
 
 /// What is shown beside the state.
@@ -157,7 +170,7 @@ impl PluginActor {
         guard: oneshot::Sender<()>,
     ) -> Self {
         let (state, started_at, last_exit_at, story) = match &beginning {
-            Beginning::Ordered(first) => (first.next.clone(), None, None, Story::default()),
+            Beginning::Ordered(first, _) => (first.next.clone(), None, None, Story::default()),
             Beginning::Recovered { snapshot, .. } => {
                 let Snapshot { state, last_exit_at, started_at, story } = &**snapshot;
                 (state.clone(), *started_at, *last_exit_at, story.clone())
@@ -172,9 +185,15 @@ impl PluginActor {
             progress: None,
             story,
         };
+        let followed = match &beginning {
+            Beginning::Ordered(..) => None,
+            Beginning::Recovered { .. } => Some(state.generation),
+        };
         Self {
+            span: span_of(&shown.story, &state),
+            followed,
             state,
-            is_found: matches!(beginning, Beginning::Ordered(_)),
+            is_found: matches!(beginning, Beginning::Ordered(..)),
             beginning: Some(beginning),
             policy,
             facts: ports.facts.watch(),
@@ -194,8 +213,13 @@ impl PluginActor {
 
     /// Something happened.
     fn step(&mut self, event: Event, ctx: &mut Context<Self>) {
-        let generation = match &event {
-            Event::Ordered { generation, .. } => Some(*generation),
+        self.step_for(event, None, ctx);
+    }
+
+    /// Something happened; an order is part of what the trace says.
+    fn step_for(&mut self, event: Event, trace: Option<Arc<Trace>>, ctx: &mut Context<Self>) {
+        let taken = match &event {
+            Event::Ordered { generation, .. } => Some(Order { generation: *generation, trace }),
             _ => None,
         };
         let facts = self.facts.borrow().clone();
@@ -206,7 +230,7 @@ impl PluginActor {
         if is_idle_talk && transition.next == self.state && transition.effects.is_empty() {
             return;
         }
-        self.carry_out(transition, &words::event(&event), generation, ctx);
+        self.carry_out(transition, &words::event(&event), taken, ctx);
     }
 
     /// The process ended, or hangs: the event that says so carries what it wrote last.
@@ -228,10 +252,14 @@ impl PluginActor {
         &mut self,
         Transition { next, effects }: Transition,
         why: &str,
-        taken: Option<crate::id::Generation>,
+        taken: Option<Order>,
         ctx: &mut Context<Self>,
     ) {
         let now = self.ports.clock.now();
+        self.begin_errand(&next, taken.as_ref(), &effects, now);
+        let span = self.span.clone();
+        let _inside = span.enter();
+        let taken = taken.map(|order| order.generation);
         let mut events = Vec::new();
         let mut work = Vec::new();
         for effect in effects {
@@ -239,6 +267,9 @@ impl PluginActor {
                 Effect::Announce(told) => {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
                     info!(plugin, revision, details = %told.details, "{:?}", told.kind);
+                    if let Some(errand) = &mut self.shown.story.errand {
+                        errand.heard(&told);
+                    }
                     let mut details = told.details.to_string();
                     let is_of_run =
                         matches!(told.kind, Notice::ExecutionCompleted | Notice::ExecutionFailed);
@@ -273,7 +304,8 @@ impl PluginActor {
             self.shown.story.moved(now, &is, why);
         }
         self.disarm(ctx);
-        if unchanged && events.is_empty() {
+        let concluded = self.end_errand();
+        if unchanged && events.is_empty() && !concluded {
             self.after_save(work, taken, ctx);
             return;
         }
@@ -295,6 +327,55 @@ impl PluginActor {
             }
             this.after_save(work, taken, ctx);
         }));
+    }
+
+    /// A new order takes the place of what the plugin was busy with. A process that ended unasked begins a way
+    /// back, where nothing else is under way.
+    fn begin_errand(
+        &mut self,
+        next: &State,
+        taken: Option<&Order>,
+        effects: &[Effect],
+        now: SystemTime,
+    ) {
+        let is_crash = |effect: &Effect| matches!(effect, Effect::Announce(told) if told.kind == Notice::Crashed);
+        let errand = match taken {
+            Some(Order { generation, trace })
+                if next.generation == *generation && self.followed != Some(*generation) =>
+            {
+                self.followed = Some(*generation);
+                if self.shown.story.errand.take().is_some() {
+                    trace::conclude(&self.span, Outcome::Superseded);
+                }
+                let revision = errand::revision(next);
+                trace.clone().map(|trace| Errand::new(trace, Some(*generation), revision))
+            }
+            _ if self.shown.story.errand.is_none() && effects.iter().any(is_crash) => {
+                let trace = Trace::of_own("restart", next.name.as_str(), now);
+                Some(Errand::new(Arc::new(trace), None, next.spec.revision.as_str()))
+            }
+            _ => return,
+        };
+        self.shown.story.errand = errand;
+        self.span = span_of(&self.shown.story, next);
+    }
+
+    /// What the plugin was busy with is over when it rests. Says whether anything was.
+    fn end_errand(&mut self) -> bool {
+        let Some(errand) = &self.shown.story.errand else { return false };
+        let Some(outcome) = errand.outcome(&self.state) else { return false };
+        let took = self.ports.clock.now().duration_since(errand.trace.since).unwrap_or_default();
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        match outcome {
+            Outcome::Failed(error) => {
+                info!(outcome = "failed", took_ms, error, "could not be done");
+            }
+            Outcome::Ok | Outcome::Superseded => info!(outcome = "ok", took_ms, "is done"),
+        }
+        trace::conclude(&self.span, outcome);
+        self.shown.story.errand = None;
+        self.span = span_of(&self.shown.story, &self.state);
+        true
     }
 
     /// Whoever ordered limits hears with the answer which of them do not hold.
@@ -455,14 +536,14 @@ impl Actor for PluginActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         match self.beginning.take() {
-            Some(Beginning::Ordered(transition)) => {
+            Some(Beginning::Ordered(transition, trace)) => {
                 let generation = transition.next.generation;
                 // Makes the first state count as a change, so that it is saved.
                 self.state.phase = Phase::Gone;
                 // A life that ended before anything of it was durable may have left a process.
                 self.sweep(ctx);
                 let why = format!("order {}: install", generation.0);
-                self.carry_out(*transition, &why, Some(generation), ctx);
+                self.carry_out(*transition, &why, Some(Order { generation, trace }), ctx);
             }
             Some(Beginning::Recovered { boot, .. }) => {
                 let launcher = self.ports.launcher.clone();
@@ -532,8 +613,9 @@ impl Handler<LimitAgain> for PluginActor {
 impl Handler<Deliver> for PluginActor {
     type Result = ();
 
-    fn handle(&mut self, Deliver { generation, order }: Deliver, ctx: &mut Self::Context) {
-        self.step(Event::Ordered { generation, order }, ctx);
+    fn handle(&mut self, deliver: Deliver, ctx: &mut Self::Context) {
+        let Deliver { generation, order, trace } = deliver;
+        self.step_for(Event::Ordered { generation, order }, trace, ctx);
     }
 }
 
@@ -588,6 +670,14 @@ impl Handler<Inspect> for PluginActor {
 
     fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.state.clone())
+    }
+}
+
+/// The span around what a plugin does now.
+fn span_of(story: &Story, state: &State) -> Span {
+    match &story.errand {
+        Some(errand) => errand.span(&state.name),
+        None => tracing::error_span!("plugin", plugin = %state.name),
     }
 }
 

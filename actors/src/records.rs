@@ -1,5 +1,6 @@
 //! The durable form of orders and events, and the keys of all records.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use guest_agent_proto::record as rec;
@@ -9,6 +10,7 @@ use crate::event::{Draft, Recorded};
 use crate::id::{Generation, PluginName};
 use crate::outbox::{Gap, Waiting};
 use crate::ports::{Table, Write};
+use crate::trace::Trace;
 use crate::wire;
 
 const VERSION: u32 = 1;
@@ -22,6 +24,8 @@ pub struct InboxEntry {
     pub content: InboxContent,
     /// Where it came from.
     pub origin: Origin,
+    /// What they are part of; nothing in records of agents that did not know of that.
+    pub trace: Option<Arc<Trace>>,
 }
 
 /// What was said.
@@ -95,6 +99,7 @@ impl InboxEntry {
                 InboxContent::Restart(name) => Orders::Restart(name.to_string()),
             }),
             local: self.origin == Origin::Local,
+            trace: self.trace.as_ref().map(|trace| trace.record()),
         }
         .encode_to_vec()
     }
@@ -116,7 +121,8 @@ impl InboxEntry {
             ),
         };
         let origin = if record.local { Origin::Local } else { Origin::ControlPlane };
-        Ok(Self { first: Generation(record.first_generation), content, origin })
+        let trace = record.trace.and_then(Trace::of_record).map(Arc::new);
+        Ok(Self { first: Generation(record.first_generation), content, origin, trace })
     }
 }
 
@@ -211,10 +217,11 @@ mod tests {
             "[a-z]{1,9}".prop_map(|name| InboxContent::Restart(name.parse().expect("a name"))),
         ];
         let origin = prop_oneof![Just(Origin::ControlPlane), Just(Origin::Local)];
-        (any::<u64>(), content, origin).prop_map(|(first, content, origin)| InboxEntry {
-            first: Generation(first),
-            content,
-            origin,
+        let trace = proptest::option::of("[ -~]{0,40}".prop_map(|id| {
+            Arc::new(Trace::of_message(&id, None, SystemTime::UNIX_EPOCH + Duration::from_secs(9)))
+        }));
+        (any::<u64>(), content, origin, trace).prop_map(|(first, content, origin, trace)| {
+            InboxEntry { first: Generation(first), content, origin, trace }
         })
     }
 

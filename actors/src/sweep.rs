@@ -13,16 +13,17 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use async_trait::async_trait;
-use tracing::{debug, info, warn};
+use tracing::{Span, debug, info, warn};
 
 use crate::error::Chain;
 use crate::manager::{ManagerActor, name_of_key};
 use crate::messages::{ListPlugins, ListReferences, NotSwept, Save, SweepNow};
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::{
-    Known, Losses, Machine, Note, ReferenceSet, References, Storage, SweepFate, SweepManner,
+    Clock, Known, Losses, Machine, Note, ReferenceSet, References, Storage, SweepFate, SweepManner,
     SweepReport, Sweeper, Table, Tally,
 };
+use crate::trace::{self, Trace};
 
 /// Longest pause between two runs. The shortest is half of it: machines that were started together
 /// do not sweep together.
@@ -42,6 +43,7 @@ pub struct SweepActor {
     sweeper: Arc<dyn Sweeper>,
     storage: Arc<dyn Storage>,
     machine: Arc<dyn Machine>,
+    clock: Arc<dyn Clock>,
     tally: Arc<dyn Tally>,
     list: Recipient<ListPlugins>,
     references: Recipient<ListReferences>,
@@ -73,6 +75,7 @@ impl SweepActor {
             sweeper: ports.sweeper,
             storage: ports.storage,
             machine: ports.machine,
+            clock: ports.clock,
             tally: ports.tally,
             list: manager.clone().recipient(),
             references: manager.clone().recipient(),
@@ -92,7 +95,11 @@ impl SweepActor {
         let tally = self.tally.clone();
         let (references, store) = (self.references.clone(), self.store.clone());
         let turn = (manner == SweepManner::Delete).then(|| self.turn.clone().try_lock_owned());
-        async move {
+        let span = match manner {
+            SweepManner::Delete => Trace::of_own("sweep", "", self.clock.now()).sweep(),
+            SweepManner::Pretend => Span::none(),
+        };
+        let run = async move {
             let _turn = turn.transpose().map_err(|_| NotSwept::UnderWay)?;
             // Nothing to save: answered as failed while something else cannot be saved.
             if manner == SweepManner::Delete
@@ -113,7 +120,15 @@ impl SweepActor {
                 tally.note(Note::Swept { deleted, failed: report.count(SweepFate::Failed) });
             }
             swept
-        }
+        };
+        let said = span.clone();
+        trace::within(span, async move {
+            let swept = run.await;
+            if let Err(error) = &swept {
+                trace::fail(&said, &error.to_string());
+            }
+            swept
+        })
     }
 
     fn sweep(&mut self, ctx: &mut Context<Self>) {

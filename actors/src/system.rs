@@ -217,7 +217,8 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         list: manager.clone().recipient(),
         roster: roster.clone(),
     };
-    let vm_events = VmEventActor::new(ports.machine, ports.storage, ports.rpc, partners).start();
+    let vm_events =
+        VmEventActor::new(ports.machine, ports.storage, ports.rpc, ports.clock, partners).start();
     pulses.push(("VM-event", pulse(&vm_events)));
     let pulses = pulses.into();
     System {

@@ -20,6 +20,7 @@ use actix::prelude::*;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tracing::field::Empty;
 use tracing::{debug, error, info, warn};
 
 use crate::crash_point;
@@ -27,8 +28,9 @@ use crate::error::Chain;
 use crate::id::PluginName;
 use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save};
 use crate::plugin::machine::Boot;
-use crate::ports::{Machine, PluginRpc, RpcError, Storage, Table, Write};
+use crate::ports::{Clock, Machine, PluginRpc, RpcError, Storage, Table, Write};
 use crate::spec::Config;
+use crate::trace::{self, Trace};
 use crate::view::{Activity, PluginView, Reported};
 
 /// Key of the boot that the agent last ran in, among the facts.
@@ -93,6 +95,7 @@ pub struct VmEventActor {
     machine: Arc<dyn Machine>,
     storage: Arc<dyn Storage>,
     rpc: Arc<dyn PluginRpc>,
+    clock: Arc<dyn Clock>,
     partners: Partners,
     /// The wait before startup is told.
     startup: Option<SpawnHandle>,
@@ -174,9 +177,10 @@ impl VmEventActor {
         machine: Arc<dyn Machine>,
         storage: Arc<dyn Storage>,
         rpc: Arc<dyn PluginRpc>,
+        clock: Arc<dyn Clock>,
         partners: Partners,
     ) -> Self {
-        Self { machine, storage, rpc, partners, startup: None }
+        Self { machine, storage, rpc, clock, partners, startup: None }
     }
 
     fn compared(&mut self, last: Option<&[u8]>, owed: Option<&[u8]>, ctx: &mut Context<Self>) {
@@ -238,19 +242,25 @@ impl VmEventActor {
     ) -> impl Future<Output = Result<Vec<Notified>, NotifyError>> + use<> {
         let (list, rpc) = (self.partners.list.clone(), self.rpc.clone());
         let deadline = Instant::now() + within;
-        async move {
+        let span = Trace::of_own("vm_event", event.name(), self.clock.now()).vm_event(event.name());
+        let told = async move {
             let listed = timeout_at(deadline, list.send(ListPlugins)).await;
             let listed = listed.map_err(|_| NotifyError::NotReady)?;
             let mut plugins = listed.map_err(|_| NotifyError::Stopping)?;
             plugins.sort_by(|a, b| a.view.name.cmp(&b.view.name));
             let calls = plugins.iter().map(|Listed { view, .. }| {
                 let (rpc, config) = (rpc.clone(), Config::Text(request.clone()));
-                async move { tell(&*rpc, view, config, deadline, within).await }
+                let span = tracing::error_span!("tell", plugin = %view.name, otel.end = Empty);
+                trace::within(
+                    span,
+                    async move { tell(&*rpc, view, config, deadline, within).await },
+                )
             });
             let told = join_all(calls).await;
             report(event, &told);
             Ok(told)
-        }
+        };
+        trace::within(span, told)
     }
 
     fn save(&self, writes: Vec<Write>, complaint: &'static str, ctx: &mut Context<Self>) {

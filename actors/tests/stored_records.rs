@@ -29,6 +29,7 @@ use guest_agent_actors::id::{
     Attempt, BootId, Endpoint, Generation, PluginName, Process, Sha256Digest,
 };
 use guest_agent_actors::outbox::{Gap, Waiting};
+use guest_agent_actors::plugin::errand::{Errand, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::runs::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::plugin::snapshot::Snapshot;
@@ -46,6 +47,7 @@ use guest_agent_actors::spec::{
     LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
     Tries, Triggers,
 };
+use guest_agent_actors::trace::Trace;
 use guest_agent_actors::wire;
 
 /// The number under which the events of the fixtures are kept.
@@ -124,7 +126,8 @@ fn render(name: &str, bytes: &[u8]) -> String {
             Snapshot::decode(bytes).map(|read| snapshot(&read)).map_err(|e| format!("{e:?}"))
         }
         "inbox" => {
-            InboxEntry::decode(bytes).map(|e| format!("{e:#?}\n")).map_err(|e| format!("{e:?}"))
+            let entry = InboxEntry::decode(bytes).map_err(|e| format!("{e:?}"));
+            entry.map(|e| without(&format!("{e:#?}\n"), "trace", &None::<()>))
         }
         "event" => Waiting::decode(&number_key(EVENT_KEY), bytes)
             .map(|read| format!("{read:#?}\ntold as {:#?}\n", read.told()))
@@ -181,6 +184,7 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "execution", &Execution::default());
     text = without(&text, "runs", &Runs::default());
     text = without(&text, "story", &Story::default());
+    text = without(&text, "errand", &None::<()>);
     text = without(&text, "unenforced", &Unenforced::default());
     text = without(&text, "local", &None::<PluginSpec>);
     let state = &read.state;
@@ -269,12 +273,30 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     story.unenforced.push(Shortfall::new("memory limit", "no controller", "enable it"));
     let short = Snapshot { story, ..plain(state(running(Change::None))) };
     add("plugin-with-unenforced".to_owned(), short.encode());
+    let parent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+    let trace = Arc::new(Trace::of_message("message-1", parent, at(1_700_000_000, 7)));
+    let mut errand = Errand::new(trace.clone(), Some(Generation(9)), "2");
+    errand.trouble = Some(Trouble { revision: "2".into(), why: "it did not start".into() });
+    let story = Story { errand: Some(errand), ..Story::default() };
+    let busy = Snapshot { story, ..plain(state(Phase::Idle)) };
+    add("plugin-with-errand".to_owned(), busy.encode());
+    let own = Arc::new(Trace::of_own("restart", "a", at(1_700_000_001, 8)));
+    let story = Story { errand: Some(Errand::new(own, None, "1")), ..Story::default() };
+    let returning = Snapshot { story, ..plain(state(Phase::Idle)) };
+    add("plugin-with-errand-of-its-own".to_owned(), returning.encode());
+    let traced = InboxEntry {
+        first: Generation(9),
+        content: InboxContent::Restart("a".parse().unwrap()),
+        origin: Origin::Local,
+        trace: Some(trace),
+    };
+    add("inbox-traced".to_owned(), traced.encode());
     for (name, content, origin) in [
         ("control-plane", InboxContent::Configure(vec![10, 0, 255]), Origin::ControlPlane),
         ("local", InboxContent::Configure(vec![10, 0]), Origin::Local),
         ("restart", InboxContent::Restart("a".parse().unwrap()), Origin::Local),
     ] {
-        let entry = InboxEntry { first: Generation(u64::MAX - 1), content, origin };
+        let entry = InboxEntry { first: Generation(u64::MAX - 1), content, origin, trace: None };
         add(format!("inbox-{name}"), entry.encode());
     }
     for (name, write) in registry() {

@@ -19,5 +19,6 @@ mod supervision {
     mod rules;
     mod store;
     mod sweep;
+    mod tracing;
     mod vm_events;
 }

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use guest_agent_actors::control_plane::TRACEPARENT;
 use guest_agent_proto::local::local_agent_client::LocalAgentClient;
 use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse};
 use hyper_util::rt::TokioIo;
@@ -11,6 +12,7 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{Exit, Failure};
+use crate::config::Environment;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,6 +62,16 @@ pub(super) async fn channel(socket: &Path) -> Result<Channel, Failure> {
                 format_args!("failed to talk to the agent on {}", socket.display()).to_string();
             Failure::new(Exit::Unreachable, what).because(&error)
         })
+}
+
+/// A request that is part of what the environment says in `TRACEPARENT`, if it says anything: whoever calls
+/// from a pipeline finds the order in its own trace.
+pub(super) fn traced<T>(message: T, environment: &dyn Environment) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    if let Some(parent) = environment.variable("TRACEPARENT").and_then(|text| text.parse().ok()) {
+        request.metadata_mut().insert(TRACEPARENT, parent);
+    }
+    request
 }
 
 fn unreachable_because(socket: &Path, error: &std::io::Error) -> Failure {

@@ -11,14 +11,14 @@ use guest_agent_proto::local::ConfigureRequest;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::{self, Client};
 use super::console::Console;
 use super::follow::{Awaited, Goal, REMOVED, Verdict, follow};
 use super::format::one_line;
 use super::order::{self, OrderError};
 use super::progress::Progress;
 use super::{Context, Failure, hand_over};
-use crate::config::parse_duration;
+use crate::config::{Environment, parse_duration};
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["file", "name"]))]
@@ -89,7 +89,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         None => orders,
     };
     let timeout = flags.wait.then_some(flags.timeout);
-    order_and_report(&mut client, orders, timeout, context.global.json, context.console).await
+    let spoken = (context.console, context.environment);
+    order_and_report(&mut client, orders, timeout, context.global.json, spoken).await
 }
 
 /// Hands orders over, waits for them when there is a timeout, and prints how they ended. Shared with
@@ -99,12 +100,13 @@ pub(super) async fn order_and_report(
     orders: Vec<ConfigurePlugin>,
     timeout: Option<Duration>,
     json: bool,
-    console: &mut Console<'_>,
+    (console, environment): (&mut Console<'_>, &dyn Environment),
 ) -> Result<(), Failure> {
     let request = ConfigureRequest {
         orders: Some(ConfigurePluginStates { configure_plugins: orders.clone() }),
     };
-    let results = client.configure(request).await?.into_inner().results;
+    let results =
+        client.configure(client::traced(request, environment)).await?.into_inner().results;
     if results.len() != orders.len() {
         return Err(Failure::failed("the agent did not answer every order")
             .hint("it may be of another version; restart the service after an update"));

@@ -35,12 +35,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         return Err(super::client::unknown_plugin(name, names));
     }
     let timeout = flags.wait.then_some(flags.timeout);
-    order_and_report(
-        &mut client,
-        vec![remove_order(name)],
-        timeout,
-        context.global.json,
-        context.console,
-    )
-    .await
+    let spoken = (context.console, context.environment);
+    order_and_report(&mut client, vec![remove_order(name)], timeout, context.global.json, spoken)
+        .await
 }

@@ -29,7 +29,8 @@ pub(super) struct Flags {
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let mut client = context.connect().await?;
     let name = flags.name.as_str().to_owned();
-    let answer = client.restart(RestartRequest { name: name.clone() }).await;
+    let request = RestartRequest { name: name.clone() };
+    let answer = client.restart(client::traced(request, context.environment)).await;
     let generation = match answer {
         Ok(answer) => answer.into_inner().generation,
         Err(error) => return Err(client::about(&mut client, &name, error).await),

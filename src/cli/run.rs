@@ -1,7 +1,8 @@
 //! `run`: the service.
 
 use super::{Context, Failure};
-use crate::config::{self, Config, Environment, Sources, is_log_level};
+use crate::config::{self, Config, Environment, Sources};
+use crate::logging;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -45,9 +46,8 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
 pub fn configured(environment: &dyn Environment, sources: &Sources) -> Result<Config, Failure> {
     let mut config = config::load(environment, sources)?.config;
     if let Some(level) = environment.variable("GUEST_AGENT_LOG") {
-        if !is_log_level(&level) {
-            return Err(Failure::usage(format_args!("GUEST_AGENT_LOG={level} is not a level"))
-                .hint("use error, warn, info, debug or trace"));
+        if let Err(wrong) = logging::check_filter(&level) {
+            return Err(Failure::usage(format_args!("GUEST_AGENT_LOG: {wrong}")));
         }
         config.log.level = level;
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{ApiConfig, Auth, Config, NO_METADATA, Problem, format_duration};
 use crate::control_link::Endpoint;
 use crate::install::trust;
+use crate::logging;
 use crate::metadata::MetadataAddress;
 
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
@@ -14,12 +15,6 @@ const SOCKET_PATH_MAX: usize = 107;
 
 /// Least bytes for the agent and its plugins together: the agent's own, and those of a small plugin.
 const TOTAL_MEMORY_MIN: u64 = 64 << 20;
-
-/// Whether a text is a log level, or a filter such as `info,guest_agent::install=debug`.
-#[must_use]
-pub fn is_log_level(text: &str) -> bool {
-    !text.is_empty() && tracing_subscriber::EnvFilter::try_new(text).is_ok()
-}
 
 /// All rules the configuration breaks.
 pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<Problem> {
@@ -32,6 +27,7 @@ pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<
     trust(config, &mut rules);
     api(config, &mut rules);
     log(config, &mut rules);
+    telemetry(config, &mut rules);
     rules.problems
 }
 
@@ -263,10 +259,25 @@ fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
 }
 
 fn log(config: &Config, rules: &mut Rules<'_>) {
-    let level = &config.log.level;
-    rules.require("log.level", is_log_level(level), || {
-        format!("{level:?} is not a level; use error, warn, info, debug or trace")
-    });
+    let wrong = logging::check_filter(&config.log.level).err();
+    rules.require("log.level", wrong.is_none(), || wrong.unwrap_or_default());
+}
+
+fn telemetry(config: &Config, rules: &mut Rules<'_>) {
+    let telemetry = &config.telemetry;
+    for (key, file) in [
+        ("telemetry.otlp_headers_file", &telemetry.otlp_headers_file),
+        ("telemetry.otlp_ca_file", &telemetry.otlp_ca_file),
+    ] {
+        rules.require(key, file.is_empty() || Path::new(file).is_absolute(), || {
+            format!("{file:?} is not an absolute path; start it with a slash")
+        });
+    }
+    let (millis, most) = (Duration::from_millis(100), Duration::from_secs(600));
+    rules.duration("telemetry.interval", telemetry.interval, millis, most);
+    let hour = Duration::from_secs(3600);
+    rules.duration("telemetry.metrics_interval", telemetry.metrics_interval, millis, hour);
+    rules.duration("telemetry.timeout", telemetry.timeout, millis, most);
 }
 
 // === impl Rules ===

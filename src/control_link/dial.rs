@@ -6,10 +6,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
+use guest_agent_actors::ports::Cause;
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, VsockAddr};
 use tokio::io::AsyncReadExt;
@@ -19,7 +21,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tower::service_fn;
 
 use super::LinkConfig;
-use super::endpoint::Kind;
+use super::endpoint::{Endpoint, Kind};
 use super::status::StreamEnd;
 
 /// How often a quiet connection is asked whether it still lives.
@@ -63,7 +65,20 @@ pub(super) struct KernelVsock;
 
 /// Connects.
 pub(super) async fn dial(config: &LinkConfig) -> Result<Channel, StreamEnd> {
-    let LinkConfig { endpoint, tls, vsock, .. } = config;
+    dial_with(&config.endpoint, &config.tls, &config.vsock).await
+}
+
+/// Connects to something that is no control plane, but is found in the same way.
+pub(crate) async fn dial_once(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel, Cause> {
+    let vsock: Arc<dyn DialVsock> = Arc::new(KernelVsock);
+    dial_with(endpoint, tls, &vsock).await.map_err(|end| end.reason().into())
+}
+
+async fn dial_with(
+    endpoint: &Endpoint,
+    tls: &TlsFiles,
+    vsock: &Arc<dyn DialVsock>,
+) -> Result<Channel, StreamEnd> {
     match &endpoint.0 {
         Kind::Unix(path) => {
             let path = path.clone();

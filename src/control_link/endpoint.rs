@@ -27,7 +27,7 @@ pub(super) enum Kind {
 
 /// Why a text is not an endpoint. The text is printed without what could be a secret in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("control-plane endpoint {text:?} {problem}")]
+#[error("endpoint {text:?} {problem}")]
 pub struct EndpointError {
     text: String,
     problem: Problem,
@@ -56,7 +56,9 @@ enum Problem {
     BadPort,
     #[error("has no valid host; write https://HOST:PORT, an IPv6 address in brackets")]
     BadHost,
-    #[error("has a user name or password in it; remove it and configure control_plane.auth")]
+    #[error(
+        "has a user name or password in it; remove it and say so where credentials are configured"
+    )]
     UserInfo,
     #[error("has a path or query behind the port; remove it")]
     Trailing,

@@ -1,8 +1,9 @@
 //! `/metrics`: what there is to measure, in the formats that Prometheus reads.
 //!
 //! ```text
-//!   manager, outbox, link, tally, /proc/self ─► Snapshot ─► page (catalogue) ─► OpenMetrics ─┬─►
-//!                                                                       0.0.4 ◄─ plain ──────┘
+//!   manager, outbox, link, tally, /proc/self ─► Snapshot ─► figures (catalogue) ─┬─► page ─► OpenMetrics ─┬─►
+//!                                                                                │     0.0.4 ◄─ plain ────┘
+//!                                                                                └─► `crate::telemetry` (OTLP)
 //! ```
 //!
 //! A scrape disturbs nobody: usage is what was sampled last, all else is in memory but a handful of files
@@ -25,10 +26,11 @@ use crate::control_link::Link;
 use crate::tally::Counts;
 
 pub mod catalogue;
+pub(crate) mod figures;
 mod own;
 mod page;
 mod plain;
-mod snapshot;
+pub(crate) mod snapshot;
 
 use snapshot::Snapshot;
 
@@ -50,7 +52,7 @@ pub(super) fn routes() -> Router<Site> {
 }
 
 async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Response {
-    let Ok(page) = page::render(Snapshot::take(&site).await) else {
+    let Ok(page) = page::render(Snapshot::take(&site.api, &site.sources).await) else {
         let why = "the metrics could not be written";
         return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     };
@@ -80,4 +82,4 @@ fn takes_open_metrics(headers: &HeaderMap) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -209,7 +209,9 @@ impl Parts<'_> {
         let rehearsed_for = self.rehearsed_for.map(Path::to_owned);
         let resolver = self.resolver;
         let decision = Arc::clone(&fate);
+        let span = tracing::error_span!("unpack");
         let thread = tokio::task::spawn_blocking(move || {
+            let _inside = span.enter();
             let _hold = hold;
             let mut staging = folder
                 .stage(&spec.revision, needed, resolver)
@@ -231,6 +233,7 @@ impl Parts<'_> {
                 // Flushing a disk can take long, and nobody waits for it any more.
                 return Err(Failure::Unpack(UnpackError::Abandoned));
             }
+            let _publishing = tracing::error_span!("publish").entered();
             staging
                 .publish(&spec.revision, sha256, || decision.commit())
                 .map_err(|error| Failure::Folder(InstallStep::Publish, error))
@@ -269,7 +272,7 @@ impl Feed<'_> {
     async fn whole(&mut self, body: &mut Body, transfer: &mut Transfer<'_>) -> Result<(), Failure> {
         if !self.heard.verified {
             self.receive(body, transfer).await?;
-            self.verify(transfer.now)?;
+            tracing::error_span!("verify").in_scope(|| self.verify(transfer.now))?;
             self.worker.hand_over(Piece::Verified).await;
             self.heard.verified = true;
         }

@@ -10,8 +10,11 @@ use std::sync::Arc;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{InstallError, InstallStep, ProgressSender};
 use guest_agent_actors::spec::{Artifact, PluginSpec};
+use guest_agent_actors::trace;
 
 use tokio::sync::OwnedSemaphorePermit;
+use tracing::error_span;
+use tracing::field::Empty;
 
 use super::attempt::{Attempt, Budget, Failure, Place};
 use super::cache::{Kept, Tee, Yield};
@@ -109,7 +112,8 @@ impl Tries<'_> {
 
     /// Given back after a transfer, so that an unreachable server holds nobody up.
     async fn slot(&self) -> OwnedSemaphorePermit {
-        let slot = Arc::clone(&self.pipeline.slots).acquire_owned().await;
+        let slot = Arc::clone(&self.pipeline.slots).acquire_owned();
+        let slot = trace::within(error_span!("queue", otel.end = Empty), slot).await;
         slot.expect("the semaphore is never closed")
     }
 
@@ -147,7 +151,25 @@ impl Tries<'_> {
             budget: &mut course.budget,
             hold: (slot, Arc::clone(self.turn)),
         };
-        attempt.run().await
+        let number = attempt.budget.number;
+        let is_kept = matches!(place, Place::Kept(_));
+        let span = error_span!(
+            "download",
+            attempt = number,
+            cached = is_kept,
+            error = Empty,
+            otel.end = Empty
+        );
+        let said = span.clone();
+        let run = async {
+            let done = attempt.run().await;
+            if done.is_err() {
+                // Why is in the error of the installation, where addresses are shown as they may be.
+                trace::fail(&said, "this attempt failed");
+            }
+            done
+        };
+        trace::within(span, run).await
     }
 
     /// What no key can vouch for is not worth a transfer.
@@ -175,7 +197,8 @@ impl Tries<'_> {
         {
             return Ok(Some(signature));
         }
-        self.signature().await.map(Some)
+        let span = error_span!("signature", otel.end = Empty);
+        trace::within(span, self.signature()).await.map(Some)
     }
 
     async fn signature(&self) -> Result<Signature, Failure> {

@@ -16,8 +16,11 @@ use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
 };
 use guest_agent_actors::spec::{Limits, PluginSpec, Source};
+use guest_agent_actors::trace;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument, error_span};
 
 use crate::cgroup::{Entrance, Group};
 use crate::confine::{self, Orders, Owner, Places, Planned};
@@ -159,7 +162,9 @@ impl ProcessLauncher {
 
         let gate = self.gate(name).await;
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
-        let prepared = self.prepare(spec, &program, &directory).await.map_err(failed)?;
+        let prepared = self.prepare(spec, &program, &directory);
+        let preparing = error_span!("prepare", otel.end = Empty);
+        let prepared = trace::within(preparing, prepared).await.map_err(failed)?;
         crash_point::reach("before", "spawn", name.as_str());
         self.shared.rpc.forget(&prepared.address.endpoint());
         self.clear_abandoned_sockets(name);
@@ -178,10 +183,14 @@ impl ProcessLauncher {
         };
         let group = self.shared.config.cgroups.group(name);
         let oom = OomRecord::begin(group.clone());
+        let spawning = error_span!("spawn", pid = Empty);
         let mut child = spawn_when_closed(&plan)
+            .instrument(spawning.clone())
             .await
             .map_err(|error| failed(exec_error::explain(&program, prepared.owner, error).into()))?;
         let pid = child.id();
+        spawning.record("pid", pid);
+        drop(spawning);
         // It is our child and not reaped, so the pid is its own until we say otherwise.
         let held = Pidfd::open(pid).and_then(|pidfd| {
             let stat = procfs::stat(pid).ok_or(io::ErrorKind::NotFound)?;
@@ -363,10 +372,11 @@ impl ProcessLauncher {
         let waited = spec.start.timeout.min(LONGEST_START);
         let deadline = Instant::now() + waited;
         let not_listening = LaunchError::NotListening { endpoint: endpoint.to_string(), waited };
+        let connecting = error_span!("connect", otel.end = Empty);
         let connection = tokio::select! {
             biased;
             cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
-            connection = ready::listening(endpoint) => connection,
+            connection = trace::within(connecting, ready::listening(endpoint)) => connection,
             () = tokio::time::sleep_until(deadline) => return Err(not_listening),
         };
 
@@ -375,6 +385,7 @@ impl ProcessLauncher {
         let left = deadline.saturating_duration_since(Instant::now());
         let config = spec.config.as_ref();
         let start = self.shared.rpc.start(endpoint, connection, &state_dir, config, left);
+        let start = trace::within(error_span!("start", otel.end = Empty), start);
         let answer = tokio::select! {
             answer = start => answer,
             cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),

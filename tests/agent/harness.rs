@@ -209,6 +209,11 @@ impl Bed {
         self.agent = Some(command.spawn().unwrap());
     }
 
+    /// Sets a configuration key for the agents that are started from now on.
+    pub(crate) fn set(&mut self, setting: impl Into<String>) {
+        self.settings.push(setting.into());
+    }
+
     /// What the agents that are started from now on have in their environment beside the usual.
     pub(crate) fn set_environment(&mut self, variables: Vec<(String, String)>) {
         self.variables = variables;
@@ -407,7 +412,9 @@ impl Bed {
     ) -> T {
         let deadline = Instant::now() + patience;
         loop {
-            if let Some(found) = condition().await {
+            // An agent that is stuck answers nobody who looks.
+            let looked = tokio::time::timeout_at(deadline.into(), condition()).await;
+            if let Ok(Some(found)) = looked {
                 return found;
             }
             if Instant::now() > deadline {
@@ -503,7 +510,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 }
 
 /// The agent's program, or what a virtual machine has in its place.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let given = std::env::var_os("GUEST_AGENT_TEST_PROGRAM");
     given.unwrap_or_else(|| env!("CARGO_BIN_EXE_guest-agent").into()).into()
 }

@@ -271,7 +271,7 @@ impl Harness {
     /// # Errors
     /// When they could not be made durable.
     pub async fn submit(&self, submission: Submission) -> Result<Vec<Verdict>, SaveFailed> {
-        self.run(|system| system.control_plane.send(Submit(submission)))
+        self.run(|system| system.control_plane.send(Submit(submission, None)))
             .await
             .expect("the control-plane actor lives")
     }

@@ -135,7 +135,7 @@ impl ManagerActor {
                 LocalOrder::Begin(spec) => {
                     info!(plugin = %spec.name, revision = %spec.revision, "came with the machine");
                     let name = spec.name.clone();
-                    let beginning = Beginning::Ordered(Box::new(machine::begin_local(spec)));
+                    let beginning = Beginning::Ordered(Box::new(machine::begin_local(spec)), None);
                     self.start(name, Generation(0), beginning, ctx);
                 }
                 LocalOrder::Tell(name, spec) => {

@@ -7,6 +7,7 @@ use crate::id::{Generation, PluginName};
 use crate::messages::NumberedOrder;
 use crate::plugin::machine::{Notice, Order};
 use crate::spec::PluginSpec;
+use crate::trace::Trace;
 
 /// Most plugins on one machine. An order for one more is refused.
 pub const PLUGINS_MAX: usize = 4096;
@@ -20,11 +21,15 @@ pub enum Assignment {
         generation: Generation,
         /// What it is to run.
         spec: Arc<PluginSpec>,
+        /// What the order is part of.
+        trace: Option<Arc<Trace>>,
     },
     /// A plugin on the roster gets it.
     Deliver(NumberedOrder),
     /// Nobody can have it.
     Refuse {
+        /// The order's number.
+        generation: Generation,
         /// The plugin it was for.
         name: PluginName,
         /// The revision, where the order names one.
@@ -33,6 +38,8 @@ pub enum Assignment {
         notice: Notice,
         /// Why.
         reason: String,
+        /// What the order is part of.
+        trace: Option<Arc<Trace>>,
     },
 }
 
@@ -41,29 +48,34 @@ pub enum Assignment {
 pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<Assignment> {
     let mut begun: BTreeSet<PluginName> = BTreeSet::new();
     let mut assignments = Vec::with_capacity(orders.len());
-    for NumberedOrder { generation, name, order } in orders {
+    for NumberedOrder { generation, name, order, trace } in orders {
         if roster.contains(&name) || begun.contains(&name) {
-            assignments.push(Assignment::Deliver(NumberedOrder { generation, name, order }));
+            let order = NumberedOrder { generation, name, order, trace };
+            assignments.push(Assignment::Deliver(order));
             continue;
         }
         let refuse = |notice, reason: &str| Assignment::Refuse {
+            generation,
             name: name.clone(),
             revision: String::new(),
             notice,
             reason: reason.to_owned(),
+            trace: trace.clone(),
         };
         assignments.push(match order {
             Order::Install(spec) if roster.len() + begun.len() < PLUGINS_MAX => {
                 begun.insert(name);
-                Assignment::Begin { generation, spec }
+                Assignment::Begin { generation, spec, trace }
             }
             Order::Install(spec) => Assignment::Refuse {
+                generation,
                 name,
                 revision: spec.revision.to_string(),
                 notice: Notice::InstallFailed,
                 reason: format!(
                     "there are {PLUGINS_MAX} plugins on this machine already; remove one first"
                 ),
+                trace,
             },
             Order::Remove => refuse(Notice::RemoveFailed, "there is no plugin of this name"),
             Order::Apply(_) => refuse(Notice::ApplyFailed, "there is no plugin of this name"),
@@ -81,10 +93,11 @@ impl Assignment {
     #[must_use]
     pub fn awaited(&self) -> Option<NumberedOrder> {
         match self {
-            Self::Begin { generation, spec } => Some(NumberedOrder {
+            Self::Begin { generation, spec, trace } => Some(NumberedOrder {
                 generation: *generation,
                 name: spec.name.clone(),
                 order: Order::Install(spec.clone()),
+                trace: trace.clone(),
             }),
             Self::Deliver(order) => Some(order.clone()),
             Self::Refuse { .. } => None,
@@ -97,7 +110,8 @@ mod tests {
     use super::*;
 
     fn order(n: u64, name: &str, order: Order) -> NumberedOrder {
-        NumberedOrder { generation: Generation(n), name: name.parse().expect("a name"), order }
+        let name = name.parse().expect("a name");
+        NumberedOrder { generation: Generation(n), name, order, trace: None }
     }
 
     #[track_caller]

@@ -124,6 +124,17 @@ pub enum Order {
     Restart,
 }
 
+impl Order {
+    /// The revision it names; empty where it names none.
+    #[must_use]
+    pub fn revision(&self) -> &str {
+        match self {
+            Self::Install(spec) => spec.revision.as_str(),
+            Self::Remove | Self::Apply(_) | Self::Restart => "",
+        }
+    }
+}
+
 /// Why a configuration was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyFailure {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::field::Empty;
+use tracing::{Span, error_span, warn};
 
 use super::PluginActor;
 use super::machine::{ApplyFailure, Effect, Event};
@@ -24,6 +25,7 @@ use crate::ports::{
     RpcError, StopManner, StopOrder, Unenforced,
 };
 use crate::spec::{Limits, PluginSpec};
+use crate::trace;
 
 /// Work that never answers is given up after this long, so that what waits for its turn goes on.
 const PROCESSES_WAIT: Duration = Duration::from_secs(60);
@@ -83,7 +85,9 @@ impl PluginActor {
             }
             Effect::Apply { attempt, endpoint, config } => {
                 let rpc = self.ports.rpc.clone();
+                let span = self.part("apply", attempt);
                 let call = async move { rpc.apply(&endpoint, config).await };
+                let call = followed(call, span, |result| result.as_ref().err().map(|e| reason(e)));
                 self.answer("apply", call, ctx, move |result| Event::Applied {
                     attempt,
                     result: result.map_err(|error| match error {
@@ -118,10 +122,15 @@ impl PluginActor {
             Effect::Remove { attempt } => {
                 let (installer, name) = (self.ports.installer.clone(), self.state.name.clone());
                 let turn = self.files.take();
+                let span = self.part("remove", attempt);
                 let remove = async move {
                     let _turn = turn.await;
                     tokio::time::timeout(FILES_WAIT, installer.remove(&name)).await
                 };
+                let remove = followed(remove, span, |result| match result {
+                    Ok(result) => result.as_ref().err().map(|error| reason(error)),
+                    Err(_) => Some("the deletion took too long".into()),
+                });
                 self.answer("remove", remove, ctx, move |result| Event::Removed {
                     attempt,
                     result: match result {
@@ -162,12 +171,14 @@ impl PluginActor {
         let turn = self.processes.take();
         let name = self.state.name.clone();
         let limited = process.clone();
+        let span = self.part("limit", answers.unwrap_or(self.state.attempt));
         let limit = async move {
             let _turn = turn.await;
             let limit = launcher.limit(&name, &limited, limits);
             let limit = tokio::time::timeout(LIMIT_WAIT, limit).await;
             limit.unwrap_or(Err(LimitError::TimedOut))
         };
+        let limit = followed(limit, span, |result| result.as_ref().err().map(|e| reason(e)));
         ctx.spawn(limit.into_actor(self).map(move |result, this, ctx| {
             this.reach("end", "limit");
             let is_of_this = this.recorded_process().as_ref() == Some(&process);
@@ -231,6 +242,8 @@ impl PluginActor {
                 Err(_) => Err("the deletion took too long".to_owned()),
             }
         };
+        let span = error_span!(parent: &self.span, "discard", otel.end = Empty);
+        let discard = trace::within(span, discard);
         ctx.spawn(discard.into_actor(self).map(|result, this, _| {
             this.reach("end", "discard");
             // What remains is left to the next installation or sweep.
@@ -255,10 +268,12 @@ impl PluginActor {
         let installer = self.ports.installer.clone();
         let (admission, tally) = (self.neighbours.admission.clone(), self.ports.tally.clone());
         let turn = self.files.take();
+        let span = self.part("install", attempt);
         let install = async move {
             let _turn = turn.await;
             // An installation that is given up takes its question back with it.
-            match admission::ask(&admission, Question::of(&spec)).await {
+            let asked = admission::ask(&admission, Question::of(&spec));
+            match trace::within(error_span!("admission", otel.end = Empty), asked).await {
                 Verdict::Admitted => {}
                 Verdict::Denied(reason) => {
                     let cause = Denied(reason).into();
@@ -274,6 +289,7 @@ impl PluginActor {
             tally.note(Note::Installed { plugin, took: begun_at.elapsed(), outcome });
             installed
         };
+        let install = followed(install, span, |result| result.as_ref().err().map(|e| reason(e)));
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
             this.reach("end", "install");
             this.installs.remove(&attempt);
@@ -295,6 +311,7 @@ impl PluginActor {
         let Ports { installer, launcher, .. } = self.ports.clone();
         let admission = self.neighbours.admission.clone();
         let turn = self.processes.take();
+        let span = self.part("launch", attempt);
         let launch = async move {
             let _turn = turn.await;
             if spec.is_local() {
@@ -306,6 +323,7 @@ impl PluginActor {
             }
             launcher.launch(spec, spawned).await.map_err(|error| reason(&error))
         };
+        let launch = followed(launch, span, |result| result.as_ref().err().cloned());
         let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {
             this.reach("end", "launch");
             this.launches.remove(&attempt);
@@ -341,10 +359,12 @@ impl PluginActor {
         let turn = self.processes.take();
         let Target { process, endpoint } = target;
         let name = self.state.name.clone();
+        let span = self.part("stop", attempt);
         let stop = async move {
             let _turn = turn.await;
             launcher.stop(StopOrder { name, process, endpoint, cleanup, manner }).await
         };
+        let stop = followed(stop, span, |result| result.as_ref().err().map(|e| reason(e)));
         self.stop = Some(ctx.spawn(stop.into_actor(self).map(move |result, this, ctx| {
             this.reach("end", "stop");
             this.stop = None;
@@ -374,6 +394,8 @@ impl PluginActor {
             };
             tokio::time::timeout(PROCESSES_WAIT, launcher.stop(order)).await
         };
+        let span = error_span!(parent: &self.span, "end_strays", otel.end = Empty);
+        let sweep = trace::within(span, sweep);
         ctx.spawn(sweep.into_actor(self).map(|result, this, _| {
             this.reach("end", "sweep");
             match result {
@@ -398,6 +420,24 @@ impl PluginActor {
         }));
     }
 
+    /// The span of one part of what the plugin is busy with.
+    fn part(&self, what: &'static str, attempt: Attempt) -> Span {
+        let attempt = attempt.0;
+        macro_rules! part {
+            ($($name:literal)*) => {
+                match what {
+                    $($name => error_span!(
+                        parent: &self.span, $name, attempt, error = Empty, otel.end = Empty
+                    ),)*
+                    _ => error_span!(
+                        parent: &self.span, "part", what, attempt, error = Empty, otel.end = Empty
+                    ),
+                }
+            };
+        }
+        part!("install" "launch" "apply" "limit" "stop" "remove")
+    }
+
     /// A crash point of this plugin.
     pub(super) fn reach(&self, moment: &str, what: &str) {
         crash_point::reach(moment, what, self.state.name.as_str());
@@ -408,6 +448,23 @@ impl PluginActor {
             ctx.cancel_future(beat);
         }
     }
+}
+
+/// Work inside of its span, which says why it failed, if it did.
+async fn followed<T>(
+    work: impl Future<Output = T>,
+    span: Span,
+    failure: impl FnOnce(&T) -> Option<Arc<str>>,
+) -> T {
+    let said = span.clone();
+    let work = async move {
+        let result = work.await;
+        if let Some(why) = failure(&result) {
+            trace::fail(&said, &why);
+        }
+        result
+    };
+    trace::within(span, work).await
 }
 
 /// When an effect is over.

@@ -24,7 +24,8 @@ mod runs;
 mod spec;
 
 use runs::{
-    moves_record, runs_of, runs_record, story_of, trouble_record, unenforced_of, unenforced_record,
+    errand_of, errand_record, moves_record, runs_of, runs_record, story_of, trouble_record,
+    unenforced_of, unenforced_record,
 };
 use spec::{config_of, config_record, spec_of, spec_record};
 
@@ -109,6 +110,7 @@ impl Snapshot {
             trouble: trouble_record(&self.story),
             local: state.local.as_deref().map(spec_record),
             unenforced: unenforced_record(&self.story),
+            errand: self.story.errand.as_ref().map(errand_record),
         }
         .encode_to_vec()
     }
@@ -151,6 +153,7 @@ impl Snapshot {
             started_at: record.started_at.and_then(|at| at.try_into().ok()),
             story: Story {
                 unenforced: unenforced_of(record.unenforced),
+                errand: record.errand.and_then(errand_of),
                 ..story_of(record.moves, &record.last_output, record.trouble)
             },
         })

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::errand::Errand;
 use crate::ports::Unenforced;
 use crate::text::shortened;
 
@@ -30,6 +31,8 @@ pub struct Story {
     pub trouble: Option<Trouble>,
     /// What was to hold of the process that was started last, and does not.
     pub unenforced: Unenforced,
+    /// What the plugin is busy with, and for whom.
+    pub errand: Option<Errand>,
 }
 
 /// Something that went wrong.

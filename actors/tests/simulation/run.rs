@@ -189,7 +189,7 @@ impl Run {
             .run(|system| {
                 let to = system.control_plane.clone();
                 let asking = async move {
-                    if let Ok(Ok(verdicts)) = to.send(Submit(submission)).await {
+                    if let Ok(Ok(verdicts)) = to.send(Submit(submission, None)).await {
                         let numbers =
                             verdicts.into_iter().filter_map(|verdict| verdict.result.ok());
                         submitted.borrow_mut().extend(numbers.map(|generation| generation.0));

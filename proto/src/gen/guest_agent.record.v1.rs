@@ -53,6 +53,52 @@ pub struct PluginRecord {
     /// What was to hold of its last process, and this machine does not enforce.
     #[prost(message, repeated, tag = "22")]
     pub unenforced: ::prost::alloc::vec::Vec<Shortfall>,
+    /// What it is busy with, and for whom.
+    #[prost(message, optional, tag = "23")]
+    pub errand: ::core::option::Option<Errand>,
+}
+/// Something that a plugin is busy with.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Errand {
+    #[prost(message, optional, tag = "1")]
+    pub trace: ::core::option::Option<Trace>,
+    /// The number of the order; absent on the way back after a crash.
+    #[prost(uint64, optional, tag = "2")]
+    pub order: ::core::option::Option<u64>,
+    /// The revision it is about.
+    #[prost(string, tag = "3")]
+    pub revision: ::prost::alloc::string::String,
+    /// What went wrong on the way, and to which revision; absent when nothing did.
+    #[prost(message, optional, tag = "4")]
+    pub trouble: ::core::option::Option<errand::Trouble>,
+}
+/// Nested message and enum types in `Errand`.
+pub mod errand {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Trouble {
+        #[prost(string, tag = "1")]
+        pub revision: ::prost::alloc::string::String,
+        #[prost(string, tag = "2")]
+        pub why: ::prost::alloc::string::String,
+    }
+}
+/// Which request something is done for.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Trace {
+    /// Shortened; empty when nobody asked.
+    #[prost(string, tag = "1")]
+    pub message_id: ::prost::alloc::string::String,
+    /// 16 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub trace_id: ::prost::alloc::vec::Vec<u8>,
+    /// The sender's span, 8 bytes; empty when there is none.
+    #[prost(bytes = "vec", tag = "3")]
+    pub parent: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "4")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// The sender does not want it exported.
+    #[prost(bool, tag = "5")]
+    pub unsampled: bool,
 }
 /// Something that is not enforced, for people.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -572,6 +618,9 @@ pub struct InboxRecord {
     /// Whether they came from this machine, where local archives may be named.
     #[prost(bool, tag = "5")]
     pub local: bool,
+    /// What the orders are part of.
+    #[prost(message, optional, tag = "6")]
+    pub trace: ::core::option::Option<Trace>,
     /// An encoded agent_controlplane.ConfigurePluginStates, or a restart.
     #[prost(oneof = "inbox_record::Orders", tags = "3, 4")]
     pub orders: ::core::option::Option<inbox_record::Orders>,

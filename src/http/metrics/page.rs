@@ -1,14 +1,7 @@
-//! The page: a snapshot in the words of the catalogue. Pure.
+//! The page: figures in OpenMetrics' text format. Pure.
 
 use std::fmt;
-use std::time::SystemTime;
 
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::messages::Listed;
-use guest_agent_actors::ports::{OrderKind, Outcome};
-use guest_agent_actors::spec::Kind as PluginKind;
-use guest_agent_actors::view::Reported;
-use guest_agent_actors::wire;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet, text,
@@ -16,28 +9,9 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit as WireUnit};
 
-use super::catalogue::{self as of, Kind, Metric, Unit};
+use super::catalogue::{Kind, Metric, Unit};
+use super::figures::{self, Sink, Value, Values};
 use super::snapshot::Snapshot;
-use crate::tally::{Bounds, ByOutcome, Histogram};
-
-/// Most plugins of which there are lines.
-pub(super) const PLUGINS_MAX: usize = 2000;
-
-/// All states, so that a state without a plugin is a 0.
-const STATES: [Reported; 9] = [
-    Reported::Installing,
-    Reported::InstallFailed,
-    Reported::Starting,
-    Reported::Running,
-    Reported::Stopping,
-    Reported::Stopped,
-    Reported::Crashed,
-    Reported::ExecutionCompleted,
-    Reported::ExecutionFailed,
-];
-
-/// The labels of a sample, in the order of the catalogue.
-pub(super) type Values<'a> = Vec<&'a str>;
 
 /// The page in OpenMetrics' text format.
 pub(super) fn render(snapshot: Snapshot) -> Result<String, fmt::Error> {
@@ -53,286 +27,50 @@ struct Page(Snapshot);
 
 impl Collector for Page {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut writer = Writer(encoder);
         let Self(snapshot) = self;
-        agent(snapshot, &mut writer)?;
-        work(snapshot, &mut writer)?;
-        if let Some(plugins) = &snapshot.plugins {
-            all_plugins(plugins, &mut writer)?;
-            each_plugin(plugins, snapshot, &mut writer)?;
-        }
-        machine(snapshot, &mut writer)
+        figures::write(snapshot, &mut Text(encoder))
     }
 }
 
-/// What the agent is, and how it is connected.
-fn agent(snapshot: &Snapshot, writer: &mut Writer<'_>) -> fmt::Result {
-    writer.infos(&of::BUILD, [vec![env!("CARGO_PKG_VERSION")]])?;
-    writer.gauge(&of::READY, Some(truth(snapshot.is_ready)))?;
-    writer.gauge(&of::LINK_UP, snapshot.link_is_up.map(truth))?;
-    writer.counter(&of::LINK_CONNECTIONS, snapshot.connections)?;
-    if let Some(backlog) = snapshot.backlog {
-        let lag = backlog.oldest.map(|at| snapshot.now.duration_since(at).unwrap_or_default());
-        writer.gauge(&of::OUTBOX_EVENTS, Some(number(backlog.events)))?;
-        writer.gauge(&of::OUTBOX_BYTES, Some(number(backlog.bytes)))?;
-        writer.gauge(&of::OUTBOX_LAG, Some(lag.unwrap_or_default().as_secs_f64()))?;
-    }
-    writer.gauge(&of::INBOX_ORDERS, snapshot.inbox.map(number))
-}
+/// Writes figures as text.
+pub(super) struct Text<'a>(pub(super) DescriptorEncoder<'a>);
 
-/// What the agent did.
-fn work(snapshot: &Snapshot, writer: &mut Writer<'_>) -> fmt::Result {
-    let counted = &snapshot.counted;
-    let kinds = [OrderKind::Install, OrderKind::Remove, OrderKind::Apply, OrderKind::Restart];
-    let orders = kinds.into_iter().flat_map(|kind| {
-        [(Outcome::Succeeded, "taken"), (Outcome::Failed, "refused")].map(|(outcome, word)| {
-            let count = counted.orders.get(&(kind, outcome)).copied().unwrap_or_default();
-            (vec![kind_name(kind), word], count)
-        })
-    });
-    writer.counters(&of::ORDERS, orders)?;
-    writer.gauge(&of::STORE_UP, Some(truth(snapshot.store_works)))?;
-    writer.counters(&of::SAVES, outcomes(counted.saves, ["saved", "failed"]))?;
-    writer.histogram(&of::SAVE_DURATION, &counted.save_time)?;
-    writer.counters(&of::ADMISSIONS, outcomes(counted.judged, ["admitted", "denied"]))?;
-    writer.counters(&of::INSTALLS, outcomes(counted.installs, ["installed", "failed"]))?;
-    writer.histogram(&of::INSTALL_DURATION, &counted.install_time)?;
-    writer.gauge(&of::REGISTRY_ENTRIES, Some(number(snapshot.offers)))?;
-    writer.counter(&of::SWEEPS, counted.sweeps)?;
-    writer.counters(&of::SWEPT, outcomes(counted.swept, ["deleted", "failed"]))
-}
+// === impl Text ===
 
-fn all_plugins(plugins: &[Listed], writer: &mut Writer<'_>) -> fmt::Result {
-    let in_state = |state| plugins.iter().filter(|listed| listed.view.state == state).count();
-    let states = STATES.map(|state| (vec![wire::state_name(state)], number(in_state(state))));
-    writer.gauges(&of::PLUGINS, states)?;
-    let not_shown = plugins.len().saturating_sub(PLUGINS_MAX);
-    writer.gauge(&of::PLUGINS_NOT_SHOWN, Some(number(not_shown)))
-}
-
-fn each_plugin(plugins: &[Listed], all: &Snapshot, writer: &mut Writer<'_>) -> fmt::Result {
-    let shown = || plugins.iter().take(PLUGINS_MAX).map(|listed| (&*listed.view, listed));
-    let name = |listed: &'_ Listed| listed.view.name.as_str().to_owned();
-    writer.infos(
-        &of::PLUGIN,
-        shown().map(|(view, _)| {
-            let kind = match view.spec.execution.kind {
-                PluginKind::Daemon => "daemon",
-                PluginKind::OneShot(_) => "one_shot",
-            };
-            let installation = if view.spec.is_local() { "local" } else { "dynamic" };
-            vec![view.name.as_str(), view.revision.as_str(), kind, installation]
-        }),
-    )?;
-    writer.gauges(
-        &of::PLUGIN_STATE,
-        shown().map(|(view, _)| (vec![view.name.as_str(), wire::state_name(view.state)], 1.0)),
-    )?;
-    writer.gauges(
-        &of::PLUGIN_PENDING,
-        shown().filter_map(|(view, _)| {
-            let pending = view.pending.as_ref()?;
-            let state = wire::state_name(pending.state);
-            Some((vec![view.name.as_str(), pending.revision.as_str(), state], 1.0))
-        }),
-    )?;
-    writer.counters(
-        &of::PLUGIN_RESTARTS,
-        shown().map(|(view, _)| (vec![view.name.as_str()], u64::from(view.restarts))),
-    )?;
-    writer.gauges(
-        &of::PLUGIN_START_TIME,
-        shown().filter_map(|(view, _)| Some((vec![view.name.as_str()], moment(view.started_at?)))),
-    )?;
-    let exits = shown().filter_map(|(view, listed)| {
-        let (cause, at) = view.last_exit?;
-        let (cause, detail) = exit(cause);
-        Some((name(listed), cause, detail, moment(at?)))
-    });
-    let exits: Vec<(String, &str, String, f64)> = exits.collect();
-    writer.gauges(
-        &of::PLUGIN_LAST_EXIT,
-        exits.iter().map(|(name, cause, detail, at)| (vec![name.as_str(), cause, detail], *at)),
-    )?;
-    writer.seconds_counters(
-        &of::PLUGIN_CPU,
-        shown().filter_map(|(view, listed)| {
-            Some((vec![view.name.as_str()], listed.newest?.cpu_time.as_secs_f64()))
-        }),
-    )?;
-    writer.gauges(
-        &of::PLUGIN_MEMORY,
-        shown().filter_map(|(view, listed)| {
-            Some((vec![view.name.as_str()], whole(listed.newest?.memory_bytes)))
-        }),
-    )?;
-    let health = || {
-        shown().filter_map(|(view, _)| {
-            let (health, at) = view.health.as_ref()?;
-            Some((view.name.as_str(), f64::from(health.code), moment(*at)))
-        })
-    };
-    writer.gauges(&of::PLUGIN_HEALTH_CODE, health().map(|(name, code, _)| (vec![name], code)))?;
-    writer.gauges(&of::PLUGIN_HEALTH_TIME, health().map(|(name, _, at)| (vec![name], at)))?;
-    writer.gauges(
-        &of::PLUGIN_LAST_INSTALL,
-        shown().filter_map(|(view, _)| {
-            let took = all.counted.last_install.get(&view.name)?;
-            Some((vec![view.name.as_str()], took.as_secs_f64()))
-        }),
-    )
-}
-
-/// The agent's own process, and the machine.
-fn machine(snapshot: &Snapshot, writer: &mut Writer<'_>) -> fmt::Result {
-    let own = &snapshot.own;
-    if let Some(process) = own.process {
-        let cpu = process.cpu_time.as_secs_f64();
-        writer.seconds_counters(&of::PROCESS_CPU, [(Vec::new(), cpu)])?;
-        writer.gauge(&of::PROCESS_MEMORY, Some(whole(process.memory_bytes)))?;
-        writer.gauge(&of::PROCESS_FDS, process.descriptors.map(number))?;
-        writer.gauge(&of::PROCESS_MAX_FDS, process.descriptors_max.map(number))?;
-    }
-    writer.gauge(&of::PROCESS_START_TIME, Some(moment(snapshot.started_at)))?;
-    if let Some(machine) = own.machine {
-        writer.gauge(&of::MACHINE_MEMORY, Some(whole(machine.memory)))?;
-        writer.gauge(&of::MACHINE_MEMORY_AVAILABLE, Some(whole(machine.available)))?;
-    }
-    writer.gauge(&of::MACHINE_LOAD, own.load)
-}
-
-fn kind_name(kind: OrderKind) -> &'static str {
-    match kind {
-        OrderKind::Install => "install",
-        OrderKind::Remove => "remove",
-        OrderKind::Apply => "apply",
-        OrderKind::Restart => "restart",
-    }
-}
-
-fn outcomes(counts: ByOutcome, [good, bad]: [&str; 2]) -> [(Values<'_>, u64); 2] {
-    [(vec![good], counts.succeeded), (vec![bad], counts.failed)]
-}
-
-fn exit(cause: ExitCause) -> (&'static str, String) {
-    match cause {
-        ExitCause::Exited(code) => ("exited", code.to_string()),
-        ExitCause::Signaled(signal) => ("signaled", signal.to_string()),
-        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => ("oom", String::new()),
-        ExitCause::Unknown => ("unknown", String::new()),
-    }
-}
-
-fn truth(is_so: bool) -> f64 {
-    if is_so { 1.0 } else { 0.0 }
-}
-
-fn number(count: usize) -> f64 {
-    whole(u64::try_from(count).unwrap_or(u64::MAX))
-}
-
-/// Above 2^53 it is not exact, and need not be.
-#[expect(clippy::cast_precision_loss, reason = "numbers of metrics are floating-point numbers")]
-fn whole(count: u64) -> f64 {
-    count as f64
-}
-
-/// Seconds since 1970; a clock before that is a wrong one.
-fn moment(at: SystemTime) -> f64 {
-    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-// === impl Writer ===
-
-/// Writes families. One without samples is left out.
-pub(super) struct Writer<'a>(pub(super) DescriptorEncoder<'a>);
-
-impl Writer<'_> {
-    fn gauge(&mut self, metric: &Metric, value: Option<f64>) -> fmt::Result {
-        self.gauges(metric, value.map(|value| (Vec::new(), value)))
-    }
-
-    fn counter(&mut self, metric: &Metric, value: u64) -> fmt::Result {
-        self.counters(metric, [(Vec::new(), value)])
-    }
-
-    pub(super) fn gauges<'v>(
+impl Sink for Text<'_> {
+    fn family<'v>(
         &mut self,
-        metric: &Metric,
-        samples: impl IntoIterator<Item = (Values<'v>, f64)>,
+        metric: &'static Metric,
+        samples: impl Iterator<Item = (Values<'v>, Value)>,
     ) -> fmt::Result {
-        self.family(metric, Kind::Gauge, samples, |encoder, value| encoder.encode_gauge(&value))
-    }
-
-    fn counters<'v>(
-        &mut self,
-        metric: &Metric,
-        samples: impl IntoIterator<Item = (Values<'v>, u64)>,
-    ) -> fmt::Result {
-        self.family(metric, Kind::Counter, samples, |encoder, value| {
-            encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
-        })
-    }
-
-    fn seconds_counters<'v>(
-        &mut self,
-        metric: &Metric,
-        samples: impl IntoIterator<Item = (Values<'v>, f64)>,
-    ) -> fmt::Result {
-        self.family(metric, Kind::Counter, samples, |encoder, value| {
-            encoder.encode_counter::<NoLabelSet, f64, f64>(&value, None)
-        })
-    }
-
-    fn infos<'v>(
-        &mut self,
-        metric: &Metric,
-        samples: impl IntoIterator<Item = Values<'v>>,
-    ) -> fmt::Result {
-        debug_assert_eq!(metric.kind, Kind::Info);
-        let mut samples = samples.into_iter().peekable();
-        if samples.peek().is_none() {
-            return Ok(());
-        }
-        let mut encoder = self.describe(metric)?;
-        for values in samples {
-            encoder.encode_info(&Labels { names: metric.labels, values })?;
-        }
-        Ok(())
-    }
-
-    fn histogram<B: Bounds>(&mut self, metric: &Metric, histogram: &Histogram<B>) -> fmt::Result {
-        debug_assert_eq!(metric.kind, Kind::Histogram);
-        let mut encoder = self.describe(metric)?;
-        let (sum, count) = (histogram.sum(), histogram.count());
-        encoder.encode_histogram::<NoLabelSet>(sum, count, &histogram.buckets(), None)
-    }
-
-    fn family<'v, V>(
-        &mut self,
-        metric: &Metric,
-        kind: Kind,
-        samples: impl IntoIterator<Item = (Values<'v>, V)>,
-        encode: impl Fn(&mut MetricEncoder<'_>, V) -> fmt::Result,
-    ) -> fmt::Result {
-        debug_assert_eq!(metric.kind, kind, "{}", metric.name);
-        let mut samples = samples.into_iter().peekable();
+        let mut samples = samples.peekable();
         if samples.peek().is_none() {
             return Ok(());
         }
         let mut encoder = self.describe(metric)?;
         for (values, value) in samples {
-            debug_assert_eq!(values.len(), metric.labels.len(), "{}", metric.name);
-            if values.is_empty() {
-                encode(&mut encoder, value)?;
-            } else {
-                let labels = Labels { names: metric.labels, values };
-                encode(&mut encoder.encode_family(&labels)?, value)?;
-            }
+            let labels = Labels { names: metric.labels, values };
+            match value {
+                Value::Info => encoder.encode_info(&labels),
+                Value::Gauge(value) => {
+                    encode(&mut encoder, &labels, |encoder| encoder.encode_gauge(&value))
+                }
+                Value::Counter(value) => encode(&mut encoder, &labels, |encoder| {
+                    encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+                }),
+                Value::Seconds(value) => encode(&mut encoder, &labels, |encoder| {
+                    encoder.encode_counter::<NoLabelSet, f64, f64>(&value, None)
+                }),
+                Value::Times { sum, count, buckets } => encode(&mut encoder, &labels, |encoder| {
+                    encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+                }),
+            }?;
         }
         Ok(())
     }
+}
 
+impl Text<'_> {
     fn describe<'s>(&'s mut self, metric: &Metric) -> Result<MetricEncoder<'s>, fmt::Error> {
         let kind = match metric.kind {
             Kind::Gauge => MetricType::Gauge,
@@ -346,6 +84,19 @@ impl Writer<'_> {
             Unit::Number => None,
         };
         self.0.encode_descriptor(metric.name, metric.help, unit, kind)
+    }
+}
+
+/// Encodes a value, with its labels where it has any.
+fn encode(
+    encoder: &mut MetricEncoder<'_>,
+    labels: &Labels<'_>,
+    encode: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    if labels.values.is_empty() {
+        encode(encoder)
+    } else {
+        encode(&mut encoder.encode_family(labels)?)
     }
 }
 

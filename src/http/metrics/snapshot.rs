@@ -1,4 +1,4 @@
-//! What the page shows, gathered in a moment: what others keep anyway, and no plugin is visited.
+//! What there is to show, gathered in a moment: what others keep anyway, and no plugin is visited.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -7,19 +7,20 @@ use guest_agent_actors::messages::{CountInbox, ListPlugins, Listed};
 use guest_agent_actors::outbox::{WeighBacklog, Weight};
 use guest_agent_actors::registry::catalogue::Filter;
 
+use super::Sources;
 use super::own::Own;
 use crate::control_link::LinkState;
-use crate::http::Site;
+use crate::local_api::LocalApi;
 use crate::tally::Counted;
 
 /// Longest wait for one of those who are asked. They answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
-/// What the page shows.
+/// What there is to show.
 #[derive(Debug)]
-pub(super) struct Snapshot {
-    pub(super) now: SystemTime,
-    pub(super) started_at: SystemTime,
+pub(crate) struct Snapshot {
+    pub(crate) now: SystemTime,
+    pub(crate) started_at: SystemTime,
     pub(super) is_ready: bool,
     /// `None` where no control plane is configured.
     pub(super) link_is_up: Option<bool>,
@@ -38,8 +39,7 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Asks all at once. Whoever does not answer in time is left out.
-    pub(super) async fn take(site: &Site) -> Self {
-        let (api, sources) = (&site.api, &site.sources);
+    pub(crate) async fn take(api: &LocalApi, sources: &Sources) -> Self {
         let manager = &api.manager;
         let own = tokio::task::spawn_blocking(Own::measure);
         let (plugins, inbox, backlog, own) = tokio::join!(

@@ -54,6 +54,12 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
     }
 }
 
+/// What there is with so many plugins, with a sample of every metric.
+pub(crate) fn sample(plugins: usize) -> Snapshot {
+    let all = (0..plugins).map(|number| plugin(&format!("p{number}"), "r1"));
+    snapshot(all.collect(), counted("p0"))
+}
+
 /// A plugin of which everything is known.
 fn plugin(name: &str, revision: &str) -> Listed {
     let mut view = sample_view(name, revision);
@@ -165,11 +171,11 @@ fn numbers_are_those_of_the_snapshot() {
 
 #[test]
 fn a_page_of_very_many_plugins_ends_and_says_so() {
-    let many = page::PLUGINS_MAX + 5;
+    let many = figures::PLUGINS_MAX + 5;
     let plugins = (0..many).map(|number| plugin(&format!("p{number}"), "r")).collect();
     let families = page(plugins, Counted::default());
     assert_eq!(value(&families, "guest_agent_plugins_not_shown", &[]), 5.0);
-    assert_eq!(families["guest_agent_plugin_state"].samples.len(), page::PLUGINS_MAX);
+    assert_eq!(families["guest_agent_plugin_state"].samples.len(), figures::PLUGINS_MAX);
     let total: f64 = families["guest_agent_plugins"].samples.iter().map(|it| it.value).sum();
     assert_eq!(total, f64::from(u32::try_from(many).expect("it fits")));
 }
@@ -239,7 +245,8 @@ struct Hostile([String; 3]);
 impl Collector for Hostile {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let values = self.0.iter().map(String::as_str).collect();
-        page::Writer(encoder).gauges(&catalogue::PLUGIN_PENDING, [(values, 1.0)])
+        figures::Writer(&mut page::Text(encoder))
+            .gauges(&catalogue::PLUGIN_PENDING, [(values, 1.0)])
     }
 }
 

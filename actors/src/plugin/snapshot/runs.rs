@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use guest_agent_proto::record as rec;
 
-use crate::id::BootId;
+use crate::id::{BootId, Generation};
+use crate::plugin::errand::Errand;
 use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
 use crate::plugin::state::Due;
 use crate::plugin::story::{MOVES_MAX, Move, Story};
 use crate::ports::{Shortfall, ShortfallKind, Unenforced};
+use crate::trace::Trace;
 
 pub(super) fn runs_record(runs: &Runs) -> Option<rec::Runs> {
     // A daemon has none, and most plugins are daemons.
@@ -79,6 +81,28 @@ pub(super) fn trouble_record(story: &Story) -> Option<rec::Move> {
         state: trouble.kind.to_string(),
         why: trouble.why.to_string(),
     })
+}
+
+pub(super) fn errand_record(errand: &Errand) -> rec::Errand {
+    rec::Errand {
+        trace: Some(errand.trace.record()),
+        order: errand.order.map(|order| order.0),
+        revision: errand.revision.to_string(),
+        trouble: errand.trouble.as_ref().map(|trouble| rec::errand::Trouble {
+            revision: trouble.revision.to_string(),
+            why: trouble.why.to_string(),
+        }),
+    }
+}
+
+/// An errand that makes no sense is none: what it is part of cannot be followed, and nothing else suffers.
+pub(super) fn errand_of(record: rec::Errand) -> Option<Errand> {
+    let trace = Arc::new(Trace::of_record(record.trace?)?);
+    let mut errand = Errand::new(trace, record.order.map(Generation), &record.revision);
+    if let Some(trouble) = record.trouble {
+        errand.failed(&trouble.revision, &trouble.why);
+    }
+    Some(errand)
 }
 
 pub(super) fn unenforced_record(story: &Story) -> Vec<rec::Shortfall> {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::spec::POINTS_MAX;
 use super::*;
 use crate::facts::{Number, Scope, Value};
+use crate::plugin::errand::Errand;
 use crate::plugin::machine::Boot;
 use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
 use crate::ports::Shortfall;
@@ -13,6 +14,7 @@ use crate::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
     PluginSpec, Rule, Rules, Tries, Triggers,
 };
+use crate::trace::Trace;
 
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -239,8 +241,16 @@ fn any_story() -> impl Strategy<Value = Story> {
     let moves = proptest::collection::vec((any_time(), ".{0,9}", ".{0,9}"), 0..9);
     let shortfall = ("[a-z]{1,9}", ".{0,400}", ".{0,9}");
     let shortfalls = proptest::collection::vec(shortfall, 0..20);
-    (moves, ".{0,30}", shortfalls).prop_map(|(moves, output, shortfalls)| {
-        let mut story = Story::default();
+    let errand = proptest::option::of(("[ -~]{0,9}", proptest::option::of(any::<u64>()), ".{0,9}"));
+    let errand = errand.prop_map(|errand| {
+        let (id, order, why) = errand?;
+        let trace = Trace::of_message(&id, None, SystemTime::UNIX_EPOCH);
+        let mut errand = Errand::new(Arc::new(trace), order.map(Generation), "1");
+        errand.failed("2", &why);
+        Some(errand)
+    });
+    (moves, ".{0,30}", shortfalls, errand).prop_map(|(moves, output, shortfalls, errand)| {
+        let mut story = Story { errand, ..Story::default() };
         let unenforced = shortfalls.iter().map(|(what, why, fix)| Shortfall::new(what, why, fix));
         story.unenforced = unenforced.collect();
         for (at, state, why) in moves {

@@ -1,0 +1,131 @@
+//! What a plugin is busy with, and on whose behalf: an order, or the way back after its process ended.
+//!
+//! Durable beside the state, so that a later life of the agent goes on with the same trace, and never part of
+//! any decision. Begun and ended by `PluginActor::carry_out` alone.
+
+use std::sync::Arc;
+
+use tracing::Span;
+
+use super::machine::{Announcement, Notice};
+use super::state::{Next, Phase, State};
+use crate::id::{Generation, PluginName};
+use crate::text::shortened;
+use crate::trace::{Outcome, Trace};
+
+/// Longest reason that is remembered, in bytes.
+const WHY_MAX: usize = 512;
+
+/// Longest name of a revision; those of this agent are shorter.
+const REVISION_MAX: usize = 256;
+
+/// Something that a plugin is busy with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errand {
+    /// What it is done for.
+    pub trace: Arc<Trace>,
+    /// The order; nothing on the way back after a crash.
+    pub order: Option<Generation>,
+    /// The revision it is about.
+    pub revision: Arc<str>,
+    /// What went wrong on the way and was not put right since.
+    pub trouble: Option<Trouble>,
+}
+
+/// Something that went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The revision it happened to.
+    pub revision: Arc<str>,
+    /// Why, shortened.
+    pub why: Arc<str>,
+}
+
+/// The revision that an order which made this the next state is about.
+#[must_use]
+pub fn revision(next: &State) -> &str {
+    match &next.next {
+        Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+            spec.revision.as_str()
+        }
+        Next::Nothing | Next::Failed { .. } => next.spec.revision.as_str(),
+    }
+}
+
+// === impl Errand ===
+
+impl Errand {
+    /// Begins something for this trace.
+    #[must_use]
+    pub fn new(trace: Arc<Trace>, order: Option<Generation>, revision: &str) -> Self {
+        Self { trace, order, revision: shortened(revision, REVISION_MAX).into(), trouble: None }
+    }
+
+    /// The span around all that is done for it.
+    #[must_use]
+    pub fn span(&self, plugin: &PluginName) -> Span {
+        match self.order {
+            Some(order) => self.trace.order(plugin.as_str(), &self.revision, order),
+            None => self.trace.restart(plugin.as_str(), &self.revision),
+        }
+    }
+
+    /// Remembers what the world is told meanwhile.
+    pub(super) fn heard(&mut self, told: &Announcement) {
+        match told.kind {
+            Notice::InstallFailed
+            | Notice::StartFailed
+            | Notice::RemoveFailed
+            | Notice::ApplyFailed
+            | Notice::ExecutionFailed => {
+                self.failed(told.revision.as_str(), &told.details);
+            }
+            Notice::Installed
+            | Notice::Started
+            | Notice::Removed
+            | Notice::Applied
+            | Notice::ExecutionCompleted => {
+                // What went well for another revision puts nothing right for this one.
+                let is_same = |trouble: &Trouble| *trouble.revision == *told.revision.as_str();
+                self.trouble = self.trouble.take().filter(|trouble| !is_same(trouble));
+            }
+            Notice::InstallRequested
+            | Notice::RemoveRequested
+            | Notice::Stopped
+            | Notice::Crashed
+            | Notice::ApplyRequested => {}
+        }
+    }
+
+    /// Something went wrong with this revision.
+    pub(super) fn failed(&mut self, revision: &str, why: &str) {
+        let revision = shortened(revision, REVISION_MAX).into();
+        self.trouble = Some(Trouble { revision, why: shortened(why, WHY_MAX).into() });
+    }
+
+    /// How it ended, if it has, with the plugin in this state.
+    #[must_use]
+    pub fn outcome<'a>(&'a self, state: &'a State) -> Option<Outcome<'a>> {
+        if !state.is_settled() {
+            return None;
+        }
+        if let Some(trouble) = &self.trouble {
+            return Some(Outcome::Failed(&trouble.why));
+        }
+        Some(match &state.phase {
+            Phase::InstallFailed { reason } | Phase::Crashed { reason } => Outcome::Failed(reason),
+            Phase::Running { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
+            | Phase::Gone
+            | Phase::Installing { .. }
+            | Phase::Starting { .. }
+            | Phase::Pausing { .. }
+            | Phase::Executing { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopping { .. }
+            | Phase::Stopped { .. }
+            | Phase::Removing { .. } => Outcome::Ok,
+        })
+    }
+}

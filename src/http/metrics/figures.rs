@@ -1,0 +1,340 @@
+//! A snapshot in the words of the catalogue, for whoever writes it down: the page, and what is exported. Pure.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::messages::Listed;
+use guest_agent_actors::ports::{OrderKind, Outcome};
+use guest_agent_actors::spec::Kind as PluginKind;
+use guest_agent_actors::view::Reported;
+use guest_agent_actors::wire;
+
+use super::catalogue::{self as of, Kind, Metric};
+use super::snapshot::Snapshot;
+use crate::tally::{Bounds, ByOutcome, Histogram};
+
+/// Most plugins of which there are samples.
+pub(crate) const PLUGINS_MAX: usize = 2000;
+
+/// All states, so that a state without a plugin is a 0.
+const STATES: [Reported; 9] = [
+    Reported::Installing,
+    Reported::InstallFailed,
+    Reported::Starting,
+    Reported::Running,
+    Reported::Stopping,
+    Reported::Stopped,
+    Reported::Crashed,
+    Reported::ExecutionCompleted,
+    Reported::ExecutionFailed,
+];
+
+/// The labels of a sample, in the order of the catalogue.
+pub(crate) type Values<'a> = Vec<&'a str>;
+
+/// What a sample says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// Goes up and down.
+    Gauge(f64),
+    /// How many so far.
+    Counter(u64),
+    /// How many seconds so far.
+    Seconds(f64),
+    /// How often something took how long.
+    Times {
+        /// All of it together, in seconds.
+        sum: f64,
+        /// How often.
+        count: u64,
+        /// Where each bucket ends, in seconds, and how many are in it and in none before it.
+        buckets: Vec<(f64, u64)>,
+    },
+    /// What there is to say is in the labels.
+    Info,
+}
+
+/// Writes figures down.
+pub(crate) trait Sink {
+    /// One metric, with its samples. One without samples is left out.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn family<'v>(
+        &mut self,
+        metric: &'static Metric,
+        samples: impl Iterator<Item = (Values<'v>, Value)>,
+    ) -> fmt::Result;
+}
+
+/// Writes all that a snapshot has.
+///
+/// # Errors
+/// When the sink cannot write.
+pub(crate) fn write(snapshot: &Snapshot, sink: &mut impl Sink) -> fmt::Result {
+    let mut writer = Writer(sink);
+    agent(snapshot, &mut writer)?;
+    work(snapshot, &mut writer)?;
+    if let Some(plugins) = &snapshot.plugins {
+        all_plugins(plugins, &mut writer)?;
+        each_plugin(plugins, snapshot, &mut writer)?;
+    }
+    machine(snapshot, &mut writer)
+}
+
+/// What the agent is, and how it is connected.
+fn agent<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
+    writer.infos(&of::BUILD, [vec![env!("CARGO_PKG_VERSION")]])?;
+    writer.gauge(&of::READY, Some(truth(snapshot.is_ready)))?;
+    writer.gauge(&of::LINK_UP, snapshot.link_is_up.map(truth))?;
+    writer.counter(&of::LINK_CONNECTIONS, snapshot.connections)?;
+    if let Some(backlog) = snapshot.backlog {
+        let lag = backlog.oldest.map(|at| snapshot.now.duration_since(at).unwrap_or_default());
+        writer.gauge(&of::OUTBOX_EVENTS, Some(number(backlog.events)))?;
+        writer.gauge(&of::OUTBOX_BYTES, Some(number(backlog.bytes)))?;
+        writer.gauge(&of::OUTBOX_LAG, Some(lag.unwrap_or_default().as_secs_f64()))?;
+    }
+    writer.gauge(&of::INBOX_ORDERS, snapshot.inbox.map(number))
+}
+
+/// What the agent did.
+fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
+    let counted = &snapshot.counted;
+    let kinds = [OrderKind::Install, OrderKind::Remove, OrderKind::Apply, OrderKind::Restart];
+    let orders = kinds.into_iter().flat_map(|kind| {
+        [(Outcome::Succeeded, "taken"), (Outcome::Failed, "refused")].map(|(outcome, word)| {
+            let count = counted.orders.get(&(kind, outcome)).copied().unwrap_or_default();
+            (vec![kind_name(kind), word], count)
+        })
+    });
+    writer.counters(&of::ORDERS, orders)?;
+    writer.gauge(&of::STORE_UP, Some(truth(snapshot.store_works)))?;
+    writer.counters(&of::SAVES, outcomes(counted.saves, ["saved", "failed"]))?;
+    writer.histogram(&of::SAVE_DURATION, &counted.save_time)?;
+    writer.counters(&of::ADMISSIONS, outcomes(counted.judged, ["admitted", "denied"]))?;
+    writer.counters(&of::INSTALLS, outcomes(counted.installs, ["installed", "failed"]))?;
+    writer.histogram(&of::INSTALL_DURATION, &counted.install_time)?;
+    writer.gauge(&of::REGISTRY_ENTRIES, Some(number(snapshot.offers)))?;
+    writer.counter(&of::SWEEPS, counted.sweeps)?;
+    writer.counters(&of::SWEPT, outcomes(counted.swept, ["deleted", "failed"]))
+}
+
+fn all_plugins<S: Sink>(plugins: &[Listed], writer: &mut Writer<'_, S>) -> fmt::Result {
+    let in_state = |state| plugins.iter().filter(|listed| listed.view.state == state).count();
+    let states = STATES.map(|state| (vec![wire::state_name(state)], number(in_state(state))));
+    writer.gauges(&of::PLUGINS, states)?;
+    let not_shown = plugins.len().saturating_sub(PLUGINS_MAX);
+    writer.gauge(&of::PLUGINS_NOT_SHOWN, Some(number(not_shown)))
+}
+
+fn each_plugin<S: Sink>(
+    plugins: &[Listed],
+    all: &Snapshot,
+    writer: &mut Writer<'_, S>,
+) -> fmt::Result {
+    let shown = || plugins.iter().take(PLUGINS_MAX).map(|listed| (&*listed.view, listed));
+    let name = |listed: &'_ Listed| listed.view.name.as_str().to_owned();
+    writer.infos(
+        &of::PLUGIN,
+        shown().map(|(view, _)| {
+            let kind = match view.spec.execution.kind {
+                PluginKind::Daemon => "daemon",
+                PluginKind::OneShot(_) => "one_shot",
+            };
+            let installation = if view.spec.is_local() { "local" } else { "dynamic" };
+            vec![view.name.as_str(), view.revision.as_str(), kind, installation]
+        }),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_STATE,
+        shown().map(|(view, _)| (vec![view.name.as_str(), wire::state_name(view.state)], 1.0)),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_PENDING,
+        shown().filter_map(|(view, _)| {
+            let pending = view.pending.as_ref()?;
+            let state = wire::state_name(pending.state);
+            Some((vec![view.name.as_str(), pending.revision.as_str(), state], 1.0))
+        }),
+    )?;
+    writer.counters(
+        &of::PLUGIN_RESTARTS,
+        shown().map(|(view, _)| (vec![view.name.as_str()], u64::from(view.restarts))),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_START_TIME,
+        shown().filter_map(|(view, _)| Some((vec![view.name.as_str()], moment(view.started_at?)))),
+    )?;
+    let exits = shown().filter_map(|(view, listed)| {
+        let (cause, at) = view.last_exit?;
+        let (cause, detail) = exit(cause);
+        Some((name(listed), cause, detail, moment(at?)))
+    });
+    let exits: Vec<(String, &str, String, f64)> = exits.collect();
+    writer.gauges(
+        &of::PLUGIN_LAST_EXIT,
+        exits.iter().map(|(name, cause, detail, at)| (vec![name.as_str(), cause, detail], *at)),
+    )?;
+    writer.seconds_counters(
+        &of::PLUGIN_CPU,
+        shown().filter_map(|(view, listed)| {
+            Some((vec![view.name.as_str()], listed.newest?.cpu_time.as_secs_f64()))
+        }),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_MEMORY,
+        shown().filter_map(|(view, listed)| {
+            Some((vec![view.name.as_str()], whole(listed.newest?.memory_bytes)))
+        }),
+    )?;
+    let health = || {
+        shown().filter_map(|(view, _)| {
+            let (health, at) = view.health.as_ref()?;
+            Some((view.name.as_str(), f64::from(health.code), moment(*at)))
+        })
+    };
+    writer.gauges(&of::PLUGIN_HEALTH_CODE, health().map(|(name, code, _)| (vec![name], code)))?;
+    writer.gauges(&of::PLUGIN_HEALTH_TIME, health().map(|(name, _, at)| (vec![name], at)))?;
+    writer.gauges(
+        &of::PLUGIN_LAST_INSTALL,
+        shown().filter_map(|(view, _)| {
+            let took = all.counted.last_install.get(&view.name)?;
+            Some((vec![view.name.as_str()], took.as_secs_f64()))
+        }),
+    )
+}
+
+/// The agent's own process, and the machine.
+fn machine<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
+    let own = &snapshot.own;
+    if let Some(process) = own.process {
+        let cpu = process.cpu_time.as_secs_f64();
+        writer.seconds_counters(&of::PROCESS_CPU, [(Vec::new(), cpu)])?;
+        writer.gauge(&of::PROCESS_MEMORY, Some(whole(process.memory_bytes)))?;
+        writer.gauge(&of::PROCESS_FDS, process.descriptors.map(number))?;
+        writer.gauge(&of::PROCESS_MAX_FDS, process.descriptors_max.map(number))?;
+    }
+    writer.gauge(&of::PROCESS_START_TIME, Some(moment(snapshot.started_at)))?;
+    if let Some(machine) = own.machine {
+        writer.gauge(&of::MACHINE_MEMORY, Some(whole(machine.memory)))?;
+        writer.gauge(&of::MACHINE_MEMORY_AVAILABLE, Some(whole(machine.available)))?;
+    }
+    writer.gauge(&of::MACHINE_LOAD, own.load)
+}
+
+fn kind_name(kind: OrderKind) -> &'static str {
+    match kind {
+        OrderKind::Install => "install",
+        OrderKind::Remove => "remove",
+        OrderKind::Apply => "apply",
+        OrderKind::Restart => "restart",
+    }
+}
+
+fn outcomes(counts: ByOutcome, [good, bad]: [&str; 2]) -> [(Values<'_>, u64); 2] {
+    [(vec![good], counts.succeeded), (vec![bad], counts.failed)]
+}
+
+fn exit(cause: ExitCause) -> (&'static str, String) {
+    match cause {
+        ExitCause::Exited(code) => ("exited", code.to_string()),
+        ExitCause::Signaled(signal) => ("signaled", signal.to_string()),
+        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => ("oom", String::new()),
+        ExitCause::Unknown => ("unknown", String::new()),
+    }
+}
+
+fn truth(is_so: bool) -> f64 {
+    if is_so { 1.0 } else { 0.0 }
+}
+
+fn number(count: usize) -> f64 {
+    whole(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+/// Above 2^53 it is not exact, and need not be.
+#[expect(clippy::cast_precision_loss, reason = "numbers of metrics are floating-point numbers")]
+fn whole(count: u64) -> f64 {
+    count as f64
+}
+
+/// Seconds since 1970; a clock before that is a wrong one.
+fn moment(at: SystemTime) -> f64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+// === impl Writer ===
+
+/// Writes families, each with values of its kind.
+pub(super) struct Writer<'a, S>(pub(super) &'a mut S);
+
+impl<S: Sink> Writer<'_, S> {
+    fn gauge(&mut self, metric: &'static Metric, value: Option<f64>) -> fmt::Result {
+        self.gauges(metric, value.map(|value| (Vec::new(), value)))
+    }
+
+    fn counter(&mut self, metric: &'static Metric, value: u64) -> fmt::Result {
+        self.counters(metric, [(Vec::new(), value)])
+    }
+
+    pub(super) fn gauges<'v>(
+        &mut self,
+        metric: &'static Metric,
+        samples: impl IntoIterator<Item = (Values<'v>, f64)>,
+    ) -> fmt::Result {
+        self.family(metric, Kind::Gauge, samples, Value::Gauge)
+    }
+
+    fn counters<'v>(
+        &mut self,
+        metric: &'static Metric,
+        samples: impl IntoIterator<Item = (Values<'v>, u64)>,
+    ) -> fmt::Result {
+        self.family(metric, Kind::Counter, samples, Value::Counter)
+    }
+
+    fn seconds_counters<'v>(
+        &mut self,
+        metric: &'static Metric,
+        samples: impl IntoIterator<Item = (Values<'v>, f64)>,
+    ) -> fmt::Result {
+        self.family(metric, Kind::Counter, samples, Value::Seconds)
+    }
+
+    fn infos<'v>(
+        &mut self,
+        metric: &'static Metric,
+        samples: impl IntoIterator<Item = Values<'v>>,
+    ) -> fmt::Result {
+        let samples = samples.into_iter().map(|values| (values, ()));
+        self.family(metric, Kind::Info, samples, |()| Value::Info)
+    }
+
+    fn histogram<B: Bounds>(
+        &mut self,
+        metric: &'static Metric,
+        histogram: &Histogram<B>,
+    ) -> fmt::Result {
+        self.family(metric, Kind::Histogram, [(Vec::new(), histogram)], |histogram| Value::Times {
+            sum: histogram.sum(),
+            count: histogram.count(),
+            buckets: histogram.buckets(),
+        })
+    }
+
+    fn family<'v, V>(
+        &mut self,
+        metric: &'static Metric,
+        kind: Kind,
+        samples: impl IntoIterator<Item = (Values<'v>, V)>,
+        value: impl Fn(V) -> Value,
+    ) -> fmt::Result {
+        debug_assert_eq!(metric.kind, kind, "{}", metric.name);
+        let samples = samples.into_iter().map(|(values, of)| {
+            debug_assert_eq!(values.len(), metric.labels.len(), "{}", metric.name);
+            (values, value(of))
+        });
+        self.0.family(metric, samples)
+    }
+}

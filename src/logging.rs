@@ -1,0 +1,184 @@
+//! The agent's own log: what is traced goes to the journal, or to standard error as text or JSON.
+//!
+//! Started once, by `main.rs` through `Services::start_logging`. Without further words the journal is taken
+//! where standard error leads there anyway: it then gets fields and priorities instead of lines.
+//!
+//! ```text
+//!   event ─► filter (level, changed at SIGHUP) ─► bounded (so many of one kind) ─► text | JSON | journal
+//! ```
+
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+
+use tracing_subscriber::filter::FilterExt;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry};
+
+use crate::config::{LogConfig, LogFormat};
+use crate::telemetry::Queue;
+use crate::telemetry::spans::{Destination, Spans, Wanted};
+
+mod bounded;
+mod filter;
+mod json;
+mod repeats;
+mod text;
+
+use bounded::Bounded;
+pub use filter::check as check_filter;
+use repeats::{Unwritten, WINDOW};
+
+/// What can be done with the log that was started.
+static STARTED: OnceLock<Controls> = OnceLock::new();
+
+/// Handles of a log in use.
+struct Controls {
+    filter: Handle<EnvFilter, Registry>,
+    bounded: Bounded,
+    spans: Destination,
+}
+
+/// Something that lines are written with.
+type Lines = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Sends what is traced to where the configuration says, and panics to the trace. A second call changes
+/// nothing.
+pub fn start(log: &LogConfig) {
+    let (destination, trouble) = destination(log.format);
+    let (subscriber, controls) = subscriber(log, destination);
+    if subscriber.try_init().is_ok() {
+        drop(STARTED.set(controls));
+        std::panic::set_hook(Box::new(trace_panic));
+        if let Some(trouble) = trouble {
+            tracing::warn!(error = %trouble, "the journal cannot be written to; logs text instead");
+        }
+    }
+}
+
+/// Changes what the log that was started says from now on. Without one nothing changes.
+pub fn set_level(level: &str) {
+    if let Some(controls) = STARTED.get()
+        && let Err(error) = controls.filter.reload(filter::filter(level))
+    {
+        tracing::error!(%error, "the log stays as it was");
+    }
+}
+
+/// From now on spans are handed on, too.
+pub(crate) fn export_spans(queue: Queue) {
+    if let Some(controls) = STARTED.get() {
+        controls.spans.lead_to(queue);
+    }
+}
+
+/// Tells from time to time how much was not written because it was the same again and again.
+pub async fn tell_unwritten() {
+    let Some(controls) = STARTED.get() else { return };
+    let mut beat = tokio::time::interval(WINDOW / 4);
+    loop {
+        beat.tick().await;
+        tell(controls.bounded.over());
+    }
+}
+
+/// Tells it for the last time.
+pub fn tell_last_unwritten() {
+    if let Some(controls) = STARTED.get() {
+        tell(controls.bounded.all());
+    }
+}
+
+/// Each place is told once, so this cannot be a flood itself.
+fn tell(all: Vec<Unwritten>) {
+    for Unwritten { place, lines, example } in all {
+        tracing::warn!(
+            lines,
+            file = place.file,
+            line = place.line,
+            module = place.target,
+            like = example,
+            "{lines} more lines like this were not written"
+        );
+    }
+}
+
+/// Where lines go, and why not to the journal although that was asked for.
+fn destination(format: LogFormat) -> (Lines, Option<std::io::Error>) {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let wants_journal = match format {
+        LogFormat::Json => return (json(std::io::stderr), None),
+        LogFormat::Text => false,
+        LogFormat::Journald => true,
+        LogFormat::Auto => leads_to_the_journal(),
+    };
+    match wants_journal.then(journal) {
+        Some(Ok(journal)) => (journal, None),
+        Some(Err(error)) => (text(std::io::stderr, colour), Some(error)),
+        None => (text(std::io::stderr, colour), None),
+    }
+}
+
+/// Whether the service manager connected standard error to the journal: it then says which file that is.
+fn leads_to_the_journal() -> bool {
+    let Some(promised) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    let Ok(is) = rustix::fs::fstat(std::io::stderr().as_fd()) else { return false };
+    promised.to_str() == Some(&format!("{}:{}", is.st_dev, is.st_ino))
+}
+
+fn journal() -> std::io::Result<Lines> {
+    // The prefix keeps fields apart from the journal's own, of which MESSAGE_ID is one.
+    let journal = tracing_journald::layer()?.with_field_prefix(Some("GUEST_AGENT".to_owned()));
+    Ok(journal.with_syslog_identifier("guest-agent".to_owned()).boxed())
+}
+
+fn text<W>(writer: W, colour: bool) -> Lines
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .with_ansi(colour)
+        .fmt_fields(text::TextFields)
+        .boxed()
+}
+
+fn json<W>(writer: W) -> Lines
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .json()
+        .event_format(json::JsonLines)
+        .boxed()
+}
+
+fn subscriber(
+    log: &LogConfig,
+    lines: Lines,
+) -> (impl tracing::Subscriber + Send + Sync + use<>, Controls) {
+    let bounded = Bounded::default();
+    let (filter, handle) = reload::Layer::new(filter::filter(&log.level));
+    let lines = lines.with_filter(FilterExt::<Registry>::and(filter, bounded.clone()));
+    let spans = Destination::default();
+    let layer = Spans(spans.clone()).with_filter(Wanted(spans.clone()));
+    let subscriber = tracing_subscriber::registry().with(lines).with(layer);
+    (subscriber, Controls { filter: handle, bounded, spans })
+}
+
+/// Traces a panic without a backtrace: symbolising one takes tens of megabytes that a small agent
+/// never gives back.
+fn trace_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("without a message");
+    let location = panic.location().map_or_else(String::new, ToString::to_string);
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    tracing::error!(location, thread, "panicked: {message}");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! What is logged: a level, or directives such as `info,guest_agent::install=debug`.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
+
+/// Levels, and the word for nothing at all.
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+/// The crates of this project.
+const OURS: [&str; 4] =
+    ["guest_agent", "guest_agent_actors", "guest_agent_control_plane", "guest_agent_plugin"];
+
+/// Checks a filter as `log.level` holds it.
+///
+/// # Errors
+/// Names the first directive that is wrong, and says why and what to write.
+pub fn check(text: &str) -> Result<(), String> {
+    const HINT: &str = "use error, warn, info, debug or trace, alone or as TARGET=LEVEL";
+    if text.trim().is_empty() {
+        return Err(format!("it is empty; {HINT}"));
+    }
+    for directive in directives(text) {
+        let directive = directive.trim();
+        let is_word = !directive.contains(['=', '[']);
+        if is_word && !LEVELS.contains(&directive.to_ascii_lowercase().as_str()) {
+            return Err(format!("{directive:?} is not a level; {HINT}"));
+        }
+        if directive.contains(',') {
+            return Err(format!("the directive {directive:?} names two fields, name one; {HINT}"));
+        }
+        if let Err(error) = directive.parse::<Directive>() {
+            return Err(format!("the directive {directive:?} cannot be read: {error}; {HINT}"));
+        }
+    }
+    // What its parts do not show.
+    match EnvFilter::try_new(meant(text)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{text:?} cannot be read: {error}; {HINT}")),
+    }
+}
+
+/// What is traced with a filter that is right; with another one, as much as with `info`: an agent without a
+/// log helps nobody.
+pub(super) fn filter(text: &str) -> EnvFilter {
+    EnvFilter::try_new(meant(text)).unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+/// A level alone is meant for this project's own crates below `info`: the frames of an HTTP/2 library would
+/// bury what the agent does.
+fn meant(text: &str) -> String {
+    let level = text.trim().to_ascii_lowercase();
+    if !matches!(level.as_str(), "debug" | "trace") {
+        // Spaces between directives are not for the parser.
+        let parts: Vec<&str> = directives(text).into_iter().map(str::trim).collect();
+        return parts.join(",");
+    }
+    let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
+    format!("info,{}", ours.join(","))
+}
+
+/// The parts between commas that do not stand in brackets.
+fn directives(text: &str) -> Vec<&str> {
+    let mut depth = 0_i32;
+    let parts = text.split(move |letter| {
+        depth += match letter {
+            '[' | '{' => 1,
+            ']' | '}' => -1,
+            _ => 0,
+        };
+        letter == ',' && depth <= 0
+    });
+    parts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(text: &str, because: &str) {
+        let error = check(text).expect_err("it is wrong");
+        assert!(error.contains(because) && error.contains("TARGET=LEVEL"), "{error}");
+    }
+
+    #[test]
+    fn levels_and_directives_are_taken() {
+        for text in [
+            "info",
+            "WARN",
+            "off",
+            "info,guest_agent::install=debug",
+            "warn, guest_agent[order{plugin=\"a\"}]=trace",
+            "guest_agent[order]",
+        ] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_directive_that_is_wrong_is_named() {
+        refused("", "it is empty");
+        refused("inof", "\"inof\" is not a level");
+        refused("info,guest_agent=loud", "\"guest_agent=loud\" cannot be read");
+        refused("info,guest_agent::install", "\"guest_agent::install\" is not a level");
+        refused("info,agent[order{plugin=a,order=3}]=trace", "names two fields, name one");
+        refused("info,", "\"\" is not a level");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn law_what_is_checked_can_be_used(text in "[a-z=,{}\\[\\]\" :]{0,24}") {
+            if check(&text).is_ok() {
+                proptest::prop_assert!(EnvFilter::try_new(meant(&text)).is_ok(), "{text:?}");
+            }
+        }
+    }
+}

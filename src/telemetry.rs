@@ -1,0 +1,170 @@
+//! Sends traces and metrics to a collector, where one is configured: OTLP over gRPC.
+//!
+//! ```text
+//!   span ends ─► spans (a layer of the log) ─► bounded queue ─► export (one task) ──┬─► collector
+//!   the figures that `/metrics` shows ─► metrics (one task, every now and then) ────┘
+//! ```
+//!
+//! Nothing waits for the collector. While it is away spans wait, up to a bound, and are dropped and counted beyond
+//! it; one warning says so, and one line that it is back. Without an endpoint nothing of this runs, and spans
+//! cost no more than their place in log lines. Which spans there are is in `docs/tracing.md`; why the exporter
+//! is our own in decision 24.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use guest_agent_actors::id::BootId;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::http::metrics::Sources;
+use crate::local_api::LocalApi;
+use crate::logging;
+
+mod collector;
+mod export;
+mod headers;
+mod metrics;
+pub(crate) mod spans;
+
+use collector::Collector;
+
+/// Most spans that wait for the collector.
+const WAITING_MAX: usize = 2048;
+
+/// Longest that the end of the agent waits for the last message of each kind.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// Where spans go that have ended. Never waits: what there is no room for is counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    spans: mpsc::Sender<Span>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// The exporters at work.
+#[derive(Debug)]
+pub struct Telemetry {
+    collector: Collector,
+    resource: Resource,
+    ending: CancellationToken,
+    traces: Option<JoinHandle<()>>,
+    metrics: Option<JoinHandle<()>>,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    fn new() -> (Self, mpsc::Receiver<Span>) {
+        let (spans, waiting) = mpsc::channel(WAITING_MAX);
+        (Self { spans, dropped: Arc::default() }, waiting)
+    }
+
+    pub(crate) fn put(&self, span: Span) {
+        if self.spans.try_send(span).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+// === impl Telemetry ===
+
+impl Telemetry {
+    /// Begins to export spans, where that is configured, on the runtime of whoever calls. Nothing, where nothing
+    /// is to be exported at all.
+    #[must_use]
+    pub fn start(config: &Config, instance_id: &str, boot: &BootId) -> Option<Self> {
+        let wanted = &config.telemetry;
+        let endpoint = wanted.otlp_endpoint.clone()?;
+        if !wanted.traces && !wanted.metrics {
+            return None;
+        }
+        let collector = Collector {
+            endpoint,
+            headers_file: wanted.otlp_headers_file.clone(),
+            authorities: wanted.otlp_ca_file.clone(),
+            timeout: wanted.timeout,
+        };
+        let resource = resource(&config.agent.name, instance_id, boot);
+        let ending = CancellationToken::new();
+        let traces = wanted.traces.then(|| {
+            let (queue, waiting) = Queue::new();
+            let exporter = export::Exporter {
+                collector: collector.clone(),
+                interval: wanted.interval,
+                resource: resource.clone(),
+                dropped: queue.dropped.clone(),
+                ending: ending.clone(),
+            };
+            let task = tokio::spawn(exporter.run(waiting));
+            logging::export_spans(queue);
+            task
+        });
+        Some(Self { collector, resource, ending, traces, metrics: None })
+    }
+
+    /// Begins to export metrics, where that is configured: what these show.
+    pub fn export_metrics(&mut self, config: &Config, api: LocalApi, sources: Sources) {
+        if !config.telemetry.metrics {
+            return;
+        }
+        let exporter = metrics::Exporter {
+            collector: self.collector.clone(),
+            interval: config.telemetry.metrics_interval,
+            resource: self.resource.clone(),
+            api,
+            sources,
+            ending: self.ending.clone(),
+        };
+        self.metrics = Some(tokio::spawn(exporter.run()));
+    }
+
+    /// Sends what still waits, once and within a moment.
+    pub async fn end(self) {
+        self.ending.cancel();
+        for task in [self.traces, self.metrics].into_iter().flatten() {
+            // Each has a deadline of its own.
+            drop(task.await);
+        }
+    }
+}
+
+/// Who exports.
+fn resource(name: &str, instance_id: &str, boot: &BootId) -> Resource {
+    let attributes = [
+        ("service.name", name),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+        ("service.instance.id", instance_id),
+        ("host.id", instance_id),
+        ("host.boot.id", &boot.0),
+    ];
+    let attributes = attributes.into_iter().filter(|(_, value)| !value.is_empty());
+    let mut attributes: Vec<_> = attributes.map(|(key, value)| text(key, value)).collect();
+    attributes
+        .push(attribute("process.pid", any_value::Value::IntValue(std::process::id().into())));
+    Resource { attributes, ..Resource::default() }
+}
+
+/// What the messages of this program say of themselves.
+fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "guest-agent".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    }
+}
+
+fn text(key: &str, value: &str) -> KeyValue {
+    attribute(key, any_value::Value::StringValue(value.to_owned()))
+}
+
+fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    let value = Some(AnyValue { value: Some(value) });
+    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+}

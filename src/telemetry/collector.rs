@@ -1,0 +1,189 @@
+//! The collector: how it is reached, what it answers, and what is said when it does not.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::ports::Cause;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+use tracing::{info, warn};
+
+use super::headers;
+use crate::control_link::{self, Endpoint, TlsFiles};
+
+/// Pauses after a failure: the first, and the longest. Each is drawn from its upper half.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Where the collector is.
+#[derive(Clone, Debug)]
+pub(super) struct Collector {
+    pub(super) endpoint: Endpoint,
+    pub(super) headers_file: String,
+    pub(super) authorities: String,
+    /// How long it may take for one message, the connection included.
+    pub(super) timeout: Duration,
+}
+
+/// A connection, and what is sent along with every call.
+#[derive(Clone)]
+pub(super) struct Connected {
+    pub(super) channel: Channel,
+    headers: MetadataMap,
+}
+
+/// Why the collector has not taken a message.
+pub(super) enum Refusal {
+    /// It may take it later.
+    Later(String),
+    /// It never will.
+    Never(String),
+}
+
+/// Whether the collector takes one kind of messages, as the log is told.
+pub(super) struct Standing {
+    /// What it is a collector of.
+    what: &'static str,
+    failures: u32,
+}
+
+// === impl Collector ===
+
+impl Collector {
+    /// Calls it, over the connection that there is, or a new one. One that failed is not used again: headers and
+    /// certificates are read anew.
+    pub(super) async fn call<T, F>(
+        &self,
+        connected: &mut Option<Connected>,
+        call: impl FnOnce(Connected) -> F,
+    ) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let reached = async {
+            let connected = match connected {
+                Some(connected) => connected.clone(),
+                None => {
+                    let new = self.connect().await;
+                    let new = new.map_err(|error| Refusal::Later(Chain(&*error).to_string()))?;
+                    connected.insert(new).clone()
+                }
+            };
+            call(connected).await.map_err(|status| {
+                let why = said(&status);
+                if is_transient(&status) { Refusal::Later(why) } else { Refusal::Never(why) }
+            })
+        };
+        let answer = tokio::time::timeout(self.timeout, reached).await.unwrap_or_else(|_| {
+            Err(Refusal::Later(format!("no answer within {}s", self.timeout.as_secs_f32())))
+        });
+        if answer.is_err() {
+            *connected = None;
+        }
+        answer
+    }
+
+    async fn connect(&self) -> Result<Connected, Cause> {
+        let headers = if self.headers_file.is_empty() {
+            MetadataMap::new()
+        } else {
+            let file = PathBuf::from(&self.headers_file);
+            tokio::task::spawn_blocking(move || headers::read(&file)).await??
+        };
+        let authorities = &self.authorities;
+        let authorities = (!authorities.is_empty()).then(|| PathBuf::from(authorities));
+        let tls = TlsFiles { authorities, client: None };
+        let channel = control_link::dial_once(&self.endpoint, &tls).await?;
+        Ok(Connected { channel, headers })
+    }
+}
+
+// === impl Connected ===
+
+impl Connected {
+    /// A request with the headers that the collector wants.
+    pub(super) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        *request.metadata_mut() = self.headers.clone();
+        request
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    pub(super) const fn of(what: &'static str) -> Self {
+        Self { what, failures: 0 }
+    }
+
+    /// It has not taken a message; the first time it is told.
+    pub(super) fn is_away(&mut self, endpoint: &Endpoint, why: &str) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == 1 {
+            let what = self.what;
+            warn!(%endpoint, error = why, "the collector of {what} does not take them; tries again");
+        }
+    }
+
+    /// It has taken one; `dropped` were lost before.
+    pub(super) fn is_back(&mut self, dropped: u64) {
+        let what = self.what;
+        if self.failures > 0 {
+            self.failures = 0;
+            info!(dropped, "the collector of {what} takes them again");
+        } else if dropped > 0 {
+            warn!(dropped, "{what} came faster than their collector takes them");
+        }
+    }
+
+    /// How long to wait before it is tried again; nothing while all is well.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        (self.failures > 0).then(|| pause(self.failures, rand::random()))
+    }
+}
+
+/// What the protocol says may be tried again.
+fn is_transient(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}
+
+/// What a collector answers, for the log.
+fn said(status: &Status) -> String {
+    format!("{:?}: {}", status.code(), beginning(status.message()))
+}
+
+/// As much of a stranger's text as the log gets.
+pub(super) fn beginning(text: &str) -> impl std::fmt::Display {
+    const MAX: usize = 200;
+    text[..text.floor_char_boundary(MAX)].escape_debug()
+}
+
+/// The pause after so many failures in a row; `jitter`, from 0 to 1, says where in its upper half.
+fn pause(failures: u32, jitter: f64) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10));
+    doubled.min(LONGEST_PAUSE).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn law_pauses_are_never_short_and_never_endless(failures in 1u32.., jitter in -1.0f64..2.0) {
+            let pause = pause(failures, jitter);
+            proptest::prop_assert!(pause >= FIRST_PAUSE / 2 && pause <= LONGEST_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The task that sends spans: in batches, one at a time, again and again while the collector is away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::collector::{Collector, Connected, Refusal, Standing};
+use super::{LAST_WAIT, scope};
+
+/// Most spans in one message.
+const BATCH_MAX: usize = 256;
+
+/// What the task needs.
+pub(super) struct Exporter {
+    pub(super) collector: Collector,
+    pub(super) interval: Duration,
+    pub(super) resource: Resource,
+    pub(super) dropped: Arc<AtomicU64>,
+    pub(super) ending: CancellationToken,
+}
+
+// === impl Exporter ===
+
+impl Exporter {
+    /// Sends until it is told to end.
+    pub(super) async fn run(self, mut waiting: mpsc::Receiver<Span>) {
+        let mut connected = None;
+        let mut standing = Standing::of("traces");
+        let ending = self.ending.clone();
+        while let Some(batch) = self.batch(&mut waiting).await {
+            let mut batch = Some(batch);
+            while let Some(spans) = batch.take() {
+                if ending.is_cancelled() {
+                    self.last(&mut connected, spans, &mut waiting).await;
+                    return;
+                }
+                let count = spans.len();
+                match self.send(&mut connected, spans.clone()).await {
+                    Ok(()) => standing.is_back(self.dropped.swap(0, Ordering::Relaxed)),
+                    Err(Refusal::Later(why)) => {
+                        standing.is_away(&self.collector.endpoint, &why);
+                        batch = Some(spans);
+                    }
+                    Err(Refusal::Never(why)) => {
+                        standing.is_away(&self.collector.endpoint, &why);
+                        self.lose(count);
+                    }
+                }
+                if let Some(pause) = standing.pause() {
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = ending.cancelled() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next spans: as many as there are when the first has waited for an interval, or a batch is full. Nothing
+    /// when the task is to end and none is left.
+    async fn batch(&self, waiting: &mut mpsc::Receiver<Span>) -> Option<Vec<Span>> {
+        let mut batch = Vec::new();
+        tokio::select! {
+            biased;
+            first = waiting.recv() => batch.push(first?),
+            () = self.ending.cancelled() => return None,
+        }
+        let more = async {
+            while batch.len() < BATCH_MAX && waiting.recv_many(&mut batch, BATCH_MAX - 1).await > 0
+            {
+            }
+        };
+        tokio::select! {
+            () = more => {}
+            () = tokio::time::sleep(self.interval) => {}
+            () = self.ending.cancelled() => {}
+        }
+        Some(batch)
+    }
+
+    /// What is left, once, and not for long.
+    async fn last(
+        &self,
+        connected: &mut Option<Connected>,
+        mut spans: Vec<Span>,
+        waiting: &mut mpsc::Receiver<Span>,
+    ) {
+        while let Ok(span) = waiting.try_recv() {
+            spans.push(span);
+        }
+        let count = spans.len();
+        let sent = tokio::time::timeout(LAST_WAIT, self.send(connected, spans)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            warn!(spans = count, "the last spans did not reach the collector of traces");
+        }
+    }
+
+    async fn send(
+        &self,
+        connected: &mut Option<Connected>,
+        spans: Vec<Span>,
+    ) -> Result<(), Refusal> {
+        let scope_spans = vec![ScopeSpans { scope: Some(scope()), spans, ..ScopeSpans::default() }];
+        let resource_spans = vec![ResourceSpans {
+            resource: Some(self.resource.clone()),
+            scope_spans,
+            ..ResourceSpans::default()
+        }];
+        let request = ExportTraceServiceRequest { resource_spans };
+        let export = |connected: Connected| async move {
+            let request = connected.request(request);
+            TraceServiceClient::new(connected.channel).export(request).await
+        };
+        let answer = self.collector.call(connected, export).await?;
+        // Trying again what a collector took in part is not allowed.
+        if let Some(part) = answer.into_inner().partial_success
+            && part.rejected_spans > 0
+        {
+            self.lose(usize::try_from(part.rejected_spans).unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    fn lose(&self, spans: usize) {
+        let spans = u64::try_from(spans).unwrap_or(u64::MAX);
+        self.dropped.fetch_add(spans, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,240 @@
+//! The task that sends metrics: those of [`crate::http::metrics`], every now and then, as they are then.
+//!
+//! Nothing waits while the collector is away: what counts goes on counting, and the next message has all of it.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
+    ResourceMetrics, ScopeMetrics, Sum, metric, number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::collector::{Collector, Connected, Refusal, Standing, beginning};
+use super::{LAST_WAIT, scope, text};
+use crate::http::metrics::Sources;
+use crate::http::metrics::catalogue::{self, Unit};
+use crate::http::metrics::figures::{self, Sink, Value, Values};
+use crate::http::metrics::snapshot::Snapshot;
+use crate::local_api::LocalApi;
+
+/// Most samples in one message: collectors take no more than 4 MiB.
+const POINTS_MAX: usize = 4000;
+
+/// What the task needs.
+pub(super) struct Exporter {
+    pub(super) collector: Collector,
+    pub(super) interval: Duration,
+    pub(super) resource: Resource,
+    pub(super) api: LocalApi,
+    pub(super) sources: Sources,
+    pub(super) ending: CancellationToken,
+}
+
+/// Figures as they are sent: in messages of a bounded size.
+#[derive(Debug)]
+struct Messages {
+    /// When counting began.
+    since: u64,
+    now: u64,
+    messages: Vec<Vec<Metric>>,
+    /// Samples in the last of them.
+    points: usize,
+}
+
+// === impl Exporter ===
+
+impl Exporter {
+    /// Sends until it is told to end, and then once more.
+    pub(super) async fn run(self) {
+        let mut connected = None;
+        let mut standing = Standing::of("metrics");
+        // Machines that were started together do not send together.
+        let mut pause = self.interval.mul_f64(rand::random());
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.ending.cancelled() => break,
+            }
+            match self.send(&mut connected).await {
+                Ok(()) => standing.is_back(0),
+                Err(Refusal::Later(why) | Refusal::Never(why)) => {
+                    standing.is_away(&self.collector.endpoint, &why);
+                }
+            }
+            pause = self.interval.max(standing.pause().unwrap_or_default());
+        }
+        let sent = tokio::time::timeout(LAST_WAIT, self.send(&mut connected)).await;
+        if !matches!(sent, Ok(Ok(_))) {
+            warn!("the last metrics did not reach their collector");
+        }
+    }
+
+    /// Sends what there is now, all of it, though the collector may reject samples of it.
+    async fn send(&self, connected: &mut Option<Connected>) -> Result<(), Refusal> {
+        let mut rejected = None;
+        let messages = Messages::of(&Snapshot::take(&self.api, &self.sources).await);
+        for metrics in messages {
+            let scope_metrics =
+                vec![ScopeMetrics { scope: Some(scope()), metrics, ..ScopeMetrics::default() }];
+            let resource_metrics = vec![ResourceMetrics {
+                resource: Some(self.resource.clone()),
+                scope_metrics,
+                ..ResourceMetrics::default()
+            }];
+            let request = ExportMetricsServiceRequest { resource_metrics };
+            let export = |connected: Connected| async move {
+                let request = connected.request(request);
+                MetricsServiceClient::new(connected.channel).export(request).await
+            };
+            let answer = self.collector.call(connected, export).await?;
+            let part = answer.into_inner().partial_success;
+            rejected = rejected.or(part.filter(|part| part.rejected_data_points > 0));
+        }
+        rejected.map_or(Ok(()), |part| {
+            let (count, why) = (part.rejected_data_points, beginning(&part.error_message));
+            Err(Refusal::Never(format!("it rejected {count} samples: {why}")))
+        })
+    }
+}
+
+// === impl Messages ===
+
+impl Messages {
+    fn of(snapshot: &Snapshot) -> Vec<Vec<Metric>> {
+        let mut all = Self {
+            since: nanos(snapshot.started_at),
+            now: nanos(snapshot.now),
+            messages: vec![Vec::new()],
+            points: 0,
+        };
+        let written = figures::write(snapshot, &mut all);
+        debug_assert!(written.is_ok(), "it is written into memory, which does not fail");
+        all.messages
+    }
+
+    /// Adds one sample. Those of one metric stand in one, but where that would make a message too long.
+    fn add(
+        &mut self,
+        is_first: bool,
+        metric: &catalogue::Metric,
+        values: &Values<'_>,
+        value: &Value,
+    ) {
+        let is_new = is_first || self.points >= POINTS_MAX;
+        if self.points >= POINTS_MAX {
+            self.messages.push(Vec::new());
+            self.points = 0;
+        }
+        self.points += 1;
+        let attributes = metric.labels.iter().zip(values).map(|(key, value)| text(key, value));
+        let attributes: Vec<_> = attributes.collect();
+        // What a plugin counts begins anew with its process, which is not the agent's.
+        let since = if metric.labels.contains(&"plugin") { 0 } else { self.since };
+        let now = self.now;
+        let Some(metrics) = self.messages.last_mut() else { return };
+        if is_new {
+            metrics.push(empty(metric, value));
+        }
+        let data = metrics.last_mut().and_then(|metric| metric.data.as_mut());
+        match (data, value) {
+            (Some(metric::Data::Histogram(all)), Value::Times { sum, count, buckets }) => {
+                let ends = buckets.iter().map(|(end, _)| *end).filter(|end| end.is_finite());
+                all.data_points.push(HistogramDataPoint {
+                    attributes,
+                    start_time_unix_nano: since,
+                    time_unix_nano: now,
+                    count: *count,
+                    sum: Some(*sum),
+                    bucket_counts: buckets.iter().map(|(_, count)| *count).collect(),
+                    explicit_bounds: ends.collect(),
+                    ..HistogramDataPoint::default()
+                });
+            }
+            (Some(metric::Data::Sum(all)), value) => {
+                all.data_points.push(point(attributes, since, now, value));
+            }
+            (Some(metric::Data::Gauge(all)), value) => {
+                all.data_points.push(point(attributes, 0, now, value));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Sink for Messages {
+    fn family<'v>(
+        &mut self,
+        metric: &'static catalogue::Metric,
+        samples: impl Iterator<Item = (Values<'v>, Value)>,
+    ) -> fmt::Result {
+        for (number, (values, value)) in samples.enumerate() {
+            self.add(number == 0, metric, &values, &value);
+        }
+        Ok(())
+    }
+}
+
+/// A metric without samples, for values like this one. Whoever makes Prometheus metrics of it again gets the names that
+/// `/metrics` has.
+fn empty(metric: &catalogue::Metric, value: &Value) -> Metric {
+    let temporality = AggregationTemporality::Cumulative.into();
+    let data = match value {
+        Value::Gauge(_) | Value::Info => metric::Data::Gauge(Gauge::default()),
+        Value::Counter(_) | Value::Seconds(_) => metric::Data::Sum(Sum {
+            aggregation_temporality: temporality,
+            is_monotonic: true,
+            ..Sum::default()
+        }),
+        Value::Times { .. } => metric::Data::Histogram(Histogram {
+            aggregation_temporality: temporality,
+            ..Histogram::default()
+        }),
+    };
+    let suffix = if matches!(value, Value::Info) { metric.suffix() } else { "" };
+    Metric {
+        name: format!("{}{suffix}", metric.name),
+        description: metric.help.to_owned(),
+        unit: match metric.unit {
+            Unit::Seconds => "s",
+            Unit::Bytes => "By",
+            Unit::Number => "",
+        }
+        .to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    }
+}
+
+fn point(attributes: Vec<KeyValue>, since: u64, now: u64, value: &Value) -> NumberDataPoint {
+    let value = match value {
+        Value::Gauge(number) | Value::Seconds(number) => {
+            number_data_point::Value::AsDouble(*number)
+        }
+        Value::Counter(count) => {
+            number_data_point::Value::AsInt(i64::try_from(*count).unwrap_or(i64::MAX))
+        }
+        Value::Info | Value::Times { .. } => number_data_point::Value::AsInt(1),
+    };
+    NumberDataPoint {
+        attributes,
+        start_time_unix_nano: since,
+        time_unix_nano: now,
+        value: Some(value),
+        ..NumberDataPoint::default()
+    }
+}
+
+fn nanos(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

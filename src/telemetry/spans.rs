@@ -1,0 +1,341 @@
+//! A layer of the log that makes OTLP spans of tracing's, and hands them on when they end.
+//!
+//! Only what belongs to a trace is followed: a span with the field `trace_id`, and all spans below one. A span ends when
+//! its field `otel.end` says so, and at the latest when nobody holds it any more; connections hold the span they
+//! were opened in. One that has a field `outcome` ends when that is known, and is not told without: it goes on
+//! in another place, or in a later life of the agent, under the same id.
+//!
+//! A collector should not get what hangs in the air for ever, because the agent was killed in the middle of it. So what
+//! ended is handed on with the span that it is a part of, unless that one is told by whoever ends it.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use guest_agent_actors::trace::{SpanId, TraceId};
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::trace::v1::span::{Event as SpanEvent, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span as Told, Status};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, Filter};
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
+
+use super::{Queue, attribute, text};
+
+/// Most lines of the log that a span carries.
+const EVENTS_MAX: usize = 32;
+
+/// Most attributes of a span, and most bytes of one.
+const ATTRIBUTES_MAX: usize = 32;
+const VALUE_MAX: usize = 1024;
+
+/// Most spans that wait for the end of what they are a part of. More of them do not wait.
+const PARTS_MAX: usize = 64;
+
+/// Where spans go; nowhere, until somebody asks for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Destination(Arc<OnceLock<Queue>>);
+
+/// The layer.
+pub(crate) struct Spans(pub(crate) Destination);
+
+/// What lets spans and lines of this program through, once there is somewhere to send them.
+pub(crate) struct Wanted(pub(crate) Destination);
+
+/// A span that is followed.
+struct Followed {
+    /// Its trace is exported.
+    is_sampled: bool,
+    /// Nothing more is kept of it: it was told, or never will be.
+    is_skipped: bool,
+    needs_outcome: bool,
+    told: Told,
+    /// Its parts that have ended.
+    parts: Vec<Told>,
+}
+
+// === impl Destination ===
+
+impl Destination {
+    /// From now on spans go there.
+    pub(crate) fn lead_to(&self, queue: Queue) {
+        if self.0.set(queue).is_ok() {
+            // What was known of places that nobody was interested in is known no more.
+            tracing::callsite::rebuild_interest_cache();
+        }
+    }
+
+    fn leads_somewhere(&self) -> bool {
+        self.0.get().is_some()
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        self.0.leads_somewhere()
+            && metadata.target().starts_with("guest_agent")
+            && *metadata.level() <= Level::INFO
+    }
+}
+
+impl<S> Filter<S> for Wanted {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.wants(metadata)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::INFO)
+    }
+}
+
+// === impl Spans ===
+
+impl<S> Layer<S> for Spans
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let above = span.parent().and_then(|parent| {
+            let extensions = parent.extensions();
+            let above = extensions.get::<Followed>()?;
+            Some((above.told.trace_id.clone(), above.told.span_id.clone(), above.is_sampled))
+        });
+        let (trace_id, parent_span_id, is_sampled) = match (fields.trace, above) {
+            (Some(trace), _) => {
+                let parent = fields.parent.map(|parent| parent.as_bytes().to_vec());
+                (trace.as_bytes().to_vec(), parent.unwrap_or_default(), !fields.is_unsampled)
+            }
+            (None, Some(above)) => above,
+            (None, None) => return,
+        };
+        let own = fields.span.map_or_else(random_id, |id| id.as_bytes().to_vec());
+        let told = Told {
+            trace_id,
+            span_id: own,
+            parent_span_id,
+            name: span.name().to_owned(),
+            kind: SpanKind::Internal.into(),
+            start_time_unix_nano: fields.start_ns.unwrap_or_else(now),
+            // Sampled, and whether the parent is of another process is known.
+            flags: 0x101,
+            ..Told::default()
+        };
+        let needs_outcome = attributes.metadata().fields().field("outcome").is_some();
+        let parts = Vec::new();
+        let mut followed =
+            Followed { is_sampled, is_skipped: !is_sampled, needs_outcome, told, parts };
+        followed.take(fields);
+        span.extensions_mut().insert(followed);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut extensions = span.extensions_mut();
+        let Some(followed) = extensions.get_mut::<Followed>() else { return };
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        let is_over = fields.is_over || fields.outcome.is_some();
+        followed.take(fields);
+        if is_over {
+            let over = followed.end();
+            drop(extensions);
+            self.hand_on(over, span.parent());
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let Some(span) = context.event_span(event) else { return };
+        let mut extensions = span.extensions_mut();
+        let Some(Followed { is_skipped: false, told, .. }) = extensions.get_mut::<Followed>()
+        else {
+            return;
+        };
+        if told.events.len() >= EVENTS_MAX {
+            told.dropped_events_count = told.dropped_events_count.saturating_add(1);
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        fields.attributes.push(text("level", event.metadata().level().as_str()));
+        told.events.push(SpanEvent {
+            time_unix_nano: now(),
+            name: fields.message.unwrap_or_default(),
+            attributes: fields.attributes,
+            dropped_attributes_count: fields.dropped,
+        });
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let Some(span) = context.span(&id) else { return };
+        let followed = span.extensions_mut().remove::<Followed>();
+        if let Some(mut followed) = followed.filter(|followed| !followed.needs_outcome) {
+            self.hand_on(followed.end(), span.parent());
+        }
+    }
+}
+
+impl Spans {
+    /// Hands on what has ended: to what it is a part of, if that ends before long, or into the queue.
+    fn hand_on<S>(&self, over: Vec<Told>, parent: Option<SpanRef<'_, S>>)
+    where
+        S: for<'a> LookupSpan<'a>,
+    {
+        if let Some(parent) = &parent
+            && let Some(above) = parent.extensions_mut().get_mut::<Followed>()
+            && !above.is_skipped
+            && !above.needs_outcome
+            && above.parts.len() + over.len() <= PARTS_MAX
+        {
+            above.parts.extend(over);
+            return;
+        }
+        if let Some(queue) = self.0.0.get() {
+            over.into_iter().for_each(|told| queue.put(told));
+        }
+    }
+}
+
+// === impl Followed ===
+
+impl Followed {
+    /// Its end, once: itself and its parts. Its ids stay, for those below it that are still to come.
+    fn end(&mut self) -> Vec<Told> {
+        if std::mem::replace(&mut self.is_skipped, true) {
+            return Vec::new();
+        }
+        let (trace_id, span_id) = (self.told.trace_id.clone(), self.told.span_id.clone());
+        let ids = Told { trace_id, span_id, ..Told::default() };
+        let mut told = std::mem::replace(&mut self.told, ids);
+        told.end_time_unix_nano = now().max(told.start_time_unix_nano);
+        let mut over = std::mem::take(&mut self.parts);
+        over.push(told);
+        over
+    }
+
+    fn take(&mut self, fields: Fields) {
+        if self.is_skipped {
+            return;
+        }
+        if let Some(outcome) = fields.outcome {
+            if outcome == "ok" {
+                self.told.status =
+                    Some(Status { code: StatusCode::Ok.into(), message: String::new() });
+            }
+            self.told.attributes.push(text("outcome", &outcome));
+        }
+        if let Some(message) = fields.error {
+            self.told.status = Some(Status { code: StatusCode::Error.into(), message });
+        }
+        let dropped = &mut self.told.dropped_attributes_count;
+        *dropped = dropped.saturating_add(fields.dropped);
+        for attribute in fields.attributes {
+            if self.told.attributes.len() < ATTRIBUTES_MAX {
+                self.told.attributes.push(attribute);
+            } else {
+                *dropped = dropped.saturating_add(1);
+            }
+        }
+    }
+}
+
+/// What the fields of a span, or of a line, say.
+#[derive(Default)]
+struct Fields {
+    trace: Option<TraceId>,
+    span: Option<SpanId>,
+    parent: Option<SpanId>,
+    is_unsampled: bool,
+    is_over: bool,
+    start_ns: Option<u64>,
+    outcome: Option<String>,
+    error: Option<String>,
+    message: Option<String>,
+    attributes: Vec<KeyValue>,
+    dropped: u32,
+}
+
+// === impl Fields ===
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: any_value::Value) {
+        if self.attributes.len() < ATTRIBUTES_MAX {
+            self.attributes.push(attribute(field.name(), value));
+        } else {
+            self.dropped = self.dropped.saturating_add(1);
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, any_value::Value::DoubleValue(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, any_value::Value::IntValue(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        match field.name() {
+            "otel.start_ns" => self.start_ns = Some(value),
+            // Numbers beyond a signed one are told as the largest there is.
+            _ => self.record_i64(field, i64::try_from(value).unwrap_or(i64::MAX)),
+        }
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        match field.name() {
+            "otel.sampled" => self.is_unsampled = !value,
+            "otel.end" => self.is_over = value,
+            _ => self.put(field, any_value::Value::BoolValue(value)),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "trace_id" => self.trace = value.parse().ok(),
+            "otel.span" => self.span = value.parse().ok(),
+            "otel.parent" => self.parent = value.parse().ok(),
+            "outcome" => self.outcome = Some(value.to_owned()),
+            "error" => self.error = Some(cut(value).to_owned()),
+            "message" => self.message = Some(cut(value).to_owned()),
+            _ => self.put(field, any_value::Value::StringValue(cut(value).to_owned())),
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(VALUE_MAX)]
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn random_id() -> Vec<u8> {
+    // Zero is no id.
+    rand::random::<u64>().max(1).to_be_bytes().to_vec()
+}
+
+#[cfg(test)]
+mod tests;

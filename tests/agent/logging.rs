@@ -1,0 +1,129 @@
+//! Where the agent's own log goes.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use tokio::net::UnixDatagram;
+use tokio::task::JoinHandle;
+
+use crate::harness::{Bed, orders, program};
+
+/// Whether this user may make mount namespaces here.
+fn can_unshare() -> bool {
+    let tried =
+        Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/run"]).output();
+    tried.is_ok_and(|output| output.status.success())
+}
+
+/// A program that runs the agent where the journal's folder is another one.
+fn with_journal(dir: &Path) -> std::path::PathBuf {
+    let path = dir.join("with-journal");
+    let (journal, program) = (dir.join("journal"), program());
+    let text = format!(
+        "#!/bin/sh\nexec unshare -m sh -c 'mount -t tmpfs tmpfs /run && \
+         mkdir -p /run/systemd/journal && mount --bind \"$0\" /run/systemd/journal && \
+         program=\"$1\" && shift && exec \"$program\" \"$@\"' '{}' '{}' \"$@\"\n",
+        journal.display(),
+        program.display()
+    );
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A journal that keeps what it is sent.
+struct Journal {
+    entries: Arc<Mutex<Vec<Vec<String>>>>,
+    reading: JoinHandle<()>,
+}
+
+// === impl Journal ===
+
+impl Journal {
+    /// Reads from the beginning on: the kernel holds no more than a handful of entries that nobody has read, and
+    /// whoever writes another one waits.
+    fn listen(socket: &Path) -> Self {
+        let socket = UnixDatagram::bind(socket).unwrap();
+        let entries = Arc::<Mutex<Vec<Vec<String>>>>::default();
+        let kept = entries.clone();
+        let reading = tokio::spawn(async move {
+            let mut buffer = vec![0; 1 << 18];
+            while let Ok(length) = socket.recv(&mut buffer).await {
+                kept.lock().unwrap().push(fields(&buffer[..length]));
+            }
+        });
+        Self { entries, reading }
+    }
+
+    fn entry(&self, field: &str) -> Option<Vec<String>> {
+        let entries = self.entries.lock().unwrap();
+        entries.iter().find(|fields| fields.iter().any(|found| found == field)).cloned()
+    }
+}
+
+/// The fields of a datagram, as `NAME=value` lines; long values are framed by their size instead.
+fn fields(datagram: &[u8]) -> Vec<String> {
+    let mut fields = Vec::new();
+    let mut rest = datagram;
+    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        let (line, after) = (&rest[..end], &rest[end + 1..]);
+        if line.contains(&b'=') {
+            fields.push(String::from_utf8_lossy(line).into_owned());
+            rest = after;
+            continue;
+        }
+        let size = usize::try_from(u64::from_le_bytes(after[..8].try_into().unwrap())).unwrap();
+        let value = &after[8..8 + size];
+        fields.push(format!(
+            "{}={}",
+            String::from_utf8_lossy(line),
+            String::from_utf8_lossy(value)
+        ));
+        rest = &after[8 + size + 1..];
+    }
+    fields
+}
+
+#[tokio::test]
+async fn the_journal_gets_fields_and_priorities() {
+    if !can_unshare() {
+        println!("SKIPPED: the journal is not tried out, mount namespaces cannot be made here");
+        return;
+    }
+    let mut bed = Bed::builder().set("log.format=journald").build().await;
+    std::fs::create_dir(bed.dir().join("journal")).unwrap();
+    let journal = Journal::listen(&bed.dir().join("journal/socket"));
+    let program = with_journal(bed.dir());
+    bed.use_program(&program);
+    bed.start_agent().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    let done = bed
+        .until("the end of the order in the journal", async || journal.entry("MESSAGE=is done"))
+        .await;
+    for wanted in ["PRIORITY=5", "SYSLOG_IDENTIFIER=guest-agent", "GUEST_AGENT_PLUGIN=echo"] {
+        assert!(done.iter().any(|field| field == wanted), "{wanted}: {done:#?}");
+    }
+    assert!(done.iter().any(|field| field.starts_with("GUEST_AGENT_MESSAGE_ID=")), "{done:#?}");
+    assert!(!bed.log().contains("is done"), "nothing is said twice");
+    // Nobody listens any more; the agent must not mind.
+    journal.reading.abort();
+    assert!(journal.reading.await.unwrap_err().is_cancelled());
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn without_a_journal_lines_are_text_and_the_reason_is_one_of_them() {
+    if Path::new("/run/systemd/journal/socket").exists() {
+        println!("SKIPPED: there is a journal here, so nobody is without one");
+        return;
+    }
+    let bed = Bed::builder().set("log.format=journald").start().await;
+    bed.until("a word that there is none", async || {
+        bed.log().contains("the journal cannot be written to").then_some(())
+    })
+    .await;
+    bed.finish().await;
+}
