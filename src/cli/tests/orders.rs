@@ -187,7 +187,7 @@ fn waiting_for_a_code_asks_until_it_comes() {
     let asked = agent.asked().ask;
     assert_eq!(asked.len(), 3);
     assert_eq!(asked[0].data.as_deref(), Some("-ready?"));
-    let timed = ran_on(&agent, &["wait", "a", "--status-code", "0", "--timeout", "100ms"]);
+    let timed = ran_on(&agent, &["wait", "a", "--status-code", "0", "--timeout", "2s"]);
     assert_eq!(timed.exit, Exit::TimedOut);
     assert!(timed.err.contains("it answered with code 5: warming up"), "{}", timed.err);
 }
