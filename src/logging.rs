@@ -9,6 +9,7 @@
 
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use tracing_subscriber::filter::FilterExt;
@@ -24,12 +25,14 @@ use crate::telemetry::spans::{Destination, Spans, Wanted};
 
 mod bounded;
 mod filter;
+mod journal;
 mod json;
 mod repeats;
 mod text;
 
 use bounded::Bounded;
 pub use filter::check as check_filter;
+use journal::Journal;
 use repeats::{Unwritten, WINDOW};
 
 /// What can be done with the log that was started.
@@ -40,6 +43,8 @@ struct Controls {
     filter: Handle<EnvFilter, Registry>,
     bounded: Bounded,
     spans: Destination,
+    /// Where lines go, if that is the journal.
+    journal: Option<Journal>,
 }
 
 /// Something that lines are written with.
@@ -48,8 +53,14 @@ type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 /// Sends what is traced to where the configuration says, and panics to the trace. A second call changes
 /// nothing.
 pub fn start(log: &LogConfig) {
-    let (destination, trouble) = destination(log.format);
-    let (subscriber, controls) = subscriber(log, destination);
+    let (lines, journal, trouble) =
+        match wants_journal(log.format).then(|| Journal::at(Path::new(journal::SOCKET))) {
+            Some(Ok(journal)) => (entries(journal.clone()), Some(journal), None),
+            Some(Err(error)) => (on_standard_error(log.format), None, Some(error)),
+            None => (on_standard_error(log.format), None, None),
+        };
+    let (subscriber, mut controls) = subscriber(log, lines);
+    controls.journal = journal;
     if subscriber.try_init().is_ok() {
         drop(STARTED.set(controls));
         std::panic::set_hook(Box::new(trace_panic));
@@ -82,6 +93,7 @@ pub async fn tell_unwritten() {
     loop {
         beat.tick().await;
         tell(controls.bounded.over());
+        tell_lost(controls);
     }
 }
 
@@ -89,6 +101,14 @@ pub async fn tell_unwritten() {
 pub fn tell_last_unwritten() {
     if let Some(controls) = STARTED.get() {
         tell(controls.bounded.all());
+        tell_lost(controls);
+    }
+}
+
+fn tell_lost(controls: &Controls) {
+    match controls.journal.as_ref().map_or(0, Journal::take_lost) {
+        0 => {}
+        lines => tracing::warn!(lines, "the journal did not take {lines} lines"),
     }
 }
 
@@ -106,19 +126,19 @@ fn tell(all: Vec<Unwritten>) {
     }
 }
 
-/// Where lines go, and why not to the journal although that was asked for.
-fn destination(format: LogFormat) -> (Lines, Option<std::io::Error>) {
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let wants_journal = match format {
-        LogFormat::Json => return (json(std::io::stderr), None),
-        LogFormat::Text => false,
+fn wants_journal(format: LogFormat) -> bool {
+    match format {
+        LogFormat::Json | LogFormat::Text => false,
         LogFormat::Journald => true,
         LogFormat::Auto => leads_to_the_journal(),
-    };
-    match wants_journal.then(journal) {
-        Some(Ok(journal)) => (journal, None),
-        Some(Err(error)) => (text(std::io::stderr, colour), Some(error)),
-        None => (text(std::io::stderr, colour), None),
+    }
+}
+
+fn on_standard_error(format: LogFormat) -> Lines {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    match format {
+        LogFormat::Json => json(std::io::stderr),
+        LogFormat::Text | LogFormat::Journald | LogFormat::Auto => text(std::io::stderr, colour),
     }
 }
 
@@ -129,10 +149,15 @@ fn leads_to_the_journal() -> bool {
     promised.to_str() == Some(&format!("{}:{}", is.st_dev, is.st_ino))
 }
 
-fn journal() -> std::io::Result<Lines> {
-    // The prefix keeps fields apart from the journal's own, of which MESSAGE_ID is one.
-    let journal = tracing_journald::layer()?.with_field_prefix(Some("GUEST_AGENT".to_owned()));
-    Ok(journal.with_syslog_identifier("guest-agent".to_owned()).boxed())
+fn entries<W>(writer: W) -> Lines
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .json()
+        .event_format(journal::Entries)
+        .boxed()
 }
 
 fn text<W>(writer: W, colour: bool) -> Lines
@@ -167,7 +192,7 @@ fn subscriber(
     let spans = Destination::default();
     let layer = Spans(spans.clone()).with_filter(Wanted(spans.clone()));
     let subscriber = tracing_subscriber::registry().with(lines).with(layer);
-    (subscriber, Controls { filter: handle, bounded, spans })
+    (subscriber, Controls { filter: handle, bounded, spans, journal: None })
 }
 
 /// Traces a panic without a backtrace: symbolising one takes tens of megabytes that a small agent

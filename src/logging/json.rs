@@ -41,25 +41,36 @@ where
         line.insert("timestamp".to_owned(), time.into());
         line.insert("level".to_owned(), metadata.level().as_str().into());
         line.insert("target".to_owned(), metadata.target().into());
-        event.record(&mut Fields(&mut line));
-        if let Some(span) = context.lookup_current() {
-            line.entry("span").or_insert_with(|| span.name().into());
-            for span in span.scope() {
-                let extensions = span.extensions();
-                let Some(fields) = extensions.get::<FormattedFields<JsonFields>>() else {
-                    continue;
-                };
-                let Ok(fields) = serde_json::from_str::<Map<String, Value>>(&fields.fields) else {
-                    continue;
-                };
-                let fields = fields.into_iter().filter(|(name, _)| !is_plumbing(name));
-                for (name, value) in fields {
-                    line.entry(name).or_insert(value);
-                }
-            }
-        }
+        line.extend(own_fields(event));
+        inherit(context, &mut line);
         let line = serde_json::to_string(&line).map_err(|_| fmt::Error)?;
         writeln!(writer, "{line}")
+    }
+}
+
+/// The fields of an event, of which its message is one.
+pub(super) fn own_fields(event: &Event<'_>) -> Map<String, Value> {
+    let mut fields = Map::new();
+    event.record(&mut Fields(&mut fields));
+    fields
+}
+
+/// Adds the fields of the spans around an event, and the name of the inner one.
+pub(super) fn inherit<S>(context: &FmtContext<'_, S, JsonFields>, line: &mut Map<String, Value>)
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let Some(span) = context.lookup_current() else { return };
+    line.entry("span").or_insert_with(|| span.name().into());
+    for span in span.scope() {
+        let extensions = span.extensions();
+        let Some(fields) = extensions.get::<FormattedFields<JsonFields>>() else { continue };
+        let Ok(fields) = serde_json::from_str::<Map<String, Value>>(&fields.fields) else {
+            continue;
+        };
+        for (name, value) in fields.into_iter().filter(|(name, _)| !is_plumbing(name)) {
+            line.entry(name).or_insert(value);
+        }
     }
 }
 

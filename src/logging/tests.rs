@@ -32,7 +32,11 @@ fn below_info_libraries_say_no_more_than_before() {
 fn lines(format: LogFormat, sink: &Sink) -> Lines {
     let sink = sink.clone();
     let writer = move || sink.clone();
-    if format == LogFormat::Json { json(writer) } else { text(writer, false) }
+    match format {
+        LogFormat::Json => json(writer),
+        LogFormat::Journald => entries(writer),
+        LogFormat::Text | LogFormat::Auto => text(writer, false),
+    }
 }
 
 fn logged(log: &LogConfig) -> String {
@@ -154,7 +158,7 @@ fn a_flood_of_the_same_is_cut_and_its_count_is_told() {
 
 #[test]
 fn what_only_exporters_need_is_in_no_line() {
-    for format in [LogFormat::Text, LogFormat::Json] {
+    for format in [LogFormat::Text, LogFormat::Json, LogFormat::Journald] {
         let text = logged_by(&LogConfig { format, ..LogConfig::default() }, || {
             let span = tracing::error_span!(
                 "order",
@@ -165,6 +169,42 @@ fn what_only_exporters_need_is_in_no_line() {
             span.record("outcome", "ok");
             span.in_scope(|| tracing::info!("done"));
         });
-        assert!(!text.contains("start_ns") && text.contains("outcome"), "{text}");
+        let outcome = if format == LogFormat::Journald { "OUTCOME" } else { "outcome" };
+        let shows = text.contains(outcome) && !text.to_lowercase().contains("start_ns");
+        assert!(shows, "{text}");
     }
+}
+
+#[test]
+fn an_entry_of_the_journal_reads_well_and_has_every_field() {
+    let text =
+        logged_by(&LogConfig { format: LogFormat::Journald, ..LogConfig::default() }, || {
+            let order = tracing::error_span!("order", message_id = "m1", order = 7, plugin = "a");
+            order.in_scope(|| tracing::warn!(revision = "1", why = "no space", "failed"));
+        });
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], "MESSAGE=failed revision=1 why=\"no space\" plugin=a");
+    for wanted in [
+        "PRIORITY=4",
+        "SYSLOG_IDENTIFIER=guest-agent",
+        "GUEST_AGENT_MESSAGE_ID=m1",
+        "GUEST_AGENT_ORDER=7",
+        "GUEST_AGENT_PLUGIN=a",
+        "GUEST_AGENT_REVISION=1",
+        "GUEST_AGENT_SPAN=order",
+        "GUEST_AGENT_WHY=no space",
+    ] {
+        assert!(lines.contains(&wanted), "{wanted}: {text}");
+    }
+}
+
+#[test]
+fn nothing_that_is_logged_begins_a_field_of_the_journal() {
+    let text =
+        logged_by(&LogConfig { format: LogFormat::Journald, ..LogConfig::default() }, || {
+            tracing::info!(details = "a\nPRIORITY=0\n", "said\n_PID=1");
+            tracing::info!(details = "é".repeat(100_000), "long");
+        });
+    assert!(!text.contains("\nPRIORITY=0") && !text.contains("\n_PID"), "{text}");
+    assert!(text.len() < 64 << 10, "{} bytes", text.len());
 }

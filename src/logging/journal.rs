@@ -1,0 +1,237 @@
+//! Entries of systemd's journal: what is said to people in `MESSAGE`, and every field for itself.
+//!
+//! ```text
+//! MESSAGE=Installed revision=1 plugin=echo
+//! PRIORITY=6
+//! GUEST_AGENT_PLUGIN=echo
+//! ```
+//!
+//! `journalctl` shows nothing but messages, so the fields of a line are in there, too. The form is that of
+//! <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>, with line breaks escaped, as nothing that is logged may
+//! begin a field of its own. A journal that takes nothing any more is waited for once, and not by every line.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::{JsonFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::json;
+
+/// Where systemd takes entries.
+pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
+
+/// Longest value of a field, in bytes; what is more is cut off.
+const VALUE_MAX: usize = 8 << 10;
+
+/// Longest name of a field that the journal takes, in bytes.
+const NAME_MAX: usize = 64;
+
+/// How long a journal that is busy may hold up who writes.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Formats events as entries.
+pub(super) struct Entries;
+
+/// Sends each entry as a datagram of its own.
+#[derive(Clone)]
+pub(super) struct Journal(Arc<Sockets>);
+
+struct Sockets {
+    path: PathBuf,
+    /// Waits for a busy journal.
+    patient: UnixDatagram,
+    /// Does not.
+    hasty: UnixDatagram,
+    /// Whether the journal did not take the last entry.
+    is_stuck: AtomicBool,
+    lost: AtomicU64,
+}
+
+// === impl Entries ===
+
+impl<S> FormatEvent<S, JsonFields> for Entries
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, JsonFields>,
+        mut entry: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let metadata = event.metadata();
+        let mut fields = json::own_fields(event);
+        let mut message = fields.remove("message").as_ref().map(shown).unwrap_or_default();
+        for (name, value) in &fields {
+            write!(message, " {name}={}", quoted(&shown(value)))?;
+        }
+        let names_plugin = fields.contains_key("plugin");
+        json::inherit(context, &mut fields);
+        if let Some(plugin) = fields.get("plugin").filter(|_| !names_plugin) {
+            write!(message, " plugin={}", quoted(&shown(plugin)))?;
+        }
+
+        put(&mut entry, "MESSAGE", &message)?;
+        put(&mut entry, "PRIORITY", priority(*metadata.level()))?;
+        put(&mut entry, "SYSLOG_IDENTIFIER", "guest-agent")?;
+        put(&mut entry, "TARGET", metadata.target())?;
+        if let (Some(file), Some(line)) = (metadata.file(), metadata.line()) {
+            put(&mut entry, "CODE_FILE", file)?;
+            put(&mut entry, "CODE_LINE", &line.to_string())?;
+        }
+        for (name, value) in &fields {
+            put(&mut entry, &field_name(name), &shown(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// What syslog calls a level.
+const fn priority(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "3",
+        Level::WARN => "4",
+        Level::INFO => "6",
+        Level::DEBUG | Level::TRACE => "7",
+    }
+}
+
+/// The prefix keeps fields apart from the journal's own, of which `MESSAGE_ID` is one.
+fn field_name(name: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let mut field = String::from("GUEST_AGENT_");
+    field.extend(name.chars().map(letter).take(NAME_MAX - field.len()));
+    field
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A value that a reader can tell from what follows it.
+fn quoted(value: &str) -> String {
+    if value.is_empty() || value.contains(char::is_whitespace) {
+        format!("\"{value}\"")
+    } else {
+        value.to_owned()
+    }
+}
+
+fn put(entry: &mut Writer<'_>, name: &str, value: &str) -> fmt::Result {
+    let value = &value[..value.floor_char_boundary(VALUE_MAX)];
+    writeln!(entry, "{name}={}", value.replace('\n', "\\n"))
+}
+
+// === impl Journal ===
+
+impl Journal {
+    /// A way to the journal that listens at `path`.
+    ///
+    /// # Errors
+    ///
+    /// If none does.
+    pub(super) fn at(path: &Path) -> io::Result<Self> {
+        let patient = UnixDatagram::unbound()?;
+        patient.set_write_timeout(Some(PATIENCE))?;
+        let hasty = UnixDatagram::unbound()?;
+        hasty.set_nonblocking(true)?;
+        // An entry without fields is ignored.
+        patient.send_to(&[], path)?;
+        let (is_stuck, lost) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Self(Arc::new(Sockets { path: path.to_owned(), patient, hasty, is_stuck, lost })))
+    }
+
+    /// How many entries nobody took since the last call.
+    pub(super) fn take_lost(&self) -> u64 {
+        self.0.lost.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Sockets {
+    /// By its path, since a journal that was started again listens with another socket.
+    fn send(&self, entry: &[u8]) {
+        let is_stuck = self.is_stuck.load(Ordering::Relaxed);
+        let socket = if is_stuck { &self.hasty } else { &self.patient };
+        let sent = socket.send_to(entry, &self.path);
+        if sent.is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        self.is_stuck.store(sent.is_err(), Ordering::Relaxed);
+    }
+}
+
+impl<'a> MakeWriter<'a> for Journal {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+impl Write for &Journal {
+    /// Whatever becomes of an entry, who logs it goes on.
+    fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
+        self.0.send(entry);
+        Ok(entry.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_that_takes_nothing_is_waited_for_once() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("socket");
+        assert!(Journal::at(&path).is_err(), "nobody listens");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        let journal = Journal::at(&path).expect("somebody listens");
+        let began = std::time::Instant::now();
+        for _ in 0..5000 {
+            (&journal).write_all(b"MESSAGE=a\n").expect("it always succeeds");
+        }
+        let lost = journal.take_lost();
+        assert!(lost > 0 && lost < 5000, "{lost} lost");
+        assert!(began.elapsed() < PATIENCE * 25, "nobody waits for each of them");
+        // It goes on where the journal does.
+        let mut buffer = [0; 64];
+        socket.set_nonblocking(true).expect("a socket");
+        while socket.recv(&mut buffer).is_ok() {}
+        (&journal).write_all(b"MESSAGE=b\n").expect("it always succeeds");
+        assert_eq!(
+            socket.recv(&mut buffer).map(|length| &buffer[..length]).ok(),
+            Some(&b"MESSAGE=b\n"[..])
+        );
+        assert_eq!(journal.take_lost(), 0);
+        // Another journal at the same place.
+        drop(socket);
+        std::fs::remove_file(&path).expect("it was there");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        (&journal).write_all(b"MESSAGE=c\n").expect("it always succeeds");
+        assert_eq!(socket.recv(&mut buffer).ok(), Some(10));
+    }
+
+    #[test]
+    fn names_are_what_the_journal_takes() {
+        assert_eq!(field_name("message_id"), "GUEST_AGENT_MESSAGE_ID");
+        assert_eq!(field_name("otel.kind=x\n"), "GUEST_AGENT_OTEL_KIND_X_");
+        assert_eq!(field_name(&"a".repeat(200)).len(), NAME_MAX);
+    }
+}
