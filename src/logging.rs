@@ -55,7 +55,9 @@ type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 pub fn start(log: &LogConfig) {
     let (lines, journal, trouble) =
         match wants_journal(log.format).then(|| Journal::at(Path::new(journal::SOCKET))) {
-            Some(Ok(journal)) => (entries(journal.clone()), Some(journal), None),
+            Some(Ok(journal)) => {
+                (entries(journal.clone(), journal::Entries::of_this_process()), Some(journal), None)
+            }
             Some(Err(error)) => (on_standard_error(log.format), None, Some(error)),
             None => (on_standard_error(log.format), None, None),
         };
@@ -149,15 +151,11 @@ fn leads_to_the_journal() -> bool {
     promised.to_str() == Some(&format!("{}:{}", is.st_dev, is.st_ino))
 }
 
-fn entries<W>(writer: W) -> Lines
+fn entries<W>(writer: W, entries: journal::Entries) -> Lines
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    tracing_subscriber::fmt::layer()
-        .with_writer(writer)
-        .json()
-        .event_format(journal::Entries)
-        .boxed()
+    tracing_subscriber::fmt::layer().with_writer(writer).json().event_format(entries).boxed()
 }
 
 fn text<W>(writer: W, colour: bool) -> Lines

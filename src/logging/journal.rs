@@ -39,7 +39,11 @@ const NAME_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Formats events as entries.
-pub(super) struct Entries;
+#[derive(Default)]
+pub(super) struct Entries {
+    /// The unit that this process was started for.
+    unit: Option<String>,
+}
 
 /// Sends each entry as a datagram of its own.
 #[derive(Clone)]
@@ -57,6 +61,22 @@ struct Sockets {
 }
 
 // === impl Entries ===
+
+impl Entries {
+    /// Entries about the unit that this process was started for, if it was. Whoever asks for that unit finds them
+    /// also after the process has joined the control group of another one (`plugins.total_memory_bytes`).
+    pub(super) fn of_this_process() -> Self {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self { unit: service_in(&groups) }
+    }
+}
+
+/// The service that the groups of a process belong to, by systemd's names for them.
+fn service_in(groups: &str) -> Option<String> {
+    let of_systemd = |line: &&str| line.starts_with("0::") || line.contains(":name=systemd:");
+    let mut parts = groups.lines().filter(of_systemd).flat_map(|line| line.split('/'));
+    parts.rfind(|part| part.ends_with(".service")).map(str::to_owned)
+}
 
 impl<S> FormatEvent<S, JsonFields> for Entries
 where
@@ -83,6 +103,9 @@ where
         put(&mut entry, "MESSAGE", &message)?;
         put(&mut entry, "PRIORITY", priority(*metadata.level()))?;
         put(&mut entry, "SYSLOG_IDENTIFIER", "guest-agent")?;
+        if let Some(unit) = &self.unit {
+            put(&mut entry, "OBJECT_SYSTEMD_UNIT", unit)?;
+        }
         put(&mut entry, "TARGET", metadata.target())?;
         if let (Some(file), Some(line)) = (metadata.file(), metadata.line()) {
             put(&mut entry, "CODE_FILE", file)?;
@@ -226,6 +249,18 @@ mod tests {
         let socket = UnixDatagram::bind(&path).expect("a socket");
         (&journal).write_all(b"MESSAGE=c\n").expect("it always succeeds");
         assert_eq!(socket.recv(&mut buffer).ok(), Some(10));
+    }
+
+    #[test]
+    fn the_unit_is_that_of_the_innermost_group() {
+        assert_eq!(
+            service_in("0::/system.slice/guest-agent.service\n").as_deref(),
+            Some("guest-agent.service")
+        );
+        let hybrid = "5:memory:/x.service\n1:name=systemd:/system.slice/a.service/@leaf\n0::/\n";
+        assert_eq!(service_in(hybrid).as_deref(), Some("a.service"));
+        assert_eq!(service_in("0::/user.slice/session-1.scope\n"), None);
+        assert_eq!(service_in(""), None);
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn lines(format: LogFormat, sink: &Sink) -> Lines {
     let writer = move || sink.clone();
     match format {
         LogFormat::Json => json(writer),
-        LogFormat::Journald => entries(writer),
+        LogFormat::Journald => entries(writer, journal::Entries::default()),
         LogFormat::Text | LogFormat::Auto => text(writer, false),
     }
 }
