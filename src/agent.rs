@@ -455,6 +455,9 @@ fn find_cgroups(config: &Config) -> Cgroups {
         memory_bytes: Some(config.plugins.total_memory_bytes).filter(|bytes| *bytes > 0),
         cpu_percent: Some(config.plugins.total_cpu_percent).filter(|percent| *percent > 0),
     };
+    if total.memory_bytes.is_some() {
+        launch::oom::spare_the_agent();
+    }
     let cgroups = match config.plugins.cgroups {
         CgroupUse::Auto => {
             let parent = Some(config.plugins.cgroup_parent.as_str());

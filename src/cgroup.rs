@@ -45,6 +45,10 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// Pause between two looks at a group that is being killed or removed.
 const KILL_BEAT: Duration = Duration::from_millis(5);
 
+/// Memory, in bytes, that no plugin can take from the agent where they are limited together. The agent
+/// with a few hundred plugins uses less.
+const AGENT_RESERVE: u64 = 64 << 20;
+
 /// All of this agent's groups.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
@@ -87,6 +91,8 @@ pub struct Group {
     when_absent: Absence,
     /// No group may have more CPU time than all together.
     cpu_max: Option<u32>,
+    /// No group may have all the memory there is for agent and plugins.
+    memory_max: Option<u64>,
     /// What does not hold of all groups together.
     total_missing: Unenforced,
 }
@@ -193,6 +199,7 @@ impl Cgroups {
             tasks_max,
             when_absent,
             cpu_max: total.cpu_percent,
+            memory_max: total.memory_of_one(),
             total_missing: self.total_missing.clone(),
         }
     }
@@ -250,6 +257,16 @@ impl Cgroups {
             .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .collect()
+    }
+}
+
+// === impl Total ===
+
+impl Total {
+    /// The most memory that one plugin may have. What is left lets the agent go on: while the kernel ends a
+    /// plugin that took all, whoever needs another page meanwhile may be ended in its place.
+    fn memory_of_one(self) -> Option<u64> {
+        self.memory_bytes.map(|all| all - AGENT_RESERVE.min(all / 4))
     }
 }
 

@@ -54,7 +54,7 @@ use crate::plugin_rpc::GrpcPluginRpc;
 pub(crate) mod address;
 mod exec_error;
 mod once;
-mod oom;
+pub(crate) mod oom;
 pub(crate) mod pidfd;
 pub(crate) mod procfs;
 mod ready;

@@ -118,7 +118,10 @@ impl Group {
             Wanted {
                 what: memory_bytes.map(|bytes| format!("memory limit of {bytes} bytes")),
                 controller: Controller::Memory,
-                limit: Limit::Memory(memory_bytes),
+                limit: Limit::Memory(match (memory_bytes, self.memory_max) {
+                    (Some(bytes), Some(most)) => Some(bytes.min(most)),
+                    (bytes, most) => bytes.or(most),
+                }),
             },
             Wanted {
                 what: cpu_percent.map(|percent| format!("cpu limit of {percent} %")),

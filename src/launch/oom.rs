@@ -6,6 +6,8 @@
 //! have risen; without either it stays a SIGKILL.
 //!
 //! Called by `watch` on a blocking thread, when a child ended by a SIGKILL that was not ours.
+//!
+//! Whom the kernel chooses first is told to it here as well ([`spare_the_agent`]).
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -14,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::libc;
+use tracing::{info, warn};
 
 use crate::cgroup::Group;
 
@@ -23,6 +26,14 @@ const LOG_MAX: usize = 16 * 1024 * 1024;
 /// The victim is named just after it was killed; it may be dead before that.
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// This process's own, and what it is where nobody set it.
+const OWN_SCORE: &str = "/proc/self/oom_score_adj";
+const UNSET_SCORE: &str = "0";
+
+/// What the agent has where it is limited together with its plugins: whoever else there is goes first. Not -1000,
+/// which would make an agent that grows without end outlive everybody.
+const SPARED_SCORE: &str = "-900";
 
 /// How many OOM kills there had been at some moment.
 #[derive(Clone, Debug)]
@@ -102,6 +113,23 @@ impl OomRecord {
 
 fn rose(before: Option<u64>, now: Option<u64>) -> bool {
     matches!((before, now), (Some(before), Some(now)) if now > before)
+}
+
+/// Has the kernel end plugins rather than the agent when the memory of both runs out. Leaves alone what whoever
+/// started the agent decided. Plugins get the usual score back before they execute anything.
+pub(crate) fn spare_the_agent() {
+    let decided = std::fs::read_to_string(OWN_SCORE).unwrap_or_default();
+    if decided.trim() != UNSET_SCORE {
+        info!(oom_score_adj = decided.trim(), "keeps the score it was started with");
+        return;
+    }
+    if let Err(error) = std::fs::write(OWN_SCORE, SPARED_SCORE) {
+        warn!(
+            %error,
+            "the agent may be ended in place of a plugin when their memory runs out; start it with \
+             an oom_score_adj below zero"
+        );
+    }
 }
 
 #[cfg(test)]

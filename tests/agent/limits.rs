@@ -48,6 +48,18 @@ fn group_file(pid: u32, controller: &str, file: &str) -> Option<String> {
     Some(said.trim().to_owned())
 }
 
+/// Whether the agent may have the kernel spare it; root of a container may not.
+fn may_lower_scores() -> bool {
+    const SYS_RESOURCE: u32 = 24;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let sets = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    let may = u64::from_str_radix(sets.trim(), 16).unwrap() & 1 << SYS_RESOURCE != 0;
+    if !may {
+        eprintln!("skipped: a lower oom_score_adj of the agent: no CAP_SYS_RESOURCE here");
+    }
+    may
+}
+
 #[tokio::test]
 async fn other_limits_hold_at_once_and_the_process_stays() {
     if !can_limit("memory") || !can_limit("cpu") {
@@ -283,6 +295,12 @@ async fn the_agent_and_all_plugins_keep_to_their_total_together() {
     assert_eq!(of_agent.parent(), Some(of_all), "the agent is one of them");
     let quota = group_file(small.pid.unwrap(), "cpu", "cpu.cfs_quota_us");
     assert_eq!(quota.as_deref(), Some("150000"), "no more than all may have");
+    // A plugin that took all would take others with it while the kernel still frees what it had.
+    let most = group_file(small.pid.unwrap(), "memory", "memory.limit_in_bytes");
+    assert_eq!(most, Some((total - total / 4).to_string()), "something is left to the others");
+    let score = |pid| std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+    let spared = if may_lower_scores() { "-900\n" } else { "0\n" };
+    assert_eq!((&*score(bed.agent_pid()), &*score(small.pid.unwrap())), (spared, "0\n"));
 
     bed.configure(vec![hog.order()]).await;
     bed.status_where("hog", "it was killed for memory", |status| {
