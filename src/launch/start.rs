@@ -29,6 +29,7 @@ use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::spawn::{Plan, SpawnError};
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
+use crate::launch::turns;
 use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
     ProcessLauncher, Transport, address, exec_error, make_dir, once, procfs, ready,
@@ -121,6 +122,7 @@ impl ProcessLauncher {
         spec: &PluginSpec,
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
+        let turn = self.shared.turns.wait().await;
         let (watched, unenforced) = self.make_process(spec).await?;
         crash_point::reach("after", "spawn", spec.name.as_str());
         // The one who asked may have stopped listening; the process is in the table.
@@ -131,7 +133,7 @@ impl ProcessLauncher {
             // Nobody waits for it to listen, and nobody calls it: its end is what counts.
             return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
         }
-        let started = self.bring_up(spec, &watched, &endpoint).await;
+        let started = turns::during(turn, self.bring_up(spec, &watched, &endpoint)).await;
         match started {
             Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint, unenforced }),
             Err(error) => {
