@@ -123,6 +123,14 @@ impl ProcessLauncher {
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
         let turn = self.shared.turns.wait().await;
+        turns::during(turn, self.start_now(spec, spawned)).await
+    }
+
+    async fn start_now(
+        &self,
+        spec: &PluginSpec,
+        spawned: oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError> {
         let (watched, unenforced) = self.make_process(spec).await?;
         crash_point::reach("after", "spawn", spec.name.as_str());
         // The one who asked may have stopped listening; the process is in the table.
@@ -133,7 +141,7 @@ impl ProcessLauncher {
             // Nobody waits for it to listen, and nobody calls it: its end is what counts.
             return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
         }
-        let started = turns::during(turn, self.bring_up(spec, &watched, &endpoint)).await;
+        let started = self.bring_up(spec, &watched, &endpoint).await;
         match started {
             Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint, unenforced }),
             Err(error) => {

@@ -18,7 +18,7 @@ const PER_PROCESSOR: usize = 4;
 /// than a processor.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
-/// How long a start waits for its turn, at most.
+/// How long a start waits for its turn, at most. The machine allows a launch so much more than the start itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whose turn it is. Clones share it.
