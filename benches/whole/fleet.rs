@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 
 use crate::Extent;
-use crate::harness::{Archive, Bed, PATIENCE, RESOURCE, orders, plugins};
+use crate::harness::{Archive, Bed, PATIENCE, RESOURCE, orders};
 use crate::report::{Row, Target};
 use crate::samples::Samples;
 use crate::told::{STARTED, Told};
-use crate::world::{self, Counted, between, per_second};
+use crate::world::{self, Counted, bare, between, per_second};
 
 /// After this, what follows installations is done: probation, letting go of what was needed for them.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -146,19 +145,8 @@ async fn burst(program: &Path, extent: Extent) -> Row {
 async fn bare_burst(plugins: usize) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let socket = |number| dir.path().join(format!("{number}.sock"));
-    let program = plugins::program("echo_plugin");
     let began = Instant::now();
-    let mut children: Vec<Child> = (0..plugins)
-        .map(|number| {
-            Command::new(&program)
-                .args(["--protocol=unix", &format!("--address={}", socket(number).display())])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
+    let mut children: Vec<_> = (0..plugins).map(|number| bare(&socket(number))).collect();
     for number in 0..plugins {
         while !socket(number).exists() {
             assert!(began.elapsed() < MUCH_PATIENCE, "a plugin does not listen");

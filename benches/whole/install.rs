@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::Extent;
-use crate::harness::archive::{Compression, Tarball};
+use crate::harness::archive::{Compression, Tarball, noise};
 use crate::harness::{Archive, ArchiveSpec, Bed, orders};
 use crate::report::Row;
 use crate::samples::Samples;
@@ -156,15 +156,10 @@ fn tarball() -> Tarball {
     let program = std::fs::read(crate::harness::plugins::program("echo_plugin")).unwrap();
     let mut tar = Tarball::default().file("run", 0o755, &program);
     let each = UNPACKED.saturating_sub(program.len()) / (FILES - 1);
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        // xorshift64
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let words: Vec<String> = (0..1024).map(|_| format!("{:x} ", next() >> 40)).collect();
+    let mut noise = noise();
+    let words: Vec<String> =
+        noise.by_ref().take(1024).map(|number| format!("{:x} ", number >> 40)).collect();
+    let mut next = || noise.next().unwrap();
     for number in 1..FILES {
         let mut data = Vec::with_capacity(each + 8);
         while data.len() < each {

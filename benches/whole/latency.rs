@@ -2,7 +2,6 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use guest_agent_proto::plugin_comm::StartRequest;
@@ -13,11 +12,11 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::Extent;
 use crate::harness::observe::dial;
-use crate::harness::{Archive, Bed, PATIENCE, RESOURCE, orders, plugins, signal};
+use crate::harness::{Archive, Bed, PATIENCE, RESOURCE, orders, signal};
 use crate::report::{Row, Target};
 use crate::samples::Samples;
 use crate::told::STARTED;
-use crate::world::{self, between};
+use crate::world::{self, bare, between};
 
 /// What a plugin of one round went through.
 struct Life {
@@ -148,14 +147,4 @@ async fn bare_start_of(socket: &Path) -> Duration {
     child.wait().unwrap();
     drop(std::fs::remove_file(socket));
     took
-}
-
-fn bare(socket: &Path) -> Child {
-    Command::new(plugins::program("echo_plugin"))
-        .args(["--protocol=unix", &format!("--address={}", socket.display())])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
 }

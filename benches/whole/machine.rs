@@ -45,7 +45,7 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { processor, cores, memory_gib, kernel, compiler, program } = self;
-        writeln!(
+        write!(
             f,
             "Machine: {processor}, {cores} cores, {memory_gib} GiB, {kernel}, {compiler}. Program: {program}."
         )

@@ -30,15 +30,17 @@ pub(crate) struct Row {
 pub(crate) struct Baseline {
     pub(crate) what: String,
     pub(crate) figure: Samples,
-    /// What the figure may be, as a multiple of this one and something on top of it, in the unit of both.
+    /// What the figure may be.
     pub(crate) allowed: Option<Allowed>,
 }
 
-/// `times` the baseline and `plus` more.
+/// A limit for a figure that a baseline sets.
 #[derive(Clone, Copy)]
-pub(crate) struct Allowed {
-    pub(crate) times: f64,
-    pub(crate) plus: f64,
+pub(crate) enum Allowed {
+    /// So many times the baseline.
+    Times(f64),
+    /// So much more than the baseline, in the unit of both.
+    Plus(f64),
 }
 
 /// A limit for a figure.
@@ -64,12 +66,12 @@ impl Row {
 
     /// Compares it with another figure, of which it may be a multiple.
     pub(crate) fn times(self, times: f64, what: &str, figure: Samples) -> Self {
-        self.compared(what, figure, Some(Allowed { times, plus: 0.0 }))
+        self.compared(what, figure, Some(Allowed::Times(times)))
     }
 
     /// Compares it with another figure, which it may exceed by so much.
     pub(crate) fn plus(self, plus: f64, what: &str, figure: Samples) -> Self {
-        self.compared(what, figure, Some(Allowed { times: 1.0, plus }))
+        self.compared(what, figure, Some(Allowed::Plus(plus)))
     }
 
     fn compared(mut self, what: &str, figure: Samples, allowed: Option<Allowed>) -> Self {
@@ -130,10 +132,10 @@ impl Row {
     }
 
     fn verdict(&self, baseline: &Baseline, allowed: Allowed) -> String {
-        let most = baseline.figure.median() * allowed.times + allowed.plus;
-        let wanted = match (allowed.times, allowed.plus) {
-            (times, 0.0) => format!("≤ {times} ×"),
-            (_, plus) => format!("≤ it + {plus} {}", self.unit),
+        let of = baseline.figure.median();
+        let (most, wanted) = match allowed {
+            Allowed::Times(times) => (of * times, format!("≤ {times} ×")),
+            Allowed::Plus(plus) => (of + plus, format!("≤ it + {plus} {}", self.unit)),
         };
         format!("{wanted}: {}", kept(self.figure.median() <= most))
     }

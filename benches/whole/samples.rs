@@ -47,12 +47,3 @@ impl Samples {
         sorted
     }
 }
-
-/// From rounds in milliseconds.
-impl FromIterator<Duration> for Samples {
-    fn from_iter<T: IntoIterator<Item = Duration>>(rounds: T) -> Self {
-        let mut samples = Self::default();
-        rounds.into_iter().for_each(|took| samples.add_time(took));
-        samples
-    }
-}

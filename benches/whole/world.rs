@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::Signal;
 
 use crate::harness::archive::Compression;
-use crate::harness::{ArchiveSpec, Bed, signal};
+use crate::harness::{ArchiveSpec, Bed, plugins, signal};
 
 /// Settings that a bed changes for the sake of tests, as they are in the product.
 const AS_SHIPPED: [&str; 3] = [
@@ -57,6 +57,17 @@ pub(crate) async fn bed(program: &Path, settings: &[&str]) -> Bed {
 /// A small plugin, as most are: its own program, packed.
 pub(crate) fn plugin() -> ArchiveSpec {
     ArchiveSpec::program("echo_plugin").compressed(Compression::Zstd)
+}
+
+/// The same plugin with nobody to look after it, listening on this socket.
+pub(crate) fn bare(socket: &Path) -> Child {
+    Command::new(plugins::program("echo_plugin"))
+        .args(["--protocol=unix", &format!("--address={}", socket.display())])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// What the kernel counts of a process.
