@@ -426,7 +426,10 @@ impl Group {
     #[must_use]
     pub fn usage_with(&self, pid: u32) -> Option<Usage> {
         let memory = self.room_with(Controller::Memory)?;
-        members_below(&memory.dir).contains(&pid).then(|| self.usage())?
+        // Most are where they were put; a look below costs as much as all the rest.
+        let is_inside = members_of(&memory.dir).contains(&pid)
+            || members_below(&memory.dir).contains(&pid);
+        is_inside.then(|| self.usage())?
     }
 
     /// How many processes of the group the kernel has killed because the group's memory ran out.
@@ -504,9 +507,13 @@ fn maximum(limit: Option<u64>) -> String {
     limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string())
 }
 
-fn members_below(dir: &Path) -> Vec<u32> {
+fn members_of(dir: &Path) -> Vec<u32> {
     let own = read(dir, "cgroup.procs").unwrap_or_default();
-    let mut pids: Vec<u32> = own.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    own.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+fn members_below(dir: &Path) -> Vec<u32> {
+    let mut pids = members_of(dir);
     for child in children(dir) {
         pids.extend(members_below(&child));
     }

@@ -7,8 +7,8 @@
 //!               ├─ trust                 who signed it, where [trust] names keys
 //!               ├─ cache                 archives that were installed before
 //!               └─► attempt ─┬─ fetch            HTTP, unix socket or file, hashed as it arrives
-//!                            └─ thread: unpack   guard ► member ► tree, in a staging folder
-//!                                       folder::publish   sync, record, rename
+//!                            └─ thread: unpack   ahead ► guard ► member ► tree, in a staging folder
+//!                                       folder::publish   record, sync, rename
 //! ```
 //!
 //! An archive is read once, from the network to the files and to the cache; it is never held in memory.
@@ -29,6 +29,7 @@ use guest_agent_actors::ports::{
 use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
+mod ahead;
 mod attempt;
 pub mod bundle;
 mod cache;
@@ -54,6 +55,7 @@ mod tree;
 mod tries;
 pub mod trust;
 mod unpack;
+mod write_out;
 
 #[cfg(test)]
 mod tests;

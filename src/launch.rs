@@ -46,6 +46,7 @@ use crate::config::{Policies, Policy};
 use crate::confine::Host;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::ticket::{Owner, Tickets};
+use crate::launch::census::Lookout;
 use crate::launch::tree::{Family, Member};
 use crate::launch::turns::Turns;
 use crate::launch::watch::{Subject, Watched};
@@ -53,6 +54,7 @@ use crate::plugin_logs::PluginLogs;
 use crate::plugin_rpc::GrpcPluginRpc;
 
 pub(crate) mod address;
+mod census;
 mod exec_error;
 mod once;
 pub(crate) mod oom;
@@ -140,6 +142,7 @@ struct Shared {
     table: Mutex<Table>,
     policies: Mutex<Arc<Policies>>,
     turns: Turns,
+    lookout: Arc<Lookout>,
 }
 
 /// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
@@ -188,7 +191,8 @@ impl ProcessLauncher {
         let tickets = Tickets::in_folder(config.runtime_dir.join("tickets"));
         let table = Mutex::new(Table { slots: HashMap::new(), tickets });
         let turns = Turns::of_this_machine();
-        let shared = Shared { config, rpc, table, policies, turns };
+        let lookout = Arc::default();
+        let shared = Shared { config, rpc, table, policies, turns, lookout };
         let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
         // 16 digits and ".sock".
@@ -281,7 +285,7 @@ impl ProcessLauncher {
             return Some(watched);
         }
         let pidfd = Pidfd::open_proven(process, &self.shared.config.boot)?;
-        let environ = tree::environ(process.pid).await;
+        let environ = census::environ(process.pid).await;
         // Somebody else may have been faster.
         if let Some(watched) = newest() {
             return Some(watched);
@@ -292,7 +296,8 @@ impl ProcessLauncher {
         let endpoint = self.endpoint_of(name, process.pid, &environ).await;
         let family = self.family(name, Some(process));
         let process = process.clone();
-        let subject = Subject { process, pidfd, endpoint, family };
+        let lookout = Arc::clone(&self.shared.lookout);
+        let subject = Subject { process, pidfd, endpoint, family, lookout };
         let watched = Watched::stranger(subject);
         let mut table = self.table();
         // A living child of ours is not forgotten for the sake of another process, nor is its ticket.
@@ -301,7 +306,7 @@ impl ProcessLauncher {
             slot.newest = Some(Arc::clone(&watched));
             if alive {
                 let carried = procfs::variable(&environ, start::TICKET_VARIABLE);
-                let marked = tree::carries(&environ, name, &self.state_dir(name));
+                let marked = census::carries(&environ, name, &self.state_dir(name));
                 table.tickets.restore(name, carried.filter(|_| marked));
             }
         }
@@ -317,7 +322,7 @@ impl ProcessLauncher {
         let mut argument = OsString::from("--address=");
         argument.push(&own);
         // Only of two addresses that the agent itself would have given is what the process says believed.
-        let says_own = tree::look_aside(move || {
+        let says_own = census::look_aside(move || {
             procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, &argument))
         });
         let path = match says_own.await {
@@ -387,12 +392,13 @@ impl Launcher for ProcessLauncher {
         let family = self.family(name, None);
         let argument = self.error_log_argument(name);
         let state_dir = self.state_dir(name);
-        let unrecorded = tree::look_aside(move || {
+        let census = self.shared.lookout.look().await.ok_or(FindError)?;
+        let unrecorded = census::look_aside(move || {
             let users = users_of(&state_dir);
-            let mut members = family.members()?.into_iter();
-            Some(members.find(|member| is_unrecorded_leader(member, &argument, &users)))
+            let mut members = family.members(&census).into_iter();
+            members.find(|member| is_unrecorded_leader(member, &argument, &users))
         });
-        let unrecorded = unrecorded.await.flatten().ok_or(FindError)?;
+        let unrecorded = unrecorded.await.ok_or(FindError)?;
         let Some(unrecorded) = unrecorded else { return Ok(None) };
         let watched = self.adopt(name, &unrecorded.process).await;
         let watched = watched.filter(|watched| watched.is_alive());

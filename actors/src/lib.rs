@@ -17,6 +17,7 @@ pub mod exit;
 pub mod facts;
 pub mod id;
 pub mod spec;
+mod task;
 mod text;
 pub mod trace;
 

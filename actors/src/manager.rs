@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::{error, warn};
@@ -250,7 +249,14 @@ impl ManagerActor {
         let view = Arc::new(plugin.view());
         let plugin = plugin.start();
         let died = Died { name: name.clone(), life };
-        ctx.spawn(gone.map(|_| ()).into_actor(self).map(move |(), _, ctx| ctx.notify(died)));
+        // Not in the context, which looks at all it has whenever one of them moves.
+        let manager = ctx.address().downgrade();
+        actix::spawn(async move {
+            drop(gone.await);
+            if let Some(manager) = manager.upgrade() {
+                manager.do_send(died);
+            }
+        });
         let before = self.roster.remove(&name);
         let newest = before.as_ref().and_then(|before| before.newest);
         let points = before.map(|before| before.points).unwrap_or_default();

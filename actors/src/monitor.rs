@@ -3,22 +3,31 @@
 //! Every process is checked once per interval, each at its own moment within it, so that two hundred
 //! plugins are not asked at once. One slow answer is no judgement: only so many failures in a row
 //! make a living process hung, and so many bad answers in a row make it unhealthy.
+//!
+//! What is waited for waits in tasks of its own. An actor looks at every future of its context whenever one of them
+//! moves, so with two of them for each plugin every check would cost as much as there are plugins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
+use tokio::time::Instant;
 use tracing::debug;
 
+use crate::exit::ExitCause;
 use crate::id::{Endpoint, PluginName, Process};
 use crate::messages::{Happened, HealthHeard, Unwatch, UseHealthPolicy, Watch};
 use crate::plugin::machine::{Event, Verdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
+use crate::task::Task;
 use crate::text::shortened;
 
 /// The adapter keeps the deadline of a check; this much later the monitor does, for one that does not.
 const SLACK: Duration = Duration::from_secs(1);
+
+/// No plugin is asked more often, whatever the policy says.
+const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Most bytes of what a plugin says of itself that are kept.
 const HEALTH_MAX: usize = 8 * 1024;
@@ -49,9 +58,28 @@ struct Watched {
     happened: Recipient<Happened>,
     heard: Recipient<HealthHeard>,
     record: Record,
-    exit: SpawnHandle,
-    beat: SpawnHandle,
-    check: Option<SpawnHandle>,
+    /// Waits for its end.
+    _exit: Task,
+    /// Asks how it is. Nobody who does not answer is asked.
+    checks: Option<Task>,
+}
+
+/// A process has ended.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Ended {
+    name: PluginName,
+    process: Process,
+    cause: ExitCause,
+}
+
+/// A process was asked how it is.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Answered {
+    name: PluginName,
+    process: Process,
+    answer: Result<Health, RpcError>,
 }
 
 /// What was seen of a process lately. Pure.
@@ -110,62 +138,39 @@ impl MonitorActor {
         Self { policy, launcher, rpc, watched: BTreeMap::new() }
     }
 
-    fn forget(&mut self, name: &PluginName, ctx: &mut Context<Self>) {
-        if let Some(watched) = self.watched.remove(name) {
-            ctx.cancel_future(watched.exit);
-            ctx.cancel_future(watched.beat);
-            if let Some(check) = watched.check {
-                ctx.cancel_future(check);
+    /// Asks a process for its health, once per interval, beginning at its own moment. Checks do not pile up: one
+    /// that takes longer than the interval ends by its own deadline, and the next comes in its turn.
+    fn checks(
+        &self,
+        name: &PluginName,
+        process: &Process,
+        endpoint: Option<&Endpoint>,
+        ctx: &Context<Self>,
+    ) -> Option<Task> {
+        let HealthPolicy { interval, timeout, .. } = self.policy;
+        let (name, process, endpoint) = (name.clone(), process.clone(), endpoint?.clone());
+        let (rpc, monitor) = (self.rpc.clone(), ctx.address().downgrade());
+        let mut next = Instant::now() + moment_of(&name, interval);
+        Some(Task::spawn(async move {
+            loop {
+                tokio::time::sleep_until(next).await;
+                let asked = tokio::time::timeout(timeout + SLACK, rpc.health(&endpoint, timeout));
+                let answer = asked.await.unwrap_or(Err(RpcError::TimedOut(timeout)));
+                let Some(monitor) = monitor.upgrade() else { return };
+                let (name, process) = (name.clone(), process.clone());
+                monitor.do_send(Answered { name, process, answer });
+                next = next_after(next, interval, Instant::now());
             }
-        }
+        }))
     }
+}
 
-    fn beat(&mut self, name: &PluginName, ctx: &mut Context<Self>) {
-        let again = name.clone();
-        let beat = ctx.run_later(self.policy.interval, move |this, ctx| this.beat(&again, ctx));
-        let Some(watched) = self.watched.get_mut(name) else {
-            ctx.cancel_future(beat);
-            return;
-        };
-        watched.beat = beat;
-        // Checks of one plugin do not pile up: the one under way ends by its own deadline.
-        if watched.check.is_some() {
-            return;
-        }
-        // One that does not answer is not asked.
-        let Some(endpoint) = watched.endpoint.clone() else { return };
-        let (rpc, timeout) = (self.rpc.clone(), self.policy.timeout);
-        let check = async move {
-            let answer = tokio::time::timeout(timeout + SLACK, rpc.health(&endpoint, timeout));
-            answer.await.unwrap_or(Err(RpcError::TimedOut(timeout)))
-        };
-        let (asked, process) = (name.clone(), watched.process.clone());
-        let check = ctx.spawn(check.into_actor(self).map(move |answer, this: &mut Self, _| {
-            this.heard(&asked, process, &answer);
-        }));
-        if let Some(watched) = self.watched.get_mut(name) {
-            watched.check = Some(check);
-        }
-    }
-
-    fn heard(&mut self, name: &PluginName, process: Process, answer: &Result<Health, RpcError>) {
-        let Some(watched) = self.watched.get_mut(name) else { return };
-        // A cancelled check may still answer once; it says nothing about the process that followed.
-        if watched.process != process {
-            return;
-        }
-        watched.check = None;
-        match answer {
-            Ok(health) => {
-                let health = bounded(health);
-                watched.heard.do_send(HealthHeard { process: process.clone(), health });
-            }
-            Err(error) => debug!(plugin = %name, %error, "health check failed"),
-        }
-        if let Some(verdict) = watched.record.judge(answer, self.policy.failures.max(1)) {
-            watched.happened.do_send(Happened(Event::HealthReported { process, verdict }));
-        }
-    }
+/// The next moment of a beat that is not over yet.
+fn next_after(last: Instant, interval: Duration, now: Instant) -> Instant {
+    let interval = interval.max(LEAST_INTERVAL);
+    let late = now.saturating_duration_since(last);
+    let beats = late.as_nanos() / interval.as_nanos() + 1;
+    u32::try_from(beats).map_or(now + interval, |beats| last + interval * beats)
 }
 
 impl Actor for MonitorActor {
@@ -181,28 +186,53 @@ impl Handler<Watch> for MonitorActor {
 
     fn handle(&mut self, watch: Watch, ctx: &mut Self::Context) {
         let Watch { name, process, endpoint, happened, heard } = watch;
-        self.forget(&name, ctx);
-        let (launcher, exiting) = (self.launcher.clone(), process.clone());
-        let (whose, tell) = (name.clone(), happened.clone());
-        let exit = async move {
+        let (launcher, monitor) = (self.launcher.clone(), ctx.address().downgrade());
+        let (whose, exiting) = (name.clone(), process.clone());
+        let exit = Task::spawn(async move {
             let cause = launcher.exited(&whose, &exiting).await;
-            (whose, exiting, cause)
-        };
-        let exit = ctx.spawn(exit.into_actor(self).map(
-            move |(name, process, cause), this: &mut Self, ctx| {
-                if this.watched.get(&name).is_some_and(|watched| watched.process == process) {
-                    this.forget(&name, ctx);
-                }
-                tell.do_send(Happened(Event::Exited { process, cause }));
-            },
-        ));
-        let again = name.clone();
-        let first = moment_of(&name, self.policy.interval);
-        let beat = ctx.run_later(first, move |this, ctx| this.beat(&again, ctx));
+            if let Some(monitor) = monitor.upgrade() {
+                monitor.do_send(Ended { name: whose, process: exiting, cause });
+            }
+        });
+        let checks = self.checks(&name, &process, endpoint.as_ref(), ctx);
         let record = Record::default();
-        let watched =
-            Watched { process, endpoint, happened, heard, record, exit, beat, check: None };
+        let watched = Watched { process, endpoint, happened, heard, record, _exit: exit, checks };
         self.watched.insert(name, watched);
+    }
+}
+
+impl Handler<Ended> for MonitorActor {
+    type Result = ();
+
+    fn handle(&mut self, Ended { name, process, cause }: Ended, _: &mut Self::Context) {
+        // Another one may be watched by now, and then nobody waits for the end of this one.
+        if self.watched.get(&name).is_some_and(|watched| watched.process == process)
+            && let Some(watched) = self.watched.remove(&name)
+        {
+            watched.happened.do_send(Happened(Event::Exited { process, cause }));
+        }
+    }
+}
+
+impl Handler<Answered> for MonitorActor {
+    type Result = ();
+
+    fn handle(&mut self, Answered { name, process, answer }: Answered, _: &mut Self::Context) {
+        let Some(watched) = self.watched.get_mut(&name) else { return };
+        // It says nothing about the process that followed.
+        if watched.process != process {
+            return;
+        }
+        match &answer {
+            Ok(health) => {
+                let health = bounded(health);
+                watched.heard.do_send(HealthHeard { process: process.clone(), health });
+            }
+            Err(error) => debug!(plugin = %name, %error, "health check failed"),
+        }
+        if let Some(verdict) = watched.record.judge(&answer, self.policy.failures.max(1)) {
+            watched.happened.do_send(Happened(Event::HealthReported { process, verdict }));
+        }
     }
 }
 
@@ -211,23 +241,23 @@ impl Handler<UseHealthPolicy> for MonitorActor {
 
     fn handle(&mut self, UseHealthPolicy(policy): UseHealthPolicy, ctx: &mut Self::Context) {
         self.policy = policy;
-        for (name, watched) in &mut self.watched {
+        let mut all = std::mem::take(&mut self.watched);
+        for (name, watched) in &mut all {
             // Counted anew: a count that is past the new limit would never meet it.
             watched.record = Record::default();
             // The next check may have been a long time away.
-            ctx.cancel_future(watched.beat);
-            let again = name.clone();
-            let first = moment_of(name, policy.interval);
-            watched.beat = ctx.run_later(first, move |this, ctx| this.beat(&again, ctx));
+            watched.checks =
+                self.checks(name, &watched.process, watched.endpoint.as_ref(), ctx);
         }
+        self.watched = all;
     }
 }
 
 impl Handler<Unwatch> for MonitorActor {
     type Result = ();
 
-    fn handle(&mut self, Unwatch(name): Unwatch, ctx: &mut Self::Context) {
-        self.forget(&name, ctx);
+    fn handle(&mut self, Unwatch(name): Unwatch, _: &mut Self::Context) {
+        self.watched.remove(&name);
     }
 }
 

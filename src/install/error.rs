@@ -406,6 +406,13 @@ pub enum UnpackError {
         #[source]
         source: io::Error,
     },
+    /// There is no thread to expand it.
+    #[error("failed to start a thread that expands the archive; too many run, or memory is short")]
+    Thread {
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
     /// The tar stream ends without an end marker.
     #[error("the archive has no end marker; it was probably cut off before it was published")]
     NoEndMarker,

@@ -7,11 +7,12 @@
 //! <plugins>/<name>/.staging-… .record-… .current-… .trash-…   of an interrupted step; swept later
 //! ```
 //!
-//! The order of the steps is what makes a crash harmless: the record is durable before the revision
-//! is visible, so a visible revision always has a record; a revision disappears by a durable
-//! rename before its first file is deleted. Everything here blocks and belongs on a blocking
+//! The order of the steps is what makes a crash harmless: the record gets its name before the revision does, in the
+//! same folder and with its content durable already, so a visible revision always has a record; a revision disappears by a
+//! durable rename before its first file is deleted. Everything here blocks and belongs on a blocking
 //! thread. The pipeline and `attempt` call this.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -59,6 +60,12 @@ pub(super) struct Staging {
     name: String,
     tree: Tree,
     published: bool,
+}
+
+/// A record that has another name yet.
+struct Draft {
+    file: File,
+    name: String,
 }
 
 // === impl PluginFolder ===
@@ -228,7 +235,7 @@ impl PluginFolder {
         let name = format!("{RECORD}{revision}");
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let record = match rustix::fs::openat(folder, &name, flags, Mode::empty()) {
-            Ok(record) => std::fs::File::from(record),
+            Ok(record) => File::from(record),
             Err(Errno::NOENT | Errno::LOOP) => return Err(FolderError::Foreign { path }),
             Err(errno) => return Err(failed("open", &self.path.join(name), errno)),
         };
@@ -242,31 +249,23 @@ impl PluginFolder {
             .ok_or(FolderError::Foreign { path })
     }
 
-    fn write_record(
-        &self,
-        folder: &OwnedFd,
-        revision: &RevisionId,
-        digest: Sha256Digest,
-    ) -> Result<(), FolderError> {
-        let name = format!("{RECORD}{revision}");
-        let temporary = format!(".record-{:016x}", rand::random::<u64>());
-        let write = || -> io::Result<()> {
+    /// Writes a record under another name, not durable yet.
+    fn draft_record(&self, folder: &OwnedFd, digest: Sha256Digest) -> Result<Draft, FolderError> {
+        let name = format!(".record-{:016x}", rand::random::<u64>());
+        let write = || -> io::Result<File> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let mode = Mode::from_raw_mode(0o644);
-            let mut file: std::fs::File =
-                rustix::fs::openat(folder, &temporary, flags, mode)?.into();
+            let mut file: File = rustix::fs::openat(folder, &name, flags, mode)?.into();
             writeln!(file, "{digest}")?;
-            file.sync_all()?;
-            crash_point::reach("before", "record", self.name.as_str());
-            rustix::fs::renameat(folder, &temporary, folder, &name)?;
-            rustix::fs::fsync(folder)?;
-            Ok(())
+            Ok(file)
         };
-        write().map_err(|source| {
-            rustix::fs::unlinkat(folder, &temporary, AtFlags::empty()).ok();
-            rustix::fs::unlinkat(folder, &name, AtFlags::empty()).ok();
-            FolderError::Io { action: "write", path: self.path.join(&name), source }
-        })
+        match write() {
+            Ok(file) => Ok(Draft { file, name }),
+            Err(source) => {
+                rustix::fs::unlinkat(folder, &name, AtFlags::empty()).ok();
+                Err(FolderError::Io { action: "write", path: self.path.join(&name), source })
+            }
+        }
     }
 
     fn current(&self, folder: &OwnedFd) -> Option<String> {
@@ -323,14 +322,26 @@ impl Staging {
         digest: Sha256Digest,
         commit: impl FnOnce() -> bool,
     ) -> Result<(), FolderError> {
-        crash_point::reach("after", "unpacking", self.folder.name.as_str());
+        let folder = self.folder.clone();
+        let name = folder.name.as_str();
+        crash_point::reach("after", "unpacking", name);
         rustix::fs::fchmod(self.tree.root(), Mode::from_raw_mode(0o755))
             .map_err(|errno| failed("set the mode of", &self.path(), errno))?;
-        self.tree.sync().map_err(|source| self.unsynced(source))?;
-        let folder = self.folder.clone();
+        let draft = folder.draft_record(&self.opened, digest)?;
+        let synced = open_folder(&folder.plugins_dir).map_err(io::Error::from).and_then(|all| {
+            // The folder of a new plugin has its own name in that of all.
+            self.tree.sync(&[draft.file.as_fd(), self.opened.as_fd(), all.as_fd()])
+        });
+        crash_point::reach("before", "record", name);
         let changing = folder.lock();
-        let result =
-            if commit() { self.rename(revision, digest) } else { Err(FolderError::Abandoned) };
+        let result = match synced {
+            Err(source) => Err(self.unsynced(source)),
+            Ok(()) if commit() => self.rename(revision, &draft),
+            Ok(()) => Err(FolderError::Abandoned),
+        };
+        if result.is_err() {
+            rustix::fs::unlinkat(&self.opened, &draft.name, AtFlags::empty()).ok();
+        }
         // Before the staging folder is dropped, which takes the lock, too.
         drop(changing);
         result
@@ -347,23 +358,24 @@ impl Staging {
         }
     }
 
-    fn rename(&mut self, revision: &RevisionId, digest: Sha256Digest) -> Result<(), FolderError> {
+    /// Gives the record its name, then the revision, and makes both durable at once: no file system that keeps a
+    /// journal has the second without the first.
+    fn rename(&mut self, revision: &RevisionId, draft: &Draft) -> Result<(), FolderError> {
         let folder = &self.folder;
-        folder.write_record(&self.opened, revision, digest)?;
-        crash_point::reach("before", "publication", folder.name.as_str());
         let opened = self.opened.as_fd();
+        let record = format!("{RECORD}{revision}");
+        rustix::fs::renameat(opened, &draft.name, opened, &record)
+            .map_err(|errno| failed("write", &folder.path.join(&record), errno))?;
+        crash_point::reach("before", "publication", folder.name.as_str());
         if let Err(errno) =
             delete::rename_to_free(opened, self.name.as_str(), opened, revision.as_str())
         {
-            rustix::fs::unlinkat(opened, format!("{RECORD}{revision}"), AtFlags::empty()).ok();
+            rustix::fs::unlinkat(opened, record, AtFlags::empty()).ok();
             return Err(failed("publish", &folder.path.join(revision.as_str()), errno));
         }
         self.published = true;
         crash_point::reach("after", "publication", folder.name.as_str());
-        folder.sync(&self.opened)?;
-        open_folder(&folder.plugins_dir)
-            .and_then(rustix::fs::fsync)
-            .map_err(|errno| failed("sync", &folder.plugins_dir, errno))
+        folder.sync(&self.opened)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which compression an archive has, and what expands it. `unpack` calls this.
+//! Which compression an archive has, and what expands it. `unpack` and `ahead` call this.
 
 use async_compression::tokio::bufread::{GzipDecoder, XzDecoder, ZstdDecoder};
 use async_compression::zstd::DParameter;
@@ -23,7 +23,7 @@ pub(super) enum Format {
 }
 
 /// The expanded bytes of an archive.
-pub(super) type Decoder = Box<dyn AsyncRead + Unpin>;
+pub(super) type Decoder = Box<dyn AsyncRead + Unpin + Send>;
 
 // === impl Format ===
 

@@ -1,17 +1,18 @@
 //! Readers between the download and the tar parser: what flows through them is counted and judged.
 //!
 //! ```text
-//! download task ──Piece──► Source ──► decoder ──► Guard ──► tar parser
-//!                          (compressed bytes)     (expanded bytes, limits)
+//! download task ──Piece──► Source ──► decoder ──► Ahead ──► Guard ──► tar parser
+//!                          (compressed bytes)              (expanded bytes, limits)
 //! ```
 //!
-//! All of it runs on the thread of one installation and is driven by [`block_on`], which needs no
+//! All of it runs on the two threads of one installation and is driven by [`block_on`], which needs no
 //! runtime: the only thing ever waited for is the next piece. `unpack` calls this.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::Thread;
@@ -52,7 +53,15 @@ pub(super) struct Meter {
 pub(super) struct Source {
     pieces: mpsc::Receiver<Piece>,
     current: Bytes,
-    meter: Rc<Meter>,
+    intake: Arc<Intake>,
+}
+
+/// What is known of the compressed bytes, also while a decoder has the source.
+#[derive(Debug, Default)]
+pub(super) struct Intake {
+    compressed: AtomicU64,
+    verified: AtomicBool,
+    abandoned: AtomicBool,
 }
 
 /// The expanded bytes, counted.
@@ -87,6 +96,16 @@ impl Meter {
         self.header_allowance.set(None);
     }
 
+    /// So much of the archive was read.
+    pub(super) fn has_read(&self, compressed: u64) {
+        self.compressed.set(compressed);
+    }
+
+    /// The decoder saw the end of its input.
+    pub(super) fn has_ended(&self, is_verified: bool) {
+        self.verified.set(is_verified);
+    }
+
     /// Whether every byte arrived and the checksum was right.
     pub(super) fn is_verified(&self) -> bool {
         self.verified.get()
@@ -104,7 +123,8 @@ impl Meter {
         verdict.unwrap_or_else(|| UnpackError::Damaged { format, source: quotable(error) })
     }
 
-    fn refuse(&self, verdict: UnpackError) -> io::Error {
+    /// Keeps the reason, for an error that goes back through the parsers.
+    pub(super) fn refuse(&self, verdict: UnpackError) -> io::Error {
         let error = io::Error::other(verdict.to_string());
         self.verdict.borrow_mut().get_or_insert(verdict);
         error
@@ -135,19 +155,43 @@ impl Meter {
     }
 }
 
+// === impl Intake ===
+
+impl Intake {
+    /// How many bytes the decoder has taken.
+    pub(super) fn compressed(&self) -> u64 {
+        self.compressed.load(Ordering::Relaxed)
+    }
+
+    /// Whether every byte arrived and the checksum was right.
+    pub(super) fn is_verified(&self) -> bool {
+        self.verified.load(Ordering::Relaxed)
+    }
+
+    /// Why there were no more, if that is what kept the decoder from going on.
+    pub(super) fn verdict(&self) -> Option<UnpackError> {
+        self.abandoned.load(Ordering::Relaxed).then_some(UnpackError::Abandoned)
+    }
+}
+
 // === impl Source ===
 
 impl Source {
-    pub(super) fn new(pieces: mpsc::Receiver<Piece>, meter: Rc<Meter>) -> Self {
-        Self { pieces, current: Bytes::new(), meter }
+    pub(super) fn new(pieces: mpsc::Receiver<Piece>) -> Self {
+        Self { pieces, current: Bytes::new(), intake: Arc::default() }
+    }
+
+    /// What is known of what was read, from now on.
+    pub(super) fn intake(&self) -> Arc<Intake> {
+        Arc::clone(&self.intake)
     }
 
     /// The first `wanted` bytes, or all of them if there are fewer, without consuming them.
     pub(super) async fn peek(&mut self, wanted: usize) -> io::Result<&[u8]> {
         std::future::poll_fn(|cx| self.poll_piece(cx)).await?;
-        if self.current.len() < wanted && !self.meter.verified.get() {
+        if self.current.len() < wanted && !self.intake.is_verified() {
             let mut start = BytesMut::from(&self.current[..]);
-            while start.len() < wanted && !self.meter.verified.get() {
+            while start.len() < wanted && !self.intake.is_verified() {
                 self.current = Bytes::new();
                 std::future::poll_fn(|cx| self.poll_piece(cx)).await?;
                 start.extend_from_slice(&self.current);
@@ -158,11 +202,14 @@ impl Source {
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.current.is_empty() && !self.meter.verified.get() {
+        while self.current.is_empty() && !self.intake.is_verified() {
             match ready!(self.pieces.poll_recv(cx)) {
                 Some(Piece::Data(bytes)) => self.current = bytes,
-                Some(Piece::Verified) => self.meter.verified.set(true),
-                None => return Poll::Ready(Err(self.meter.refuse(UnpackError::Abandoned))),
+                Some(Piece::Verified) => self.intake.verified.store(true, Ordering::Relaxed),
+                None => {
+                    self.intake.abandoned.store(true, Ordering::Relaxed);
+                    return Poll::Ready(Err(io::Error::other(UnpackError::Abandoned)));
+                }
             }
         }
         Poll::Ready(Ok(()))
@@ -179,8 +226,7 @@ impl AsyncBufRead for Source {
     fn consume(self: Pin<&mut Self>, amount: usize) {
         let this = self.get_mut();
         this.current.advance(amount);
-        let compressed = &this.meter.compressed;
-        compressed.set(compressed.get().saturating_add(amount as u64));
+        this.intake.compressed.fetch_add(amount as u64, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,6 @@
 //! out, the path is walked name by name with `O_NOFOLLOW`, which refuses the same. The last name of
 //! a path is only ever created, never opened through. `unpack` calls this; it knows no limits.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,11 +12,16 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, 
 use rustix::io::Errno;
 
 use super::member::MemberPath;
+use super::write_out::{self, WriteOut};
 use crate::preflight::place;
 
-/// Up to this many files and folders are flushed one by one. Beyond it the whole file system is
-/// flushed at once, which costs less than so many single flushes, but waits for everybody's data.
+/// Up to this many files and folders are flushed one by one while others have much to write. Beyond it the whole file
+/// system is flushed at once, which costs less than so many single flushes, but waits for everybody's data.
 const SYNC_SINGLY: usize = 64;
+
+/// With so much or less that others have not written yet, a flush of everything is the cheaper one also for a few
+/// files: each single flush has the disk empty its own memory, which takes milliseconds.
+const LITTLE_OF_OTHERS: u64 = 64 << 20;
 
 /// A folder that is being filled.
 pub(super) struct Tree {
@@ -28,6 +32,8 @@ pub(super) struct Tree {
     /// Folders made on the way to members.
     implied: u64,
     unsynced: Unsynced,
+    /// Bytes that were written into files.
+    written: u64,
 }
 
 /// Who sees to it that a path stays inside.
@@ -59,7 +65,7 @@ enum Unsynced {
 
 impl Tree {
     pub(super) fn new(root: OwnedFd, resolver: Resolver) -> Self {
-        Self { root, resolver, last: None, implied: 0, unsynced: Unsynced::Few(Vec::new()) }
+        Self { root, resolver, last: None, implied: 0, unsynced: Unsynced::Few(Vec::new()), written: 0 }
     }
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {
@@ -94,7 +100,7 @@ impl Tree {
     }
 
     /// Makes an empty file. A file or hard link of that name is replaced, never written into.
-    pub(super) fn make_file(&mut self, path: &MemberPath) -> Result<File, Obstacle> {
+    pub(super) fn make_file(&mut self, path: &MemberPath) -> Result<WriteOut, Obstacle> {
         let (parent, name) = path.split();
         let folder = self.folder(parent)?;
         const NEW: OFlags = OFlags::WRONLY
@@ -106,20 +112,22 @@ impl Tree {
         match rustix::fs::openat(folder, name, NEW, mode) {
             Err(Errno::EXIST) => {
                 unlink_file(folder, name)?;
-                Ok(rustix::fs::openat(folder, name, NEW, mode)?.into())
+                Ok(WriteOut::new(rustix::fs::openat(folder, name, NEW, mode)?))
             }
-            result => Ok(result?.into()),
+            result => Ok(WriteOut::new(result?)),
         }
     }
 
     /// Sets the mode and time of a file that is written, and remembers to flush it.
-    pub(super) fn finish_file(&mut self, file: File, mode: u32, mtime: u64) -> io::Result<()> {
+    pub(super) fn finish_file(&mut self, file: WriteOut, mode: u32, mtime: u64) -> io::Result<()> {
+        self.written = self.written.saturating_add(file.written());
+        let file = file.end();
         // Set-user-id, set-group-id, sticky and the write bits of others are not taken over.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o755 | 0o400))?;
         let seconds = i64::try_from(mtime).unwrap_or(0).min(u32::MAX.into());
         let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
         rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
-        self.remember(file.into());
+        self.remember(file);
         Ok(())
     }
 
@@ -168,14 +176,22 @@ impl Tree {
         Ok(rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Makes everything durable that was made so far.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
+    /// Makes everything durable that was made so far, and `others` on the same file system.
+    pub(super) fn sync(&mut self, others: &[BorrowedFd<'_>]) -> io::Result<()> {
         match &self.unsynced {
-            Unsynced::Few(files) => files.iter().try_for_each(rustix::fs::fsync)?,
-            Unsynced::Many => rustix::fs::syncfs(&self.root)?,
+            Unsynced::Few(files) if !self.is_little_unwritten() => {
+                files.iter().try_for_each(rustix::fs::fsync)?;
+                rustix::fs::fsync(&self.root)?;
+                others.iter().try_for_each(rustix::fs::fsync)?;
+            }
+            Unsynced::Few(_) | Unsynced::Many => rustix::fs::syncfs(&self.root)?,
         }
-        rustix::fs::fsync(&self.root)?;
         Ok(())
+    }
+
+    fn is_little_unwritten(&self) -> bool {
+        let most = self.written.saturating_add(LITTLE_OF_OTHERS);
+        write_out::unwritten().is_some_and(|unwritten| unwritten <= most)
     }
 
     /// The folder at `path`; it and its parents are made where they are missing.
@@ -317,7 +333,7 @@ mod tests {
             Err(Obstacle::NoSuchFile)
         ));
         tree.hard_link(&path("hard"), &path("real/deep/er/file")).expect("inside");
-        tree.sync().expect("flushable");
+        tree.sync(&[]).expect("flushable");
         assert_eq!(std::fs::read_dir(outside.path()).expect("listable").count(), 0);
     }
 

@@ -1,7 +1,8 @@
 //! Reads an archive while it arrives and writes its members into a [`Tree`].
 //!
 //! ```text
-//! Source ─► gzip | zstd | xz | nothing ─► Guard ─► tokio-tar ─► one member at a time ─► Tree
+//! Source ─► gzip | zstd | xz | nothing ─► Ahead ─► Guard ─► tokio-tar ─► one member at a time ─► Tree
+//!           (a thread of its own)
 //! ```
 //!
 //! Regular files, folders, symbolic and hard links that stay inside are taken; everything else is
@@ -9,8 +10,7 @@
 //! last, so nothing is ever written through one. Modes lose everything but `rwxr-xr-x`; files keep
 //! their time, owners are ignored. `attempt` runs this on the installation's thread.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,8 +22,9 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_tar::{Archive, Entry, EntryType};
 
+use super::ahead::Ahead;
 use super::error::{SpaceError, UnpackError};
-use super::format::{Decoder, Format};
+use super::format::Format;
 use super::guard::{Guard, Meter, Piece, Source, block_on};
 use super::limits::Limits;
 use super::member::{MemberPath, Symlinks, escaped, link_error};
@@ -31,6 +32,9 @@ use super::tree::{Obstacle, Tree, is_file};
 
 /// What a tar stream is made of.
 const BLOCK_BYTES: u64 = 512;
+
+/// What tells compressions apart is in the first bytes; a tar header has one block.
+const PEEK_BYTES: usize = 512;
 
 /// Content is copied in pieces of this size.
 const COPY_BYTES: usize = 128 * 1024;
@@ -46,7 +50,7 @@ pub(super) struct Unpacking<'a> {
     pub(super) is_cancelled: &'a dyn Fn() -> bool,
 }
 
-type Stream = Guard<Decoder>;
+type Stream = Guard<Ahead>;
 
 // === impl Unpacking ===
 
@@ -54,15 +58,30 @@ impl Unpacking<'_> {
     /// Unpacks what comes through the channel. Answers when every byte was read and written, and
     /// the download has said that the checksum is right.
     pub(super) fn run(self, pieces: mpsc::Receiver<Piece>) -> Result<(), UnpackError> {
+        let mut source = Source::new(pieces);
+        let format = match block_on(source.peek(PEEK_BYTES)) {
+            Ok(start) => Format::of(start)?,
+            // It only waits for the download.
+            Err(_) => return Err(UnpackError::Abandoned),
+        };
         let meter = Meter::new(*self.limits);
-        let source = Source::new(pieces, Rc::clone(&meter));
-        block_on(self.unpack(source, meter))
+        std::thread::scope(|scope| {
+            let (ahead, expanding) = Ahead::begin(scope, format, source, Rc::clone(&meter))
+                .map_err(|source| UnpackError::Thread { source })?;
+            let unpacked = block_on(self.unpack(ahead, format, meter));
+            // Nobody listens to it any more, so it ends at once; a panic of it was an error here.
+            drop(expanding.join());
+            unpacked
+        })
     }
 
-    async fn unpack(mut self, mut source: Source, meter: Rc<Meter>) -> Result<(), UnpackError> {
-        let start = source.peek(512).await.map_err(|error| meter.explain("archive", error))?;
-        let format = Format::of(start)?;
-        let stream = Guard::new(format.decoder(source), Rc::clone(&meter));
+    async fn unpack(
+        mut self,
+        ahead: Ahead,
+        format: Format,
+        meter: Rc<Meter>,
+    ) -> Result<(), UnpackError> {
+        let stream = Guard::new(ahead, Rc::clone(&meter));
         let mut archive = Archive::new(stream);
         let (links, count) = self.members(&mut archive, &meter, format).await?;
         if meter.is_at_end() {
@@ -211,7 +230,7 @@ impl Unpacking<'_> {
         let mode = entry.header().mode().map_err(explain)?;
         let mtime = entry.header().mtime().map_err(explain)?;
         let mut left = entry.effective_size();
-        let mut file: File =
+        let mut file =
             self.tree.make_file(path).map_err(|obstacle| self.blame(path, obstacle, left))?;
         loop {
             let amount = entry.read(buffer).await.map_err(explain)?;

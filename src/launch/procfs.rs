@@ -6,6 +6,12 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::fd::AsFd;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+/// Longer than any `/proc/<pid>/stat`: 51 numbers of up to 20 digits.
+const STAT_MAX: usize = 2048;
 
 /// Most that is looked at of an environment or of arguments. The agent's own variables sort first in
 /// what it hands to a plugin, so they are found in a longer one as well unless the plugin moved them.
@@ -32,21 +38,32 @@ pub(crate) struct Stat {
     pub(crate) own_ticks: u64,
     /// Resident memory, in pages.
     pub(crate) resident_pages: u64,
+    /// From where to where its environment lies in its memory (fields 50 and 51); zeros where one may not know.
+    pub(crate) environ: (u64, u64),
 }
 
 /// Reads one process; `None` when there is none, dead and unreaped ones are read like living ones.
 pub(crate) fn stat(pid: u32) -> Option<Stat> {
-    parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    read_stat(CWD, format!("/proc/{pid}/stat"), pid)
+}
+
+fn read_stat(dir: impl AsFd, path: impl rustix::path::Arg, pid: u32) -> Option<Stat> {
+    let file = openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    // Numbers and a name of at most 64 bytes. The kernel writes it in one piece.
+    let mut text = [0; STAT_MAX];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    parse(pid, &text[..length])
 }
 
 /// Reads all processes. One that vanishes meanwhile is missing in the answer; `None` when even this
 /// process is, for such a listing says nothing of the others.
 pub(crate) fn all() -> Option<Vec<Stat>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let proc = openat(CWD, c"/proc", flags, Mode::empty()).ok()?;
     let entries = fs::read_dir("/proc").ok()?;
-    let all: Vec<Stat> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(stat)
-        .collect();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let all: Vec<Stat> =
+        pids.filter_map(|pid: u32| read_stat(&proc, format!("{pid}/stat"), pid)).collect();
     let me = std::process::id();
     all.iter().any(|process| process.pid == me).then_some(all)
 }
@@ -95,11 +112,15 @@ fn read_bytes(path: &str) -> Option<Vec<u8>> {
 
 /// A program may put anything into its own name, brackets and spaces too, so the fields are counted
 /// from the last bracket.
-fn parse(pid: u32, text: &str) -> Option<Stat> {
-    let (_, rest) = text.rsplit_once(')')?;
+fn parse(pid: u32, text: &[u8]) -> Option<Stat> {
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&text[end + 1..]).ok()?;
     // The first of these is field 3.
-    let fields: Vec<&str> = rest.split_ascii_whitespace().take(22).collect();
-    let field = |number: usize| fields.get(number - 3).copied();
+    let mut fields = [""; 49];
+    for (field, found) in fields.iter_mut().zip(rest.split_ascii_whitespace()) {
+        *field = found;
+    }
+    let field = |number: usize| fields.get(number - 3).copied().filter(|text| !text.is_empty());
     let ticks = |number: usize| field(number)?.parse::<u64>().ok();
     Some(Stat {
         pid,
@@ -111,6 +132,7 @@ fn parse(pid: u32, text: &str) -> Option<Stat> {
         waited_ticks: ticks(16)?.saturating_add(ticks(17)?),
         own_ticks: ticks(14)?.saturating_add(ticks(15)?),
         resident_pages: ticks(24)?,
+        environ: ticks(50).zip(ticks(51)).unwrap_or_default(),
     })
 }
 
@@ -121,7 +143,7 @@ mod tests {
     #[test]
     fn a_program_name_with_brackets_does_not_shift_the_fields() {
         let text = "7 (a) R 1 2 (b)) S 41 42 43 0 -1 4194304 0 0 0 0 5 6 70 80 20 0 1 0 990 0 0";
-        let stat = parse(7, text).expect("fields");
+        let stat = parse(7, text.as_bytes()).expect("fields");
         assert_eq!((stat.parent, stat.session), (41, 43));
         assert_eq!((stat.waited_ticks, stat.start_ticks), (150, 990));
         assert_eq!((stat.own_ticks, stat.resident_pages, stat.dead), (11, 0, false));
@@ -130,7 +152,7 @@ mod tests {
     #[test]
     fn text_that_is_no_stat_is_no_process() {
         for text in ["", ")", "7 (x) S", "7 (x) S a b c d e f g h i j k l m n o p q r s t u"] {
-            assert_eq!(parse(7, text), None, "{text:?}");
+            assert_eq!(parse(7, text.as_bytes()), None, "{text:?}");
         }
     }
 

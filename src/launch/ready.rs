@@ -15,7 +15,8 @@ use crate::plugin_rpc::{Connection, connect};
 
 /// Pauses between looks for something that is not there yet. A plugin that is not up after a while
 /// takes longer anyway, and looking less often leaves the processor to it.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const AT_ONCE: Duration = Duration::from_millis(20);
+const PAUSE_AT_ONCE: Duration = Duration::from_millis(1);
 const SOON: Duration = Duration::from_secs(2);
 const PAUSE_SOON: Duration = Duration::from_millis(5);
 const PAUSE_LATER: Duration = Duration::from_millis(20);
@@ -27,16 +28,15 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// Resolves with a connection as soon as the plugin accepts one.
 pub(crate) async fn listening(endpoint: &Endpoint) -> Connection {
     let since = Instant::now();
-    let mut absent = FIRST_PAUSE;
     let mut refused = FIRST_REFUSED_PAUSE;
     loop {
         let pause = match connect(endpoint).await {
             Ok(connection) => return connection,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let longest = if since.elapsed() < SOON { PAUSE_SOON } else { PAUSE_LATER };
-                let next = (absent * 2).min(longest);
-                std::mem::replace(&mut absent, next)
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => match since.elapsed() {
+                waited if waited < AT_ONCE => PAUSE_AT_ONCE,
+                waited if waited < SOON => PAUSE_SOON,
+                _ => PAUSE_LATER,
+            },
             // Refused, full, or something odd at that path: all of it may pass.
             Err(_) => {
                 let next = (refused * 2).min(REFUSED_PAUSE);

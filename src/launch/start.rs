@@ -221,6 +221,7 @@ impl ProcessLauncher {
             pidfd,
             endpoint: Some(prepared.address.endpoint()),
             family: self.family(name, None),
+            lookout: Arc::clone(&self.shared.lookout),
         };
         let watched = Watched::child(subject, child, oom);
         self.table().slots.entry(name.clone()).or_default().newest = Some(Arc::clone(&watched));

@@ -20,7 +20,8 @@ use guest_agent_actors::ports::{Cleanup, StopError, StopManner, StopOrder, Stopp
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::launch::tree::{self, Member};
+use crate::launch::census::look_aside;
+use crate::launch::tree::Member;
 use crate::launch::watch::Watched;
 use crate::launch::{Gate, ProcessLauncher, address};
 
@@ -80,7 +81,7 @@ impl ProcessLauncher {
         self.table().tickets.revoke(name);
         if order.cleanup == Cleanup::Wipe {
             let group = self.shared.config.cgroups.group(name);
-            if let Some(Err(error)) = tree::look_aside(move || group.remove()).await {
+            if let Some(Err(error)) = look_aside(move || group.remove()).await {
                 tracing::warn!(plugin = %name, error = %Chain(&error), "an empty group stays");
             }
             self.remove_own_folder(name).await;
@@ -115,7 +116,7 @@ impl ProcessLauncher {
         let mut met = Met::Nobody;
         loop {
             let family = self.family(name, given);
-            let members = family.look().await;
+            let members = family.look(&self.shared.lookout).await;
             // Held already, so it is ended even when looking for the others failed.
             let leader = newest.as_ref().filter(|watched| watched.is_alive());
             let found = leader.map(|watched| watched.process.pid);
@@ -124,7 +125,7 @@ impl ProcessLauncher {
             if met == Met::Somebody && group.is_real() {
                 // Somebody forks faster than it is looked for: the kernel ends the group as one.
                 let group = group.clone();
-                drop(tree::look_aside(move || group.kill()).await);
+                drop(look_aside(move || group.kill()).await);
             }
             met = Met::Somebody;
             if began.elapsed() >= KILL_WAIT {
@@ -193,7 +194,7 @@ impl ProcessLauncher {
         grace: Duration,
         _gate: &Gate,
     ) -> Met {
-        let members = self.family(name, given).look().await;
+        let members = self.family(name, given).look(&self.shared.lookout).await;
         if members.is_empty() {
             return Met::Nobody;
         }

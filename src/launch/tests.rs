@@ -11,6 +11,7 @@ use guest_agent_actors::spec::{
 use tonic::Code;
 
 use super::*;
+use crate::launch::census::Census;
 use crate::plugin_rpc::tests::Script;
 
 mod confined;
@@ -128,9 +129,10 @@ impl Bed {
 impl Drop for Bed {
     /// A failed test leaves no process either.
     fn drop(&mut self) {
+        let census = Census::now().unwrap();
         for name in std::fs::read_dir(self.dir.path().join("plugins")).into_iter().flatten() {
             let name: PluginName = name.unwrap().file_name().to_str().unwrap().parse().unwrap();
-            for member in self.launcher.family(&name, None).members().unwrap_or_default() {
+            for member in self.launcher.family(&name, None).members(&census) {
                 drop(member.pidfd.signal(rustix::process::Signal::KILL));
             }
         }

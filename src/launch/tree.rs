@@ -13,20 +13,18 @@
 //! A process that clears its environment, makes a session and loses its parent before anybody looks
 //! is out of reach of all rules but the last.
 //!
-//! Looking takes milliseconds and blocks, so it happens on a blocking thread. Reading the environment
-//! of a process that hangs in the kernel can hang as well; looks are few at a time and are given up
-//! after a while, and then only the processes that are known count. Nothing here signals.
+//! Looking takes milliseconds and blocks, so `census` does it on a blocking thread, once for all who ask. When it
+//! takes too long, only the processes that are known count. Nothing here signals.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use guest_agent_actors::id::{BootId, PluginName, Process};
-use tokio::sync::Semaphore;
 
 use crate::cgroup::Group;
+use crate::launch::census::{Census, Lookout, look_aside};
 use crate::launch::pidfd::Pidfd;
-use crate::launch::procfs::{self, Stat};
+use crate::launch::procfs;
 
 /// Names the plugin in the environment of its processes.
 pub(crate) const PLUGIN_VARIABLE: &str = "GUEST_AGENT_PLUGIN";
@@ -62,28 +60,22 @@ pub(crate) struct Member {
     pub(crate) leads_session: bool,
 }
 
-/// How long a look may take before it is given up.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How often, and after which pause, a process that waits for a device is looked at again.
-const STUCK_LOOKS: u32 = 5;
-const STUCK_PAUSE: Duration = Duration::from_millis(10);
-
-/// How many looks go on at a time, those that were given up included, so that hanging ones cannot
-/// use up the threads that everything else needs.
-static LOOKS: Semaphore = Semaphore::const_new(4);
-
 impl Family {
     /// All living members, the oldest first; if looking takes too long, those that are known.
-    pub(crate) async fn look(self) -> Vec<Member> {
-        let family = self.clone();
-        match look_aside(move || family.members()).await {
-            Some(Some(members)) => members,
-            Some(None) | None => {
+    pub(crate) async fn look(self, lookout: &Lookout) -> Vec<Member> {
+        match self.clone().seen(lookout).await {
+            Some(members) => members,
+            None => {
                 tracing::warn!(plugin = %self.name, "looking for the plugin's processes failed");
                 self.known_members()
             }
         }
+    }
+
+    /// All living members, the oldest first; `None` when processes cannot be seen, or not in time.
+    pub(crate) async fn seen(self, lookout: &Lookout) -> Option<Vec<Member>> {
+        let census = lookout.look().await?;
+        look_aside(move || self.members(&census)).await
     }
 
     fn known_members(&self) -> Vec<Member> {
@@ -95,18 +87,10 @@ impl Family {
         self.known.iter().filter_map(hold).collect()
     }
 
-    /// All living members, the oldest first; `None` when processes cannot be seen. Blocks.
-    pub(crate) fn members(&self) -> Option<Vec<Member>> {
-        let mut members = self.among(&procfs::all()?);
-        members.sort_by_key(|member| (member.process.start_ticks, member.process.pid));
-        Some(members)
-    }
-
-    fn among(&self, all: &[Stat]) -> Vec<Member> {
-        let me = std::process::id();
-        let listed: HashMap<u32, &Stat> =
-            all.iter().filter(|s| s.pid > 1 && s.pid != me).map(|s| (s.pid, s)).collect();
-        let marked = self.marked(&listed);
+    /// All who live of those who were there, the oldest first. Blocks.
+    pub(crate) fn members(&self, census: &Census) -> Vec<Member> {
+        let listed = &census.processes;
+        let marked: HashSet<u32> = census.marked(&self.name, &self.state_dir).collect();
 
         // Which processes belong, and through which other one each is known to.
         let mut through: HashMap<u32, Option<u32>> = HashMap::new();
@@ -163,84 +147,14 @@ impl Family {
                 !only_inside.contains(pid) || still.contains(pid)
             });
         }
+        members.sort_by_key(|member| (member.process.start_ticks, member.process.pid));
         members
     }
-
-    /// Who carries the markers. Whoever waits for a device is asked a moment later, because most such
-    /// waits are short; one that goes on waiting is not asked at all, because asking could hang.
-    fn marked(&self, listed: &HashMap<u32, &Stat>) -> HashSet<u32> {
-        let (mut stuck, free): (Vec<u32>, Vec<u32>) =
-            listed.keys().copied().partition(|pid| listed.get(pid).is_some_and(|s| s.stuck));
-        let mut marked: HashSet<u32> = free.into_iter().filter(|&pid| self.marks(pid)).collect();
-        for _ in 0..STUCK_LOOKS {
-            if stuck.is_empty() {
-                break;
-            }
-            std::thread::sleep(STUCK_PAUSE);
-            let freed = stuck.extract_if(.., |pid| !procfs::stat(*pid).is_some_and(|s| s.stuck));
-            marked.extend(freed.filter(|&pid| self.marks(pid)));
-        }
-        marked
-    }
-
-    fn marks(&self, pid: u32) -> bool {
-        procfs::environ(pid).is_some_and(|environ| carries(&environ, &self.name, &self.state_dir))
-    }
-}
-
-/// Looks at processes on a blocking thread, within the bounds that this module keeps: what is read of
-/// a process that hangs in the kernel may never come back. `None` when it took too long.
-pub(crate) async fn look_aside<T: Send + 'static>(
-    look: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    let looking = async {
-        let permit = LOOKS.acquire().await.ok()?;
-        let work = tokio::task::spawn_blocking(move || {
-            let seen = look();
-            drop(permit);
-            seen
-        });
-        work.await.ok()
-    };
-    tokio::time::timeout(LOOK_TIMEOUT, looking).await.ok().flatten()
-}
-
-/// The environment of one process, as `procfs` reads it. Empty when it may not be read, when the
-/// process is gone, or when it waits for a device and goes on waiting.
-pub(crate) async fn environ(pid: u32) -> Vec<u8> {
-    let read = look_aside(move || {
-        for _ in 0..STUCK_LOOKS {
-            if !procfs::stat(pid)?.stuck {
-                return procfs::environ(pid);
-            }
-            std::thread::sleep(STUCK_PAUSE);
-        }
-        None
-    });
-    read.await.flatten().unwrap_or_default()
-}
-
-/// Whether an environment carries the markers of this plugin of this agent.
-pub(crate) fn carries(environ: &[u8], name: &PluginName, state_dir: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    procfs::variable(environ, PLUGIN_VARIABLE) == Some(name.as_str().as_bytes())
-        && procfs::variable(environ, STATE_DIR_VARIABLE) == Some(state_dir.as_os_str().as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn markers_of_another_plugin_or_another_agent_do_not_count() {
-        let name: PluginName = "p".parse().expect("a name");
-        let dir = Path::new("/var/lib/a/state/p");
-        let full = b"GUEST_AGENT_PLUGIN=p\0GUEST_AGENT_STATE_DIR=/var/lib/a/state/p\0";
-        assert!(carries(full, &name, dir));
-        assert!(!carries(full, &"q".parse().expect("a name"), dir));
-        assert!(!carries(full, &name, Path::new("/var/lib/b/state/p")));
-        assert!(!carries(b"GUEST_AGENT_PLUGIN=p\0", &name, dir));
-    }
 
     #[test]
     fn an_empty_family_has_no_members() {
@@ -252,6 +166,6 @@ mod tests {
             known: Vec::new(),
             group: Group::default(),
         };
-        assert!(family.members().expect("they can be seen").is_empty());
+        assert!(family.members(&Census::now().expect("they can be seen")).is_empty());
     }
 }

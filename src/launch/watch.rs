@@ -20,6 +20,7 @@ use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::id::{Endpoint, Process};
 use tokio::sync::watch;
 
+use crate::launch::census::Lookout;
 use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::tree::Family;
@@ -70,8 +71,9 @@ pub(crate) struct Subject {
     pub(crate) pidfd: Pidfd,
     /// Where it was told to listen.
     pub(crate) endpoint: Option<Endpoint>,
-    /// Where to look for what it leaves behind.
+    /// Where to look for what it leaves behind, and who looks.
     pub(crate) family: Family,
+    pub(crate) lookout: Arc<Lookout>,
 }
 
 impl Watched {
@@ -175,6 +177,7 @@ impl Watched {
             killed: Arc::clone(&killed),
             survivors: Arc::clone(&survivors),
             family: subject.family,
+            lookout: subject.lookout,
         };
         let watched = Self {
             process: subject.process,
@@ -204,13 +207,14 @@ struct Ending {
     killed: Arc<AtomicBool>,
     survivors: Arc<Mutex<Vec<Process>>>,
     family: Family,
+    lookout: Arc<Lookout>,
 }
 
 impl Ending {
     async fn note_survivors(&self) {
         let mut family = self.family.clone();
         family.known.push(self.process.clone());
-        let found = family.look().await;
+        let found = family.look(&self.lookout).await;
         let processes = found.into_iter().map(|member| member.process);
         self.survivors.lock().unwrap_or_else(PoisonError::into_inner).extend(processes);
     }
