@@ -82,6 +82,10 @@ use report::{Module, Modules};
 /// to others: whoever gives ids out may only be silent for the moment.
 const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
 
+/// Most threads for what blocks. A burst of installations is bounded by the disk and not by them, and each has a
+/// stack and, with some allocators, a heap of its own; yet a few that hang in the kernel must not stop the rest.
+const BLOCKING_THREADS_MAX: usize = 64;
+
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
@@ -130,7 +134,16 @@ struct Places {
 pub fn run(args: RunArgs) -> Result<(), Cause> {
     // A second provider would be an error of ours alone; it is the same one.
     drop(rustls::crypto::ring::default_provider().install_default());
-    actix_rt::System::new().block_on(serve(args))
+    let runtime = runtime()?;
+    actix_rt::System::with_tokio_rt(|| runtime).block_on(serve(args))
+}
+
+/// Everything but what blocks is on this one thread: a message between actors then costs half a microsecond.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .build()
 }
 
 async fn serve(args: RunArgs) -> Result<(), Cause> {

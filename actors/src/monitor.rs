@@ -20,7 +20,7 @@ use crate::id::{Endpoint, PluginName, Process};
 use crate::messages::{Happened, HealthHeard, Unwatch, UseHealthPolicy, Watch};
 use crate::plugin::machine::{Event, Verdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
-use crate::task::Task;
+use crate::task::{Panicked, Task};
 use crate::text::shortened;
 
 /// The adapter keeps the deadline of a check; this much later the monitor does, for one that does not.
@@ -151,7 +151,7 @@ impl MonitorActor {
         let (name, process, endpoint) = (name.clone(), process.clone(), endpoint?.clone());
         let (rpc, monitor) = (self.rpc.clone(), ctx.address().downgrade());
         let mut next = Instant::now() + moment_of(&name, interval);
-        Some(Task::spawn(async move {
+        Some(Task::spawn(&ctx.address(), async move {
             loop {
                 tokio::time::sleep_until(next).await;
                 let asked = tokio::time::timeout(timeout + SLACK, rpc.health(&endpoint, timeout));
@@ -188,7 +188,7 @@ impl Handler<Watch> for MonitorActor {
         let Watch { name, process, endpoint, happened, heard } = watch;
         let (launcher, monitor) = (self.launcher.clone(), ctx.address().downgrade());
         let (whose, exiting) = (name.clone(), process.clone());
-        let exit = Task::spawn(async move {
+        let exit = Task::spawn(&ctx.address(), async move {
             let cause = launcher.exited(&whose, &exiting).await;
             if let Some(monitor) = monitor.upgrade() {
                 monitor.do_send(Ended { name: whose, process: exiting, cause });
@@ -233,6 +233,14 @@ impl Handler<Answered> for MonitorActor {
         if let Some(verdict) = watched.record.judge(&answer, self.policy.failures.max(1)) {
             watched.happened.do_send(Happened(Event::HealthReported { process, verdict }));
         }
+    }
+}
+
+impl Handler<Panicked> for MonitorActor {
+    type Result = ();
+
+    fn handle(&mut self, Panicked: Panicked, ctx: &mut Self::Context) {
+        ctx.terminate();
     }
 }
 

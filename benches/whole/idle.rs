@@ -33,7 +33,7 @@ pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
     let share = (after.cpu - before.cpu).as_secs_f64() / extent.rest.as_secs_f64() * 100.0;
     let syncs = Syncs::count(&bed).await;
     tokio::time::sleep(extent.rest / 2).await;
-    let syncs = syncs.map(Syncs::end);
+    let syncs = syncs.map(|syncs| syncs.end(None));
     bed.finish().await;
     let mut rows = vec![
         Row::new("idle agent: resident memory", resident, "MiB")

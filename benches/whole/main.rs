@@ -101,6 +101,7 @@ fn main() -> ExitCode {
     }
     let is_whole = flags.is_empty() && wanted.is_empty();
     let extent = if flags.is_empty() { WHOLE } else { SHORT };
+    world::take_descriptors();
     let program = world::program();
     println!("program: {}", program.display());
 

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::harness::archive::Compression;
 use crate::harness::{ArchiveSpec, Bed, plugins, signal};
@@ -114,6 +115,12 @@ pub(crate) fn per_second(count: usize, took: Duration) -> f64 {
     f64::from(u32::try_from(count).unwrap()) / took.as_secs_f64()
 }
 
+/// As many descriptors as the system allows: thousands of connections have both their ends here.
+pub(crate) fn take_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
 /// Counts the calls of an agent that make data durable.
 pub(crate) struct Syncs {
     strace: Child,
@@ -145,13 +152,14 @@ impl Syncs {
         Some(Self { strace, out })
     }
 
-    /// How many there were.
-    pub(crate) fn end(mut self) -> f64 {
+    /// How many there were of these, or of all.
+    pub(crate) fn end(mut self, only: Option<&str>) -> f64 {
         signal(self.strace.id(), Signal::SIGINT);
         self.strace.wait().unwrap();
         let traced = std::fs::read_to_string(self.out).unwrap();
         // A call that another thread interrupts is begun on one line and ended on another.
         let calls = traced.lines().filter(|line| line.contains("sync") && !line.contains("<... "));
+        let calls = calls.filter(|line| only.is_none_or(|only| line.contains(only)));
         f64::from(u32::try_from(calls.count()).unwrap())
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -81,12 +81,8 @@ pub(super) async fn serve(
 }
 
 async fn converse(stream: TcpStream, pages: Router, limits: Limits, ending: CancellationToken) {
-    let mut server = auto::Builder::new(TokioExecutor::new()).http1_only();
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head)
-        .max_buf_size(BUFFER_MAX);
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(BUFFER_MAX);
     let stream = TokioIo::new(Patient::new(stream, limits.stall));
     let serving = server.serve_connection(stream, TowerToHyperService::new(pages));
     tokio::pin!(serving);
@@ -98,7 +94,7 @@ async fn converse(stream: TcpStream, pages: Router, limits: Limits, ending: Canc
         }
     };
     if let Err(error) = ended {
-        debug!(error, "an HTTP connection broke");
+        debug!(%error, "an HTTP connection broke");
     }
 }
 
