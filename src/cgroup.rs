@@ -427,8 +427,8 @@ impl Group {
     pub fn usage_with(&self, pid: u32) -> Option<Usage> {
         let memory = self.room_with(Controller::Memory)?;
         // Most are where they were put; a look below costs as much as all the rest.
-        let is_inside = members_of(&memory.dir).contains(&pid)
-            || members_below(&memory.dir).contains(&pid);
+        let is_inside =
+            members_of(&memory.dir).contains(&pid) || members_below(&memory.dir).contains(&pid);
         is_inside.then(|| self.usage())?
     }
 

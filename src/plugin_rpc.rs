@@ -3,7 +3,8 @@
 //! The monitor asks for health and the plugin actor applies configurations through the port; the
 //! launcher calls Start and Stop on the same object, so that all calls to one process share one
 //! connection. A connection belongs to one process: the launcher has it forgotten when the process
-//! ends, and a broken one is dropped at once.
+//! ends, and a broken one is dropped at once. Where calls are rare, as health checks usually are, it is closed
+//! after each: an open one takes more memory than all else that is known of a plugin.
 //!
 //! A plugin is not trusted. Every call has a deadline, every message a size, and what is passed on
 //! of an answer is bounded. Nothing here retries; the callers know when to ask again.
@@ -50,9 +51,13 @@ const HEADERS_MAX: u32 = 64 * 1024;
 const LINES_MAX: usize = 64;
 const LINE_MAX: usize = 4096;
 
-/// Most connections that are kept, and how long an unused one is.
+/// Most endpoints that are remembered, and how long an unused one is.
 const CHANNELS_MAX: usize = 1024;
 const CHANNEL_IDLE: Duration = Duration::from_secs(300);
+
+/// Calls further apart than this make a connection each. Making one takes about as long as three calls; an
+/// open one takes about 50 KiB.
+const RARE: Duration = Duration::from_secs(5);
 
 /// A connection to a plugin, before any call was made on it.
 pub(crate) type Connection = Either<UnixStream, TcpStream>;
@@ -65,8 +70,11 @@ pub struct GrpcPluginRpc {
 
 #[derive(Debug)]
 struct Kept {
-    channel: Channel,
+    /// None between rare calls.
+    channel: Option<Channel>,
     used: Instant,
+    /// How long before the latest call there was one.
+    pause: Duration,
 }
 
 /// Where an endpoint is.
@@ -158,8 +166,10 @@ impl GrpcPluginRpc {
         request.set_timeout(timeout);
         let began = Instant::now();
         let Ok(answer) = tokio::time::timeout(timeout, call(request)).await else {
+            self.rest(endpoint);
             return Err(RpcError::TimedOut(timeout));
         };
+        self.rest(endpoint);
         answer.map(tonic::Response::into_inner).map_err(|status| {
             let late = began.elapsed() >= timeout;
             let error = classify(&status, timeout, late);
@@ -171,13 +181,31 @@ impl GrpcPluginRpc {
     }
 
     fn channel(&self, endpoint: &Endpoint) -> Result<Channel, RpcError> {
-        if let Some(kept) = self.lock().get_mut(endpoint) {
-            kept.used = Instant::now();
-            return Ok(kept.channel.clone());
+        let mut channels = self.lock();
+        if let Some(kept) = channels.get_mut(endpoint) {
+            let now = Instant::now();
+            kept.pause = now.duration_since(kept.used);
+            kept.used = now;
+            return match &kept.channel {
+                Some(channel) => Ok(channel.clone()),
+                None => Ok(kept.channel.insert(open(endpoint, None)?).clone()),
+            };
         }
+        drop(channels);
         let channel = open(endpoint, None)?;
         self.keep(endpoint, channel.clone());
         Ok(channel)
+    }
+
+    /// Lets go of the connection after a call, if the next one is probably far away. Calls that are under way
+    /// hold on to it by themselves.
+    fn rest(&self, endpoint: &Endpoint) {
+        let rested = match self.lock().get_mut(endpoint) {
+            Some(kept) if kept.pause >= RARE => kept.channel.take(),
+            Some(_) | None => None,
+        };
+        // Not under the lock: much may end with it.
+        drop(rested);
     }
 
     fn keep(&self, endpoint: &Endpoint, channel: Channel) {
@@ -188,7 +216,8 @@ impl GrpcPluginRpc {
             let oldest = channels.iter().min_by_key(|(_, kept)| kept.used).map(|(e, _)| e.clone());
             oldest.map(|endpoint| channels.remove(&endpoint));
         }
-        channels.insert(endpoint.clone(), Kept { channel, used: now });
+        let kept = Kept { channel: Some(channel), used: now, pause: Duration::ZERO };
+        channels.insert(endpoint.clone(), kept);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Endpoint, Kept>> {

@@ -254,8 +254,7 @@ impl Handler<UseHealthPolicy> for MonitorActor {
             // Counted anew: a count that is past the new limit would never meet it.
             watched.record = Record::default();
             // The next check may have been a long time away.
-            watched.checks =
-                self.checks(name, &watched.process, watched.endpoint.as_ref(), ctx);
+            watched.checks = self.checks(name, &watched.process, watched.endpoint.as_ref(), ctx);
         }
         self.watched = all;
     }

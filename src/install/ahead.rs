@@ -65,8 +65,7 @@ impl Ahead {
         let builder = std::thread::Builder::new().name("expand".to_owned());
         let thread =
             builder.spawn_scoped(scope, move || block_on(expand(format, source, tell, emptied)))?;
-        let ahead =
-            Self { steps, empty, current: Vec::new(), taken: 0, has_ended: false, meter };
+        let ahead = Self { steps, empty, current: Vec::new(), taken: 0, has_ended: false, meter };
         Ok((ahead, thread))
     }
 

@@ -211,6 +211,10 @@ impl Cache {
     /// what is installed never, but when the cache is switched off.
     fn over(&self, most: u64) -> Vec<Entry> {
         let Ok((mut entries, mut total)) = self.list() else { return Vec::new() };
+        if total <= most {
+            // What is installed is only looked at when it matters: that takes as long as there are plugins.
+            return Vec::new();
+        }
         let needed = if self.max_bytes() == 0 { Some(BTreeSet::new()) } else { self.needed() };
         let Some(needed) = needed else { return Vec::new() };
         entries.sort_by_key(|entry| entry.used);

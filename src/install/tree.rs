@@ -65,7 +65,14 @@ enum Unsynced {
 
 impl Tree {
     pub(super) fn new(root: OwnedFd, resolver: Resolver) -> Self {
-        Self { root, resolver, last: None, implied: 0, unsynced: Unsynced::Few(Vec::new()), written: 0 }
+        Self {
+            root,
+            resolver,
+            last: None,
+            implied: 0,
+            unsynced: Unsynced::Few(Vec::new()),
+            written: 0,
+        }
     }
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {

@@ -65,12 +65,7 @@ impl WriteOut {
         // `self` is, and the call changes neither it nor the file.
         unsafe {
             // File systems that cannot do it have all left to the flush, which tells of errors.
-            libc::sync_file_range(
-                self.file.as_raw_fd(),
-                from,
-                length,
-                libc::SYNC_FILE_RANGE_WRITE,
-            )
+            libc::sync_file_range(self.file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE)
         };
         self.begun = self.written;
     }

@@ -153,13 +153,16 @@ impl Census {
         let all = procfs::all()?.into_iter().filter(|stat| stat.pid > 1 && stat.pid != me);
         let processes: HashMap<u32, Stat> = all.map(|stat| (stat.pid, stat)).collect();
         // Not locked while it is read: reading may hang.
-        let known = std::mem::take(&mut remembered.lock().unwrap_or_else(PoisonError::into_inner).0);
+        let known =
+            std::mem::take(&mut remembered.lock().unwrap_or_else(PoisonError::into_inner).0);
         let mut now = HashMap::with_capacity(processes.len());
         let mut look = |stat: &Stat| {
             let program = Program::of(stat);
             let mark = match program.and_then(|program| known.get(&program)) {
                 Some(mark) => mark.clone(),
-                None => procfs::environ(stat.pid).and_then(|environ| Mark::of(&environ)).map(Arc::new),
+                None => {
+                    procfs::environ(stat.pid).and_then(|environ| Mark::of(&environ)).map(Arc::new)
+                }
             };
             if let Some(program) = program {
                 now.insert(program, mark.clone());
@@ -176,7 +179,8 @@ impl Census {
                 break;
             }
             std::thread::sleep(STUCK_PAUSE);
-            let freed = stuck.extract_if(.., |stat| !procfs::stat(stat.pid).is_some_and(|s| s.stuck));
+            let freed =
+                stuck.extract_if(.., |stat| !procfs::stat(stat.pid).is_some_and(|s| s.stuck));
             marks.extend(freed.filter_map(&mut look));
         }
         remembered.lock().unwrap_or_else(PoisonError::into_inner).0 = now;

@@ -207,3 +207,25 @@ async fn kept_connections_are_bounded() {
     }
     assert_eq!(rpc.lock().len(), CHANNELS_MAX);
 }
+
+#[tokio::test]
+async fn rare_calls_leave_no_connection_open_and_frequent_ones_share_one() {
+    let (_dir, path, endpoint, rpc) = bed();
+    let script = Script::default();
+    let _server = script.serve(&path);
+    let is_open = || rpc.lock()[&endpoint].channel.is_some();
+    let timeout = Duration::from_secs(5);
+    for _ in 0..2 {
+        rpc.health(&endpoint, timeout).await.unwrap();
+        assert!(is_open(), "another call may follow at once");
+    }
+    for _ in 0..2 {
+        let long_ago = Instant::now().checked_sub(RARE).unwrap();
+        rpc.lock().get_mut(&endpoint).unwrap().used = long_ago;
+        rpc.health(&endpoint, timeout).await.unwrap();
+        assert!(!is_open(), "the next call is probably as far away as the last one was");
+    }
+    rpc.health(&endpoint, timeout).await.unwrap();
+    assert!(is_open());
+    assert_eq!(script.asked().len(), 5);
+}
