@@ -15,7 +15,7 @@ use rustix::mm::Advice;
 const FIRST: Duration = Duration::from_secs(2);
 
 /// What was needed meanwhile may not be needed now.
-const AGAIN: Duration = Duration::from_secs(600);
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// Lets go, now and again, for as long as it is polled.
 pub(crate) async fn stay_small() {

@@ -1,7 +1,7 @@
 //! Hears when processes exit and how they fare until then, and tells their plugins.
 //!
 //! Every process is checked once per interval, each at its own moment within it, so that two hundred
-//! plugins are not asked at once. One slow answer is no judgement: only so many failures in a row
+//! plugins are not asked at once; but a few together, because most of what a check costs is waking up for it. One slow answer is no judgement: only so many failures in a row
 //! make a living process hung, and so many bad answers in a row make it unhealthy.
 //!
 //! What is waited for waits in tasks of its own. An actor looks at every future of its context whenever one of them
@@ -29,6 +29,9 @@ const SLACK: Duration = Duration::from_secs(1);
 /// No plugin is asked more often, whatever the policy says.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
+/// Moments of an interval at which checks begin.
+const MOMENTS: u32 = 20;
+
 /// Most bytes of what a plugin says of itself that are kept.
 const HEALTH_MAX: usize = 8 * 1024;
 
@@ -49,6 +52,8 @@ pub struct MonitorActor {
     launcher: Arc<dyn Launcher>,
     rpc: Arc<dyn PluginRpc>,
     watched: BTreeMap<PluginName, Watched>,
+    /// Moments are counted from here.
+    began: Instant,
 }
 
 /// One process that is watched.
@@ -135,7 +140,7 @@ impl MonitorActor {
     /// A monitor that watches nothing yet.
     #[must_use]
     pub fn new(policy: HealthPolicy, launcher: Arc<dyn Launcher>, rpc: Arc<dyn PluginRpc>) -> Self {
-        Self { policy, launcher, rpc, watched: BTreeMap::new() }
+        Self { policy, launcher, rpc, watched: BTreeMap::new(), began: Instant::now() }
     }
 
     /// Asks a process for its health, once per interval, beginning at its own moment. Checks do not pile up: one
@@ -150,7 +155,8 @@ impl MonitorActor {
         let HealthPolicy { interval, timeout, .. } = self.policy;
         let (name, process, endpoint) = (name.clone(), process.clone(), endpoint?.clone());
         let (rpc, monitor) = (self.rpc.clone(), ctx.address().downgrade());
-        let mut next = Instant::now() + moment_of(&name, interval);
+        let first = Instant::now() + moment_of(&name, interval);
+        let mut next = next_after(self.began, interval / MOMENTS, first);
         Some(Task::spawn(&ctx.address(), async move {
             loop {
                 tokio::time::sleep_until(next).await;

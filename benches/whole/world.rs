@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::Signal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::harness::archive::Compression;
+use crate::harness::archive::{Compression, Tarball};
 use crate::harness::{ArchiveSpec, Bed, plugins, signal};
 
 /// Settings that a bed changes for the sake of tests, as they are in the product.
@@ -58,6 +58,14 @@ pub(crate) async fn bed(program: &Path, settings: &[&str]) -> Bed {
 /// A small plugin, as most are: its own program, packed.
 pub(crate) fn plugin() -> ArchiveSpec {
     ArchiveSpec::program("echo_plugin").compressed(Compression::Zstd)
+}
+
+/// The same without a program of its own.
+pub(crate) fn small_plugin() -> ArchiveSpec {
+    let program = plugins::program("echo_plugin");
+    let script = format!("#!/bin/sh\nexec '{}' \"$@\"\n", program.display());
+    let tar = Tarball::default().file("run", 0o755, script.as_bytes());
+    ArchiveSpec::tar("run", tar).compressed(Compression::Zstd)
 }
 
 /// The same plugin with nobody to look after it, listening on this socket.
