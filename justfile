@@ -55,6 +55,11 @@ rpm:
 musl:
     tests/package/build-program
 
+# Measures the program that ships against baselines and writes docs/performance.md, in about twenty minutes; `just bench --short`
+# takes two and writes nothing.
+bench *args:
+    cargo bench -p guest-agent --bench whole -- {{args}}
+
 # Pictures of what people see, in the target folder's screenshots/.
 screenshots:
     tests/console/get-chromium

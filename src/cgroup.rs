@@ -89,10 +89,8 @@ pub struct Group {
     rooms: Vec<Room>,
     tasks_max: Option<u64>,
     when_absent: Absence,
-    /// No group may have more CPU time than all together.
-    cpu_max: Option<u32>,
-    /// No group may have all the memory there is for agent and plugins.
-    memory_max: Option<u64>,
+    /// No group may have more than all together.
+    total: Total,
     /// What does not hold of all groups together.
     total_missing: Unenforced,
 }
@@ -198,8 +196,7 @@ impl Cgroups {
             rooms: self.places.iter().map(room).collect(),
             tasks_max,
             when_absent,
-            cpu_max: total.cpu_percent,
-            memory_max: total.memory_of_one(),
+            total,
             total_missing: self.total_missing.clone(),
         }
     }

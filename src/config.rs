@@ -158,7 +158,7 @@ pub struct PluginsConfig {
     /// How long a new revision must be healthy before the previous one is let go.
     #[serde(with = "duration::text")]
     pub probation: Duration,
-    /// Wait before the first restart of a crashed plugin.
+    /// Wait before the second restart in a row of a plugin that crashes; the first comes within a tenth of it.
     #[serde(with = "duration::text")]
     pub restart_initial_backoff: Duration,
     /// Longest wait before a restart.

@@ -47,6 +47,7 @@ use crate::confine::Host;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::ticket::{Owner, Tickets};
 use crate::launch::tree::{Family, Member};
+use crate::launch::turns::Turns;
 use crate::launch::watch::{Subject, Watched};
 use crate::plugin_logs::PluginLogs;
 use crate::plugin_rpc::GrpcPluginRpc;
@@ -63,6 +64,7 @@ pub(crate) mod start;
 mod stop;
 mod ticket;
 mod tree;
+mod turns;
 mod watch;
 
 /// How long the kernel may take to set limits: it looks for memory that can be dropped first.
@@ -137,6 +139,7 @@ struct Shared {
     rpc: Arc<GrpcPluginRpc>,
     table: Mutex<Table>,
     policies: Mutex<Arc<Policies>>,
+    turns: Turns,
 }
 
 /// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
@@ -184,7 +187,8 @@ impl ProcessLauncher {
         let policies = Mutex::new(Arc::new(config.policies.clone()));
         let tickets = Tickets::in_folder(config.runtime_dir.join("tickets"));
         let table = Mutex::new(Table { slots: HashMap::new(), tickets });
-        let shared = Shared { config, rpc, table, policies };
+        let turns = Turns::of_this_machine();
+        let shared = Shared { config, rpc, table, policies, turns };
         let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
         // 16 digits and ".sock".

@@ -118,7 +118,7 @@ impl Group {
             Wanted {
                 what: memory_bytes.map(|bytes| format!("memory limit of {bytes} bytes")),
                 controller: Controller::Memory,
-                limit: Limit::Memory(match (memory_bytes, self.memory_max) {
+                limit: Limit::Memory(match (memory_bytes, self.total.memory_of_one()) {
                     (Some(bytes), Some(most)) => Some(bytes.min(most)),
                     (bytes, most) => bytes.or(most),
                 }),
@@ -127,7 +127,7 @@ impl Group {
                 what: cpu_percent.map(|percent| format!("cpu limit of {percent} %")),
                 controller: Controller::Cpu,
                 // Version 1 gives no group a larger share than the one above it has.
-                limit: Limit::Cpu(match (cpu_percent, self.cpu_max) {
+                limit: Limit::Cpu(match (cpu_percent, self.total.cpu_percent) {
                     (Some(percent), Some(most)) => Some(percent.min(most)),
                     (percent, _) => percent,
                 }),

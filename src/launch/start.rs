@@ -29,6 +29,7 @@ use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::spawn::{Plan, SpawnError};
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
+use crate::launch::turns;
 use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
     ProcessLauncher, Transport, address, exec_error, make_dir, once, procfs, ready,
@@ -117,6 +118,15 @@ struct Prepared {
 impl ProcessLauncher {
     /// Carries out `Launcher::launch`.
     pub(super) async fn start_plugin(
+        &self,
+        spec: &PluginSpec,
+        spawned: oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError> {
+        let turn = self.shared.turns.wait().await;
+        turns::during(turn, self.start_now(spec, spawned)).await
+    }
+
+    async fn start_now(
         &self,
         spec: &PluginSpec,
         spawned: oneshot::Sender<Process>,

@@ -80,6 +80,7 @@ impl Watched {
         let (watched, ending) = Self::new(subject, Parent::Us);
         tokio::spawn(async move {
             ending.pidfd.died().await;
+            tracing::debug!(pid = ending.process.pid, "a process ended");
             // A child that somebody else reaped has no status left.
             let status = ending.pidfd.child_cause().unwrap_or(ExitCause::Unknown);
             let by_us = ending.killed.load(Ordering::Acquire);
@@ -107,6 +108,7 @@ impl Watched {
         let (watched, ending) = Self::new(subject, Parent::Other);
         tokio::spawn(async move {
             ending.pidfd.died().await;
+            tracing::debug!(pid = ending.process.pid, "a process ended");
             ending.life.send_replace(Life::Dead);
             ending.note_survivors().await;
             let cause = ending.stranger_cause().await;

@@ -21,7 +21,7 @@
 pub(crate) mod archive;
 pub(crate) mod http;
 pub(crate) mod inspect;
-mod observe;
+pub(crate) mod observe;
 pub(crate) mod orders;
 pub(crate) mod plugins;
 pub(crate) mod processes;

@@ -50,10 +50,8 @@ fn group_file(pid: u32, controller: &str, file: &str) -> Option<String> {
 
 /// Whether the agent may have the kernel spare it; root of a container may not.
 fn may_lower_scores() -> bool {
-    const SYS_RESOURCE: u32 = 24;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let sets = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
-    let may = u64::from_str_radix(sets.trim(), 16).unwrap() & 1 << SYS_RESOURCE != 0;
+    let sets = rustix::thread::capabilities(None).unwrap();
+    let may = sets.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE);
     if !may {
         eprintln!("skipped: a lower oom_score_adj of the agent: no CAP_SYS_RESOURCE here");
     }

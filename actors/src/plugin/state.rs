@@ -359,6 +359,9 @@ const INSTALL_SLACK: Duration = Duration::from_secs(15 * 60);
 /// Adapters keep their own deadlines; the machine's are this much later, for an adapter that does not.
 const SLACK: Duration = Duration::from_secs(20);
 
+/// What waiting for a turn, preparing and giving up may take beyond the start itself.
+const START_SLACK: Duration = Duration::from_secs(90);
+
 /// Longest a deletion may take, and the pause before another.
 const REMOVE_WAIT: Duration = Duration::from_secs(60);
 
@@ -391,7 +394,7 @@ impl State {
         match &self.phase {
             Phase::Installing { attempt } => wait(Wait::Install, install(&self.spec), *attempt),
             Phase::Starting { attempt, .. } => {
-                wait(Wait::Start, self.spec.start.timeout + SLACK, *attempt);
+                wait(Wait::Start, self.spec.start.timeout + START_SLACK, *attempt);
             }
             Phase::Pausing { tries, .. } => {
                 wait(Wait::Retry, self.pause(*tries, policy), Attempt(u64::from(*tries)));
@@ -412,7 +415,9 @@ impl State {
             }
             Phase::BackingOff { .. } => {
                 let crash = Attempt(u64::from(self.restarts.total));
-                wait(Wait::Retry, self.pause(self.restarts.in_a_row, policy), crash);
+                let (crashes, seed) = (self.restarts.in_a_row, self.name.as_str());
+                let pause = policy.restart.restart(crashes, self.spec.backoff_factor, seed);
+                wait(Wait::Retry, pause, crash);
             }
             Phase::Stopping { attempt, .. } => {
                 wait(Wait::Stop, self.spec.stop_timeout + SLACK, *attempt);

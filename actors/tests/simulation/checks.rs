@@ -18,6 +18,10 @@ use super::story;
 /// else is faster, but may have to happen before or after it.
 const CONVERGES_WITHIN: Duration = Duration::from_secs(2 * 3600);
 
+/// Within this, every deadline of a plugin has passed that flaps or hangs in its start, and what became of its order
+/// is told: 30 s for the start and 90 s for an adapter that does not keep that.
+const LAST_DEADLINES: Duration = Duration::from_secs(150);
+
 /// Whether all is as it should be; if not, what is not.
 type Verdict = Result<(), String>;
 
@@ -36,7 +40,7 @@ impl Run {
         if self.is_over() {
             return;
         }
-        self.pass(Duration::from_secs(60)).await;
+        self.pass(LAST_DEADLINES).await;
         self.check_messages();
         self.check_events();
         self.check_outcomes().await;

@@ -96,15 +96,7 @@ impl ArchiveSpec {
 
     /// Adds a file of so many bytes that do not compress, so that downloads take their time.
     pub(crate) fn padded(mut self, size: usize) -> Self {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let noise = std::iter::repeat_with(|| {
-            // xorshift64
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()
-        });
-        let noise: Vec<u8> = noise.flatten().take(size).collect();
+        let noise: Vec<u8> = noise().flat_map(u64::to_le_bytes).take(size).collect();
         if let Content::Tar(tar) = self.content {
             self.content = Content::Tar(tar.file("padding", 0o644, &noise));
         }
@@ -145,6 +137,18 @@ impl ArchiveSpec {
         };
         compress(self.compression, &bytes).await
     }
+}
+
+/// Numbers that do not compress, the same every time.
+pub(crate) fn noise() -> impl Iterator<Item = u64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    std::iter::repeat_with(move || {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    })
 }
 
 // === impl Bed ===

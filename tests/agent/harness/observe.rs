@@ -192,7 +192,8 @@ impl Bed {
     }
 }
 
-async fn dial(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
+/// A connection to a unix socket.
+pub(crate) async fn dial(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
     let connector = tower::service_fn(move |_: Uri| {
         let socket = socket.clone();
         async move {

@@ -93,7 +93,9 @@ async fn a_collector_gets_the_metrics_that_the_page_has() {
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     collector.says(&bed, "guest_agent_build_info", &version, 1.0).await;
     assert_eq!(bed.log().matches(away).count(), 1, "said once");
-    assert!(bed.log().contains("the collector of metrics takes them again"));
+    // Said when the answer to the first message is there; the collector has it before.
+    let back = "the collector of metrics takes them again";
+    bed.until("its return", async || bed.log().contains(back).then_some(())).await;
 
     // What Prometheus would make of them is what the page has.
     let page = bed.get("/metrics").await.body;

@@ -1,0 +1,196 @@
+//! Many plugins: what each costs, what a restart of the agent takes, and how fast a thousand are there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+
+use crate::Extent;
+use crate::harness::{Archive, Bed, PATIENCE, RESOURCE, orders};
+use crate::report::{Row, Target};
+use crate::samples::Samples;
+use crate::told::{STARTED, Told};
+use crate::world::{self, Counted, bare, between, per_second};
+
+/// After this, what follows installations is done: probation, letting go of what was needed for them.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// The time between two points of metrics where many are wanted soon.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest that a thousand plugins may take.
+const MUCH_PATIENCE: Duration = Duration::from_secs(300);
+
+pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
+    let mut rows = standing(program, extent).await;
+    rows.push(listed(program, extent).await);
+    rows.push(burst(program, extent).await);
+    rows
+}
+
+/// Memory and CPU time for a fleet that just runs, and restarts of the agent under it.
+async fn standing(program: &Path, extent: Extent) -> Vec<Row> {
+    let plugins = extent.fleet;
+    let mut bed = world::bed(program, &[]).await;
+    let archive = bed.archive("plugin.tar.zst", world::plugin()).await;
+    install(&bed, (0..1).map(|number| order(number, &archive))).await;
+    tokio::time::sleep(SETTLED).await;
+    let of_one = Counted::of(bed.agent_pid());
+    install(&bed, (1..plugins).map(|number| order(number, &archive))).await;
+    tokio::time::sleep(SETTLED).await;
+    let before = Counted::of(bed.agent_pid());
+    tokio::time::sleep(extent.rest).await;
+    let after = Counted::of(bed.agent_pid());
+    let share = (after.cpu - before.cpu).as_secs_f64() / extent.rest.as_secs_f64() * 100.0;
+    let more = f64::from(u32::try_from(plugins - 1).unwrap());
+    let each = (after.resident_kib - of_one.resident_kib) / more;
+
+    let pids = pids(&bed).await;
+    let mut restarts = Samples::default();
+    for round in 0..=extent.rounds {
+        bed.kill_agent().await;
+        let began = Instant::now();
+        bed.spawn_agent();
+        loop {
+            let states = bed.control_plane.list_plugin_states(RESOURCE, PATIENCE).await;
+            let running = states.is_ok_and(|states| {
+                let statuses =
+                    states.daemon_plugin_states.iter().map(|it| &it.current_plugin_status);
+                let running = statuses.flatten().filter(|it| it.status() == StatusValue::Running);
+                running.count() == plugins
+            });
+            if running {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "the fleet is not reported");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        if round > 0 {
+            restarts.add_time(began.elapsed());
+        }
+    }
+    assert_eq!(self::pids(&bed).await, pids, "a plugin was restarted");
+    let restarted = Counted::of(bed.agent_pid());
+    disband(bed, plugins).await;
+    vec![
+        Row::new("each further running plugin: resident memory of the agent", Samples::once(each), "KiB")
+            .target(Target::AtMost(64.0))
+            .note(format!(
+                "{plugins} plugins against one; the agent has {:.1} MiB with all of them, and {:.1} MiB after a restart under them",
+                after.resident_kib / 1024.0,
+                restarted.resident_kib / 1024.0,
+            )),
+        Row::new(format!("agent with {plugins} plugins: CPU time, of one core"), Samples::once(share), "%")
+            .target(Target::AtMost(0.5))
+            .note("default intervals: a health check of each and a point of its metrics every 10 s"),
+        Row::new(format!("agent killed under {plugins} plugins → all adopted and reported"), restarts, "ms")
+            .target(Target::AtMost(500.0))
+            .note("from the execution of the next agent until the control plane has asked for states and all are RUNNING; none was restarted"),
+    ]
+}
+
+/// A report on all plugins, as long as it gets.
+async fn listed(program: &Path, extent: Extent) -> Row {
+    let plugins = extent.fleet;
+    let bed = world::bed(program, &[]).await;
+    let archive = bed.archive("plugin.tar.zst", world::plugin()).await;
+    let orders = (0..plugins).map(|number| {
+        let mut order = order(number, &archive);
+        let manifest = order.manifest.get_or_insert_default();
+        manifest.metrics_interval = orders::seconds(INTERVAL.as_secs_f64());
+        manifest.max_metric_datapoints = extent.window;
+        order
+    });
+    install(&bed, orders).await;
+    let full = usize::try_from(extent.window).unwrap();
+    let mut took = Samples::default();
+    for _ in 0..extent.rounds {
+        // What was reported is not reported again.
+        tokio::time::sleep(INTERVAL * u32::try_from(full + 2).unwrap()).await;
+        let began = Instant::now();
+        let states = bed.control_plane.list_plugin_states(RESOURCE, PATIENCE).await.unwrap();
+        took.add_time(began.elapsed());
+        let points = states.daemon_plugin_states.iter().map(|it| it.current_plugin_metrics.len());
+        assert!(points.clone().all(|points| points >= full), "{:?}", points.min());
+    }
+    disband(bed, plugins).await;
+    Row::new(format!("ListPluginStates with {plugins} plugins and full windows of metrics"), took, "ms")
+        .target(Target::AtMost(5.0))
+        .note(format!("{} points each; asked and decoded by the control plane, so both ends and the socket are in it", extent.window))
+}
+
+/// How many of very many plugins run per second.
+async fn burst(program: &Path, extent: Extent) -> Row {
+    let plugins = extent.burst;
+    let [mut ours, mut bare] = [(); 2].map(|()| Samples::default());
+    let rate = |took| per_second(plugins, took);
+    // Each round takes long, and has many plugins to level out what happens to one.
+    for _ in 0..extent.rounds.min(3) {
+        let bed = world::bed(program, &[]).await;
+        let archive = bed.archive("plugin.tar.zst", world::plugin()).await;
+        install(&bed, (plugins..=plugins).map(|number| order(number, &archive))).await;
+        ours.add(rate(install(&bed, (0..plugins).map(|number| order(number, &archive))).await));
+        disband(bed, plugins + 1).await;
+        bare.add(rate(bare_burst(plugins).await));
+    }
+    Row::new(format!("{plugins} installs of a cached plugin in one message"), ours, "/s")
+        .beside("the same processes started in a loop (posix_spawn) until all listen", bare)
+        .target(Target::AtLeast(100.0))
+        .note("from the message until the control plane knows that all are RUNNING; each is unpacked, synced, started and has answered")
+}
+
+/// Starts processes as fast as one can and waits until each listens.
+async fn bare_burst(plugins: usize) -> Duration {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = |number| dir.path().join(format!("{number}.sock"));
+    let began = Instant::now();
+    let mut children: Vec<_> = (0..plugins).map(|number| bare(&socket(number))).collect();
+    for number in 0..plugins {
+        while !socket(number).exists() {
+            assert!(began.elapsed() < MUCH_PATIENCE, "a plugin does not listen");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let took = began.elapsed();
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    took
+}
+
+fn order(number: usize, archive: &Archive) -> ConfigurePlugin {
+    let order = orders::install(&format!("p{number:04}"), "1", archive);
+    order.manifest(|manifest| manifest.start_timeout = orders::seconds(60.0)).order()
+}
+
+/// Orders installations in one message and waits until all plugins run; how long that took.
+async fn install(bed: &Bed, orders: impl Iterator<Item = ConfigurePlugin>) -> Duration {
+    let orders: Vec<_> = orders.collect();
+    let wanted = orders.len();
+    let mut told = Told::from_now(&bed.control_plane, STARTED).await;
+    let began = SystemTime::now();
+    bed.configure(orders).await;
+    between(began, told.times(wanted, MUCH_PATIENCE).await)
+}
+
+/// The processes of all plugins.
+async fn pids(bed: &Bed) -> BTreeMap<String, Option<u32>> {
+    let status = bed.try_status().await.unwrap();
+    status.plugins.into_iter().map(|plugin| (plugin.name, plugin.pid)).collect()
+}
+
+/// Removes all at once; [`Bed::finish`] alone has less patience.
+async fn disband(bed: Bed, plugins: usize) {
+    let names = pids(&bed).await;
+    assert_eq!(names.len(), plugins);
+    bed.configure(names.keys().map(|name| orders::remove(name)).collect()).await;
+    bed.within(MUCH_PATIENCE, "all plugins are gone", async || {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        bed.try_status().await.ok()?.plugins.is_empty().then_some(())
+    })
+    .await;
+    bed.finish().await;
+}

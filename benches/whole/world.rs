@@ -1,0 +1,157 @@
+//! What all groups need: the program, beds with its own settings, and what the kernel says of a process.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use nix::sys::signal::Signal;
+
+use crate::harness::archive::Compression;
+use crate::harness::{ArchiveSpec, Bed, plugins, signal};
+
+/// Settings that a bed changes for the sake of tests, as they are in the product.
+const AS_SHIPPED: [&str; 3] = [
+    "plugins.health_interval=10s",
+    "plugins.restart_max_backoff=5m",
+    "install.cache_max_bytes=268435456",
+];
+
+/// Calls that make data durable, for strace.
+const SYNCS: &str = "trace=fsync,fdatasync,sync_file_range,syncfs,sync,msync";
+
+/// How long strace takes to hold a process, at most.
+const HOLD: Duration = Duration::from_millis(500);
+
+/// Fields of `/proc/<pid>/stat` after the name, and what they count.
+const USER_TICKS: usize = 11;
+const SYSTEM_TICKS: usize = 12;
+const TICKS_PER_SECOND: u32 = 100;
+
+/// The program that is measured.
+pub(crate) fn program() -> PathBuf {
+    if let Some(given) = std::env::var_os("GUEST_AGENT_TEST_PROGRAM") {
+        return given.into();
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/package/build-program");
+    println!("building the program that ships (GUEST_AGENT_TEST_PROGRAM names another)");
+    let built = Command::new(&script).output().expect("a shell");
+    let path = String::from_utf8_lossy(&built.stdout).trim().to_owned();
+    if !built.status.success() {
+        eprint!("{}", String::from_utf8_lossy(&built.stderr));
+        println!("it cannot be built: what cargo built is measured instead, which is dynamic");
+        return env!("CARGO_BIN_EXE_guest-agent").into();
+    }
+    path.into()
+}
+
+/// A bed whose agent is the program that is measured, with the settings it has in the product.
+pub(crate) async fn bed(program: &Path, settings: &[&str]) -> Bed {
+    let settings = AS_SHIPPED.iter().chain(settings);
+    let builder = settings.fold(Bed::builder(), |builder, setting| builder.set(*setting));
+    let mut bed = builder.build().await;
+    bed.use_program(program);
+    bed.start_agent().await;
+    bed
+}
+
+/// A small plugin, as most are: its own program, packed.
+pub(crate) fn plugin() -> ArchiveSpec {
+    ArchiveSpec::program("echo_plugin").compressed(Compression::Zstd)
+}
+
+/// The same plugin with nobody to look after it, listening on this socket.
+pub(crate) fn bare(socket: &Path) -> Child {
+    Command::new(plugins::program("echo_plugin"))
+        .args(["--protocol=unix", &format!("--address={}", socket.display())])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// What the kernel counts of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    /// Resident memory, in KiB.
+    pub(crate) resident_kib: f64,
+    /// Of that, what no file backs.
+    pub(crate) anonymous_kib: f64,
+    /// CPU time so far.
+    pub(crate) cpu: Duration,
+}
+
+impl Counted {
+    /// Looks at a process.
+    pub(crate) fn of(pid: u32) -> Self {
+        let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+        let kib = |key: &str| {
+            let line = rollup.lines().find(|line| line.starts_with(key)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
+        };
+        // Threads that ended are in it.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let after_name = stat.rsplit_once(')').unwrap().1;
+        let ticks = |field: usize| {
+            after_name.split_whitespace().nth(field).unwrap().parse::<u32>().unwrap()
+        };
+        let ticks = ticks(USER_TICKS) + ticks(SYSTEM_TICKS);
+        Self {
+            resident_kib: kib("Rss:"),
+            anonymous_kib: kib("Anonymous:"),
+            cpu: Duration::from_secs(1) / TICKS_PER_SECOND * ticks,
+        }
+    }
+}
+
+/// From one moment to a later one by the clock on the wall; nothing where the clock went back.
+pub(crate) fn between(from: SystemTime, to: SystemTime) -> Duration {
+    to.duration_since(from).unwrap_or_default()
+}
+
+/// So many in a while, per second.
+pub(crate) fn per_second(count: usize, took: Duration) -> f64 {
+    f64::from(u32::try_from(count).unwrap()) / took.as_secs_f64()
+}
+
+/// Counts the calls of an agent that make data durable.
+pub(crate) struct Syncs {
+    strace: Child,
+    out: PathBuf,
+}
+
+// === impl Syncs ===
+
+impl Syncs {
+    /// Begins to count. `None`, said in one line, where nobody can.
+    pub(crate) async fn count(bed: &Bed) -> Option<Self> {
+        let out = bed.dir().join("strace.out");
+        let strace = Command::new("strace")
+            .args(["-f", "-q", "-e", SYNCS, "-o"])
+            .arg(&out)
+            .args(["-p", &bed.agent_pid().to_string()])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(mut strace) = strace else {
+            println!("skipped: calls that sync: no strace here");
+            return None;
+        };
+        tokio::time::sleep(HOLD).await;
+        if strace.try_wait().unwrap().is_some() {
+            println!("skipped: calls that sync: strace may not look here");
+            return None;
+        }
+        Some(Self { strace, out })
+    }
+
+    /// How many there were.
+    pub(crate) fn end(mut self) -> f64 {
+        signal(self.strace.id(), Signal::SIGINT);
+        self.strace.wait().unwrap();
+        let traced = std::fs::read_to_string(self.out).unwrap();
+        // A call that another thread interrupts is begun on one line and ended on another.
+        let calls = traced.lines().filter(|line| line.contains("sync") && !line.contains("<... "));
+        f64::from(u32::try_from(calls.count()).unwrap())
+    }
+}
