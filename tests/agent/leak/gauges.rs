@@ -14,14 +14,15 @@ pub(super) type Readings = [u64; GAUGES];
 /// What the values are, and by how much the end may be above the beginning. The more cycles, the less
 /// each of them may leave: see `verdict`.
 pub(super) const NAMES: [(&str, u64); GAUGES] = [
-    // The allocator keeps what was freed: single looks differ by 2 MiB. Pages of the program are read when
-    // they are first needed.
-    ("resident KiB", 4096),
-    ("anonymous KiB", 4096),
+    // Twice what single looks differ by when thousands of plugins come and go and nothing grows: the
+    // allocator keeps pages of which little is used, and stacks of threads come and go. Of the program,
+    // pages are read when they are first needed.
+    ("resident KiB", 2048),
+    ("anonymous KiB", 2048),
     // A connection of whoever looks may be closing.
     ("descriptors", 3),
     // Threads for blocking work come when they are needed, more on a machine that is busy, and go after ten
-    // idle seconds.
+    // idle seconds. One for each plugin is more than this even in the short form.
     ("threads", 32),
     // Zombies are children as well.
     ("child processes", 0),
@@ -29,9 +30,9 @@ pub(super) const NAMES: [(&str, u64); GAUGES] = [
     ("files", 0),
     // Of all files but those of the store.
     ("bytes", 4096),
-    // The log of sled grows by segments of 512 KiB, and segments are used again when nothing in them counts
-    // any more.
-    ("store KiB", 1024),
+    // The log of sled grows by segments of 512 KiB, 30 KiB for each cycle, until there are a dozen; from then on
+    // those are used again in which nothing counts any more. The short form ends before that.
+    ("store KiB", 4096),
 ];
 
 /// Where to look.
