@@ -97,9 +97,10 @@ impl World {
             // A machine that is busy makes nobody look hung.
             .set("plugins.health_timeout=30s")
             .set("plugins.health_interval=5s")
-            // glibc's allocator keeps what was freed once for each thread, and there are many threads for
-            // blocking work; that fills up slowly and is no leak.
+            // glibc keeps what was freed for each thread apart, and there are many threads for blocking
+            // work; that fills up slowly and is no leak.
             .variable("MALLOC_ARENA_MAX", "1")
+            .variable("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")
             .start()
             .await;
         let trouble = bed.trouble().await;

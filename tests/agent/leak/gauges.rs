@@ -14,9 +14,10 @@ pub(super) type Readings = [u64; GAUGES];
 /// What the values are, and by how much the end may be above the beginning. The more cycles, the less
 /// each of them may leave: see `verdict`.
 pub(super) const NAMES: [(&str, u64); GAUGES] = [
-    // Twice what single looks differ by when thousands of plugins come and go and nothing grows: the
-    // allocator keeps pages of which little is used, and stacks of threads come and go. Of the program,
-    // pages are read when they are first needed.
+    // Twice what single looks differ by when thousands of plugins come and go and the heap in use stays
+    // the same: the allocator keeps pages of which little is used, stacks of threads come and go, and some
+    // 250 KiB are for the messages of the last ten minutes, which are known again when they come again. Of the
+    // program, pages are read when they are first needed.
     ("resident KiB", 2048),
     ("anonymous KiB", 2048),
     // A connection of whoever looks may be closing.
