@@ -31,9 +31,9 @@ pub(super) const NAMES: [(&str, u64); GAUGES] = [
     ("files", 0),
     // Of all files but those of the store.
     ("bytes", 4096),
-    // The log of sled grows by segments of 512 KiB, 30 KiB for each cycle, until there are a dozen; from then on
-    // those are used again in which nothing counts any more. The short form ends before that.
-    ("store KiB", 4096),
+    // The log of sled grows by segments of 512 KiB until there are a dozen; from then on those are used again in
+    // which nothing counts any more.
+    ("store KiB", 2048),
 ];
 
 /// Where to look.
