@@ -20,6 +20,10 @@ docs:
 test:
     cargo test --workspace --locked
 
+# Ten thousand plugins that come, crash and go, and what the agent keeps of them; takes many minutes.
+leak cycles="10000":
+    LEAK_CYCLES={{cycles}} cargo test --workspace --locked --test agent leak:: -- --nocapture
+
 # Tests of limits in a virtual machine with control groups of version 2; see tests/vm/README.md.
 vm:
     tests/vm/get-kernel "${CARGO_TARGET_DIR:-target}"

@@ -121,6 +121,7 @@ impl Tally for Counts {
                     }
                 }
             }
+            Note::Gone(plugin) => drop(counted.last_install.remove(&plugin)),
             Note::Swept { deleted, failed } => {
                 counted.sweeps += 1;
                 counted.swept.add(Outcome::Succeeded, deleted);
@@ -211,6 +212,8 @@ mod tests {
             });
         }
         assert_eq!(counts.counted().last_install.len(), PLUGINS_MAX);
+        counts.note(Note::Gone(name(5)));
+        assert_eq!(counts.counted().last_install.len(), PLUGINS_MAX - 1);
         let stays = name(PLUGINS_MAX);
         let counted = counts.now(&BTreeSet::from([&stays]));
         assert_eq!(counted.last_install.keys().collect::<Vec<_>>(), [&stays]);

@@ -28,7 +28,7 @@ use crate::plugin::explain::Explanation;
 use crate::plugin::machine::Event;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
-use crate::ports::{Known, Ports, References, Table, Write};
+use crate::ports::{Known, Note, Ports, References, Table, Write};
 use crate::records::{self, InboxContent, InboxEntry, number_key};
 use crate::spec::PluginSpec;
 use crate::view::PluginView;
@@ -323,6 +323,7 @@ impl ManagerActor {
                 entry.address.do_send(Leave);
                 self.deaths.remove(&name);
                 self.history.forget(&name);
+                self.ports.tally.note(Note::Gone(name.clone()));
                 self.staff.unseen.do_send(Unseen(name.clone()));
                 self.gate.gone(&name);
                 self.show_readiness();

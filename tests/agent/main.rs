@@ -26,6 +26,7 @@ mod harness;
 mod hostile;
 mod http;
 mod install;
+mod leak;
 mod limits;
 mod link;
 mod local;

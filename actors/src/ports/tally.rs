@@ -38,6 +38,8 @@ pub enum Note {
         /// Whether its revision can be run.
         outcome: Outcome,
     },
+    /// A plugin is gone, and nothing is to be shown of it any more.
+    Gone(PluginName),
     /// Leftovers were swept away.
     Swept {
         /// How many were.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, Harness, Reply};
 use guest_agent_actors::messages::Submission;
-use guest_agent_actors::ports::{Cleanup, StopManner};
+use guest_agent_actors::ports::{Cleanup, Note, StopManner};
 use guest_agent_actors::view::Reported;
 
 use super::support::*;
@@ -222,6 +222,8 @@ async fn a_removal_wipes_and_is_told() {
     assert_eq!(stops[0].cleanup, Cleanup::Wipe);
     assert!(matches!(stops[0].manner, StopManner::Politely { .. }));
     assert!(agent.world.storage.keys(guest_agent_actors::ports::Table::Plugins).is_empty());
+    let notes = agent.world.tally.notes();
+    assert!(notes.contains(&Note::Gone("a".parse().expect("a name"))), "{notes:?}");
 
     // The name can be used again.
     order(&agent, "3", &[install("a", "1")]).await;

@@ -11,7 +11,7 @@ use guest_agent_proto::local::{RestartRequest, StreamEventsRequest};
 use super::{Bed, listing};
 
 /// What a store keeps, as numbers of records and as the keys of those that are never to stay.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// Plugins of which there is a record, by name.
     pub(crate) plugins: Vec<String>,
