@@ -14,6 +14,8 @@ use guest_agent_actors::fakes::sample_view;
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::Installer;
 use guest_agent_actors::spec::{Artifact, ArtifactUrl, PluginSpec, Source};
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
 
 use super::{Pair, Work, calls};
@@ -163,13 +165,7 @@ fn text(number: u32) -> Vec<u8> {
 }
 
 fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let numbers = std::iter::repeat_with(|| {
-        // xorshift64
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    numbers.flatten().take(length).collect()
+    let mut bytes = vec![0; length];
+    StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
 }

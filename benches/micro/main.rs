@@ -143,7 +143,7 @@ fn update(
         return ExitCode::FAILURE;
     }
     let named = pairs.iter().map(|pair| pair.name).zip(seen);
-    match std::fs::write(file, verdict::render(named.collect())) {
+    match std::fs::write(file, verdict::render(RUNS, named.collect())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}: {error}", file.display());

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::Path;
 
-/// How far above its stored ratio something may be: a third of it is noise between runs and processors,
-/// a cost that crept in is seen from there on.
+/// How many times its stored ratio something may cost. Less differs between runs and processors already.
 const LIMIT: f64 = 1.5;
 
 /// What is stored.
@@ -33,7 +33,10 @@ struct File {
 
 impl Stored {
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "nothing is stored yet: `just bench-micro-renew`".to_owned(),
+            _ => error.to_string(),
+        })?;
         let File { limit, ratio } = toml::from_str(&text).map_err(|error| error.to_string())?;
         if !(limit > 1.0 && ratio.values().all(|ratio| *ratio > 0.0)) {
             return Err("limits are above 1 and ratios above 0".to_owned());
@@ -95,17 +98,16 @@ pub(crate) fn table(judged: &[Judgement], limit: f64) -> String {
     text
 }
 
-/// The file with the medians of some runs.
-pub(crate) fn render(seen: Vec<(&'static str, Vec<f64>)>) -> String {
+/// The file with the medians of so many runs.
+pub(crate) fn render(runs: usize, seen: Vec<(&'static str, Vec<f64>)>) -> String {
     let mut text = format!(
         "# What each micro-benchmark costs as a multiple of its reference workload, which runs beside it.\n\
-         # Written by `just bench-micro-renew`, on a machine with nothing else to do: medians of {} runs,\n\
+         # Written by `just bench-micro-renew`, on a machine with nothing else to do: medians of {runs} runs,\n\
          # with the lowest and the highest behind them. Renew it when a cost changed for a good reason, and\n\
          # say the reason in the commit.\n\
          # Processor: {}.\n\n\
          # A ratio may be this many times its stored value.\n\
          limit = {LIMIT:?}\n\n[ratio]\n",
-        super::RUNS,
         processor(),
     );
     for (name, mut ratios) in seen {
