@@ -107,7 +107,7 @@ fn measure(criterion: &mut Criterion, dir: &Path, pair: &mut Pair) -> Option<f64
     let mut group = criterion.benchmark_group(pair.name);
     for (which, work) in [("own", &mut pair.own), ("reference", &mut pair.reference)] {
         group.bench_function(BenchmarkId::from_parameter(which), |bencher| {
-            bencher.iter_custom(|times| work(times));
+            bencher.iter_custom(&mut **work);
         });
     }
     group.finish();
