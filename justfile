@@ -24,6 +24,14 @@ test:
 leak cycles="10000":
     LEAK_CYCLES={{cycles}} cargo test --workspace --locked --test agent leak:: -- --nocapture
 
+# What small things cost, as multiples of reference workloads beside them; fails where a cost crept in.
+bench-micro *filter:
+    cargo bench --package guest-agent --locked --bench micro -- {{filter}}
+
+# Stores what they cost now as what they may cost.
+bench-micro-renew:
+    UPDATE_REFERENCE=1 cargo bench --package guest-agent --locked --bench micro
+
 # Tests of limits in a virtual machine with control groups of version 2; see tests/vm/README.md.
 vm:
     tests/vm/get-kernel "${CARGO_TARGET_DIR:-target}"
