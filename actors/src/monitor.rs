@@ -1,8 +1,9 @@
 //! Hears when processes exit and how they fare until then, and tells their plugins.
 //!
 //! Every process is checked once per interval, each at its own moment within it, so that two hundred
-//! plugins are not asked at once; but a few together, because most of what a check costs is waking up for it. One slow answer is no judgement: only so many failures in a row
-//! make a living process hung, and so many bad answers in a row make it unhealthy.
+//! plugins are not asked at once; but a few together, because most of what a check costs is waking up for it. One
+//! slow answer is no judgement: only so many failures in a row make a living process hung, and so many bad answers in
+//! a row make it unhealthy.
 //!
 //! What is waited for waits in tasks of its own. An actor looks at every future of its context whenever one of them
 //! moves, so with two of them for each plugin every check would cost as much as there are plugins.
@@ -356,6 +357,22 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(record.judge(&Err(RpcError::Unimplemented), 3), None);
         }
+    }
+
+    #[test]
+    fn the_next_moment_of_a_beat_is_after_now_and_on_the_beat() {
+        let (began, beat) = (Instant::now(), Duration::from_millis(500));
+        let check = |now: u64, next: u64| {
+            let now = began + Duration::from_millis(now);
+            assert_eq!(next_after(began, beat, now), began + Duration::from_millis(next));
+        };
+        check(0, 500);
+        check(499, 500);
+        check(500, 1_000);
+        check(86_400_001, 86_400_500);
+        // A moment that is still to come is followed by the one after it.
+        assert_eq!(next_after(began + beat, beat, began), began + beat * 2);
+        assert!(next_after(began, Duration::ZERO, began + beat) > began + beat);
     }
 
     #[test]
