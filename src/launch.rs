@@ -46,6 +46,7 @@ use crate::config::{Policies, Policy};
 use crate::confine::Host;
 use crate::launch::census::Lookout;
 use crate::launch::pidfd::Pidfd;
+use crate::launch::strangers::Strangers;
 use crate::launch::ticket::{Owner, Tickets};
 use crate::launch::tree::{Family, Member};
 use crate::launch::turns::Turns;
@@ -64,6 +65,7 @@ mod ready;
 pub(crate) mod spawn;
 pub(crate) mod start;
 mod stop;
+mod strangers;
 mod ticket;
 mod tree;
 mod turns;
@@ -143,6 +145,7 @@ struct Shared {
     policies: Mutex<Arc<Policies>>,
     turns: Turns,
     lookout: Arc<Lookout>,
+    strangers: Strangers,
 }
 
 /// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
@@ -192,7 +195,8 @@ impl ProcessLauncher {
         let table = Mutex::new(Table { slots: HashMap::new(), tickets });
         let turns = Turns::of_this_machine();
         let lookout = Arc::default();
-        let shared = Shared { config, rpc, table, policies, turns, lookout };
+        let strangers = Strangers::new();
+        let shared = Shared { config, rpc, table, policies, turns, lookout, strangers };
         let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
         // 16 digits and ".sock".
@@ -275,6 +279,26 @@ impl ProcessLauncher {
             known,
             group: self.shared.config.cgroups.group(name),
         }
+    }
+
+    /// All living processes of a plugin, the oldest first; the given one counts among them.
+    async fn members(&self, name: &PluginName, given: Option<&Process>) -> Vec<Member> {
+        if given.is_none() && self.is_new(name).await {
+            return Vec::new();
+        }
+        self.family(name, given).look(&self.shared.lookout).await
+    }
+
+    /// Whether no process of a plugin can be there: none was ever launched or found, nobody is in its group, and no
+    /// earlier life of the agent left one.
+    async fn is_new(&self, name: &PluginName) -> bool {
+        if self.newest(name).is_some()
+            || self.shared.strangers.may_have(name, &self.shared.lookout).await
+        {
+            return false;
+        }
+        let group = self.shared.config.cgroups.group(name);
+        census::look_aside(move || group.members().is_empty()).await == Some(true)
     }
 
     /// Begins to watch a process that this launcher did not spawn, if it is proven. It may be dead
@@ -388,6 +412,9 @@ impl Launcher for ProcessLauncher {
         }
         if let Some(watched) = self.newest(name).filter(|watched| watched.is_alive()) {
             return Ok(Some(watched.process.clone()));
+        }
+        if self.is_new(name).await {
+            return Ok(None);
         }
         let family = self.family(name, None);
         let argument = self.error_log_argument(name);

@@ -46,10 +46,9 @@ fn main() -> ExitCode {
     let is_measured = std::env::args().any(|argument| argument == "--bench");
     let is_update = std::env::var_os("UPDATE_REFERENCE").is_some_and(|value| !value.is_empty());
     let dir = tempfile::tempdir().expect("a folder for what is measured");
-    let mut criterion = criterion(dir.path()).configure_from_args();
     let mut pairs: Vec<Pair> =
         [core::pairs(), wire::pairs(), archives::pairs()].into_iter().flatten().collect();
-    let mut bench = |pair: &mut Pair| measure(&mut criterion, dir.path(), pair);
+    let mut bench = |pair: &mut Pair| measure(dir.path(), pair);
 
     if !is_measured {
         // `cargo test --benches`: each runs once.
@@ -100,7 +99,9 @@ fn criterion(dir: &Path) -> Criterion {
 }
 
 /// Measures a pair; gives their ratio, unless a filter on the command line leaves it out.
-fn measure(criterion: &mut Criterion, dir: &Path, pair: &mut Pair) -> Option<f64> {
+fn measure(dir: &Path, pair: &mut Pair) -> Option<f64> {
+    // One that has measured the same before would put what it finds now somewhere else.
+    let mut criterion = criterion(dir).configure_from_args();
     let results = ["own", "reference"].map(|which| median_file(dir, pair.name, which));
     // What an earlier run left is not a result of this one.
     results.iter().for_each(|path| drop(std::fs::remove_file(path)));

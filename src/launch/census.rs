@@ -9,7 +9,7 @@
 //! Looking blocks. Reading the environment of a process that hangs in the kernel can hang as well; looks are few
 //! at a time and are given up after a while. `tree` decides who belongs to whom.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,6 +102,12 @@ impl Lookout {
         tokio::time::timeout(LOOK_TIMEOUT, looking).await.ok().flatten()
     }
 
+    /// How often it was asked.
+    #[cfg(test)]
+    pub(crate) fn asked(&self) -> u64 {
+        self.lock().asked
+    }
+
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,6 +191,11 @@ impl Census {
         }
         remembered.lock().unwrap_or_else(PoisonError::into_inner).0 = now;
         Some(Self { processes, marks })
+    }
+
+    /// The plugins, of any agent, whose markers somebody carries.
+    pub(crate) fn names(&self) -> HashSet<Box<[u8]>> {
+        self.marks.values().map(|mark| mark.plugin.clone()).collect()
     }
 
     /// Who carries the markers of this plugin of this agent.

@@ -115,8 +115,7 @@ impl ProcessLauncher {
         let group = self.shared.config.cgroups.group(name);
         let mut met = Met::Nobody;
         loop {
-            let family = self.family(name, given);
-            let members = family.look(&self.shared.lookout).await;
+            let members = self.members(name, given).await;
             // Held already, so it is ended even when looking for the others failed.
             let leader = newest.as_ref().filter(|watched| watched.is_alive());
             let found = leader.map(|watched| watched.process.pid);
@@ -194,7 +193,7 @@ impl ProcessLauncher {
         grace: Duration,
         _gate: &Gate,
     ) -> Met {
-        let members = self.family(name, given).look(&self.shared.lookout).await;
+        let members = self.members(name, given).await;
         if members.is_empty() {
             return Met::Nobody;
         }

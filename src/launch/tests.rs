@@ -449,6 +449,36 @@ fn ticket_owner(launcher: &ProcessLauncher, ticket: &str) -> Option<PluginName> 
 }
 
 #[tokio::test]
+async fn what_an_earlier_life_left_is_found_and_new_names_are_not_looked_for() {
+    let bed = Bed::new();
+    let left = bed.plugin("left", "sleep 1000; exit 0");
+    let launched = bed.launch_answered(&left, &Script::default()).await;
+    let next = bed.another_life();
+    let lookout = &next.shared.lookout;
+    // As long as an earlier life may have begun something a moment ago, all names are looked for.
+    assert_eq!(next.find(&"new".parse().unwrap(), None).await.unwrap(), None);
+    assert_eq!(lookout.asked(), 1);
+    next.shared.strangers.age();
+    for name in ["new", "newer", "newest"] {
+        assert_eq!(next.find(&name.parse().unwrap(), None).await.unwrap(), None);
+    }
+    assert_eq!(lookout.asked(), 2, "one look serves for all new names");
+    assert_eq!(next.find(&left.name, None).await.unwrap(), Some(launched.process));
+    next.stop(order(&left, None, StopManner::AtOnce)).await.unwrap();
+    // What this life has launched is looked for again.
+    let asked = lookout.asked();
+    let new = bed.plugin("fresh", "sleep 1000 & exec sleep 1000");
+    let (tell, spawned) = oneshot::channel();
+    tokio::select! {
+        _ = next.launch(new.clone(), tell) => panic!("nobody listens"),
+        spawned = spawned => drop(spawned.unwrap()),
+    }
+    assert_eq!(lookout.asked(), asked, "nothing can be left of a new name");
+    next.stop(order(&new, None, StopManner::AtOnce)).await.unwrap();
+    assert!(lookout.asked() > asked);
+}
+
+#[tokio::test]
 async fn a_ticket_names_its_plugin_until_it_is_stopped() {
     let bed = Bed::new();
     let spec = bed.plugin("p", "echo $GUEST_AGENT_TICKET > ../../../ticket; exec sleep 1000");

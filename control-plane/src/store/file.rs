@@ -27,7 +27,7 @@ use guest_agent_proto::agent_controlplane::{ConfigurePluginStates, PluginEventMe
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use super::record::{AgentRecord, ReportsRecord};
+use super::record::{AgentRecord, EventIndex, ReportsRecord};
 use super::{Appended, PendingConfiguration, Report, Reports, Store, StoreBounds, StoreError};
 use crate::chain::Chain;
 use crate::event::AgentEvent;
@@ -185,7 +185,8 @@ impl Store for FileStore {
         let bounds = self.inner.bounds;
         let (message_id, event) = (message_id.to_owned(), event.clone());
         self.change(resource, move |agent| {
-            agent.append_event(&message_id, received_at, &event, bounds)
+            let mut index = EventIndex::of(agent);
+            agent.append_event(&mut index, (&message_id, received_at), &event, bounds)
         })
         .await
     }

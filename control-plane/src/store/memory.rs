@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::{ConfigurePluginStates, PluginEventMessage};
 
-use super::record::{AgentRecord, ReportsRecord};
+use super::record::{AgentRecord, EventIndex, ReportsRecord};
 use super::{Appended, PendingConfiguration, Report, Reports, Store, StoreBounds, StoreError};
 use crate::event::AgentEvent;
 
@@ -17,7 +17,14 @@ use crate::event::AgentEvent;
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     bounds: StoreBounds,
-    agents: Mutex<BTreeMap<String, (AgentRecord, ReportsRecord)>>,
+    agents: Mutex<BTreeMap<String, Agent>>,
+}
+
+#[derive(Debug, Default)]
+struct Agent {
+    record: AgentRecord,
+    events: EventIndex,
+    reports: ReportsRecord,
 }
 
 // === impl MemoryStore ===
@@ -31,23 +38,18 @@ impl MemoryStore {
     fn write<T>(
         &self,
         resource: &str,
-        change: impl FnOnce(&mut AgentRecord, &mut ReportsRecord) -> T,
+        change: impl FnOnce(&mut Agent) -> T,
     ) -> Result<T, StoreError> {
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
         if agents.len() >= self.bounds.agents && !agents.contains_key(resource) {
             return Err(StoreError::Full(self.bounds.agents));
         }
-        let (agent, reports) = agents.entry(resource.to_owned()).or_default();
-        Ok(change(agent, reports))
+        Ok(change(agents.entry(resource.to_owned()).or_default()))
     }
 
-    fn read<T: Default>(
-        &self,
-        resource: &str,
-        read: impl FnOnce(&AgentRecord, &ReportsRecord) -> T,
-    ) -> T {
+    fn read<T: Default>(&self, resource: &str, read: impl FnOnce(&Agent) -> T) -> T {
         let agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
-        agents.get(resource).map(|(agent, reports)| read(agent, reports)).unwrap_or_default()
+        agents.get(resource).map(read).unwrap_or_default()
     }
 }
 
@@ -59,7 +61,7 @@ impl Store for MemoryStore {
         message_id: &str,
         states: &ConfigurePluginStates,
     ) -> Result<(), StoreError> {
-        self.write(resource, |agent, _| agent.record_configuration(message_id, states))
+        self.write(resource, |agent| agent.record.record_configuration(message_id, states))
     }
 
     async fn settle_configuration(
@@ -67,18 +69,18 @@ impl Store for MemoryStore {
         resource: &str,
         message_id: &str,
     ) -> Result<(), StoreError> {
-        self.write(resource, |agent, _| agent.settle_configuration(message_id))
+        self.write(resource, |agent| agent.record.settle_configuration(message_id))
     }
 
     async fn pending_configurations(
         &self,
         resource: &str,
     ) -> Result<Vec<PendingConfiguration>, StoreError> {
-        Ok(self.read(resource, |agent, _| agent.pending_configurations()))
+        Ok(self.read(resource, |agent| agent.record.pending_configurations()))
     }
 
     async fn desired(&self, resource: &str) -> Result<Vec<ConfigurePlugin>, StoreError> {
-        Ok(self.read(resource, |agent, _| agent.desired.clone()))
+        Ok(self.read(resource, |agent| agent.record.desired.clone()))
     }
 
     async fn append_event(
@@ -88,14 +90,13 @@ impl Store for MemoryStore {
         received_at: SystemTime,
         event: &PluginEventMessage,
     ) -> Result<Appended, StoreError> {
-        let append = |agent: &mut AgentRecord, _: &mut ReportsRecord| {
-            agent.append_event(message_id, received_at, event, self.bounds)
-        };
-        self.write(resource, append)
+        self.write(resource, |Agent { record, events, .. }| {
+            record.append_event(events, (message_id, received_at), event, self.bounds)
+        })
     }
 
     async fn events(&self, resource: &str) -> Result<Vec<AgentEvent>, StoreError> {
-        Ok(self.read(resource, |agent, _| agent.agent_events(resource)))
+        Ok(self.read(resource, |agent| agent.record.agent_events(resource)))
     }
 
     async fn record_report(
@@ -104,11 +105,11 @@ impl Store for MemoryStore {
         at: SystemTime,
         report: Report,
     ) -> Result<(), StoreError> {
-        self.write(resource, |_, reports| reports.record(at, report))
+        self.write(resource, |agent| agent.reports.record(at, report))
     }
 
     async fn reports(&self, resource: &str) -> Result<Reports, StoreError> {
-        Ok(self.read(resource, |_, reports| reports.reports()))
+        Ok(self.read(resource, |agent| agent.reports.reports()))
     }
 
     async fn resources(&self) -> Result<Vec<String>, StoreError> {

@@ -3,6 +3,7 @@
 //! The types derive `prost::Message`, so they are also what a [`FileStore`](super::FileStore) writes.
 //! Field numbers are therefore fixed. Everything here is pure.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -54,6 +55,13 @@ pub(super) struct EventRecord {
     pub(super) received_at: Option<Timestamp>,
     #[prost(message, optional, tag = "4")]
     pub(super) event: Option<PluginEventMessage>,
+}
+
+/// What is known of the events of a record, so that nobody has to look through them for each that comes.
+#[derive(Debug, Default)]
+pub(super) struct EventIndex {
+    ids: HashSet<String>,
+    bytes: usize,
 }
 
 /// The part of which only the last counts: reports, each with the time of its receipt.
@@ -131,24 +139,27 @@ impl AgentRecord {
             .collect()
     }
 
+    /// Appends an event, unless it is there; `index` is of the events of this very record.
     pub(super) fn append_event(
         &mut self,
-        id: &str,
-        received_at: SystemTime,
+        index: &mut EventIndex,
+        (id, received_at): (&str, SystemTime),
         event: &PluginEventMessage,
         bounds: StoreBounds,
     ) -> Appended {
-        if self.events.iter().any(|known| known.message_id == id) {
+        if index.ids.contains(id) {
             return Appended::Duplicate;
         }
         self.last_sequence += 1;
-        self.events.push(EventRecord {
+        let record = EventRecord {
             message_id: id.to_owned(),
             sequence: self.last_sequence,
             received_at: Some(received_at.into()),
             event: Some(event.clone()),
-        });
-        self.drop_oldest_events(bounds);
+        };
+        index.add(&record);
+        self.events.push(record);
+        self.drop_oldest_events(index, bounds);
         Appended::New(self.last_sequence)
     }
 
@@ -187,20 +198,39 @@ impl AgentRecord {
         }
     }
 
-    fn drop_oldest_events(&mut self, bounds: StoreBounds) {
-        let mut bytes = 0_usize;
-        let kept = self
-            .events
-            .iter()
-            .rev()
-            .take(bounds.events.max(1))
-            .take_while(|event| {
-                bytes = bytes.saturating_add(event.encoded_len());
-                bytes <= bounds.event_bytes
-            })
-            .count()
-            .max(1);
-        self.events.drain(..self.events.len() - kept);
+    fn drop_oldest_events(&mut self, index: &mut EventIndex, bounds: StoreBounds) {
+        let mut left = self.events.len();
+        let leaving = self.events.iter().take_while(|oldest| {
+            let goes = left > 1 && (left > bounds.events || index.bytes > bounds.event_bytes);
+            if goes {
+                left -= 1;
+                index.remove(oldest);
+            }
+            goes
+        });
+        let leaving = leaving.count();
+        self.events.drain(..leaving);
+    }
+}
+
+// === impl EventIndex ===
+
+impl EventIndex {
+    /// Looks through the events of a record.
+    pub(super) fn of(record: &AgentRecord) -> Self {
+        let mut index = Self::default();
+        record.events.iter().for_each(|event| index.add(event));
+        index
+    }
+
+    fn add(&mut self, event: &EventRecord) {
+        self.ids.insert(event.message_id.clone());
+        self.bytes = self.bytes.saturating_add(event.encoded_len());
+    }
+
+    fn remove(&mut self, event: &EventRecord) {
+        self.ids.remove(&event.message_id);
+        self.bytes = self.bytes.saturating_sub(event.encoded_len());
     }
 }
 
@@ -323,25 +353,36 @@ mod tests {
 
     #[test]
     fn the_same_message_id_is_the_same_event() {
-        let mut record = AgentRecord::default();
+        let (mut record, mut index) = (AgentRecord::default(), EventIndex::default());
         let bounds = StoreBounds::default();
         let at = SystemTime::UNIX_EPOCH;
-        assert_eq!(record.append_event("x", at, &event(b"1"), bounds), Appended::New(1));
-        assert_eq!(record.append_event("x", at, &event(b"1"), bounds), Appended::Duplicate);
-        assert_eq!(record.append_event("y", at, &event(b"2"), bounds), Appended::New(2));
+        assert_eq!(
+            record.append_event(&mut index, ("x", at), &event(b"1"), bounds),
+            Appended::New(1)
+        );
+        assert_eq!(
+            record.append_event(&mut index, ("x", at), &event(b"1"), bounds),
+            Appended::Duplicate
+        );
+        assert_eq!(
+            record.append_event(&mut index, ("y", at), &event(b"2"), bounds),
+            Appended::New(2)
+        );
     }
 
     #[test]
     fn the_oldest_events_leave_when_a_bound_is_passed() {
-        let mut record = AgentRecord::default();
+        let (mut record, mut index) = (AgentRecord::default(), EventIndex::default());
         let bounds = StoreBounds { events: 2, event_bytes: 1000, ..StoreBounds::default() };
         let at = SystemTime::UNIX_EPOCH;
         for id in ["a", "b", "c"] {
-            record.append_event(id, at, &event(b""), bounds);
+            record.append_event(&mut index, (id, at), &event(b""), bounds);
         }
         assert_eq!(record.events.iter().map(|e| e.sequence).collect::<Vec<_>>(), [2, 3]);
         // One event larger than the bound is still kept, alone.
-        record.append_event("d", at, &event(&[b'x'; 2000]), bounds);
+        record.append_event(&mut index, ("d", at), &event(&[b'x'; 2000]), bounds);
         assert_eq!(record.events.iter().map(|e| e.sequence).collect::<Vec<_>>(), [4]);
+        let again = EventIndex::of(&record);
+        assert_eq!((&index.ids, index.bytes), (&again.ids, again.bytes));
     }
 }
