@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     let dir = tempfile::tempdir().expect("a folder for what is measured");
     let mut pairs: Vec<Pair> =
         [core::pairs(), wire::pairs(), archives::pairs()].into_iter().flatten().collect();
-    let mut bench = |pair: &mut Pair| measure(dir.path(), pair);
+    let bench = |pair: &mut Pair| measure(dir.path(), pair);
 
     if !is_measured {
         // `cargo test --benches`: each runs once.
@@ -127,11 +127,7 @@ fn median(estimates: &Path) -> Option<f64> {
     estimates["median"]["point_estimate"].as_f64()
 }
 
-fn update(
-    file: &Path,
-    pairs: &mut [Pair],
-    mut bench: impl FnMut(&mut Pair) -> Option<f64>,
-) -> ExitCode {
+fn update(file: &Path, pairs: &mut [Pair], bench: impl Fn(&mut Pair) -> Option<f64>) -> ExitCode {
     let mut seen: Vec<Vec<f64>> = vec![Vec::new(); pairs.len()];
     for run in 1..=RUNS {
         println!("run {run} of {RUNS}");
