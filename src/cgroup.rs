@@ -330,7 +330,7 @@ impl Group {
 
     /// Whether a process is in the group in every hierarchy. Blocks.
     pub(crate) fn holds(&self, pid: u32) -> bool {
-        self.rooms.iter().all(|room| members_below(&room.dir).contains(&pid))
+        self.rooms.iter().all(|room| is_below(&room.dir, pid))
     }
 
     /// The processes in the group and in groups that they made below it. Blocks.
@@ -426,10 +426,7 @@ impl Group {
     #[must_use]
     pub fn usage_with(&self, pid: u32) -> Option<Usage> {
         let memory = self.room_with(Controller::Memory)?;
-        // Most are where they were put; a look below costs as much as all the rest.
-        let is_inside =
-            members_of(&memory.dir).contains(&pid) || members_below(&memory.dir).contains(&pid);
-        is_inside.then(|| self.usage())?
+        is_below(&memory.dir, pid).then(|| self.usage())?
     }
 
     /// How many processes of the group the kernel has killed because the group's memory ran out.
@@ -510,6 +507,11 @@ fn maximum(limit: Option<u64>) -> String {
 fn members_of(dir: &Path) -> Vec<u32> {
     let own = read(dir, "cgroup.procs").unwrap_or_default();
     own.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+/// Whether a process is in a group or below it. Most are where they were put, and looking below costs more.
+fn is_below(dir: &Path, pid: u32) -> bool {
+    members_of(dir).contains(&pid) || children(dir).iter().any(|child| is_below(child, pid))
 }
 
 fn members_below(dir: &Path) -> Vec<u32> {

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::Signal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::harness::archive::{Compression, Tarball};
-use crate::harness::{ArchiveSpec, Bed, plugins, signal};
+use crate::harness::archive::Compression;
+use crate::harness::{ArchiveSpec, Bed, plugins, processes, signal};
 
 /// Settings that a bed changes for the sake of tests, as they are in the product.
 const AS_SHIPPED: [&str; 3] = [
@@ -62,10 +62,7 @@ pub(crate) fn plugin() -> ArchiveSpec {
 
 /// The same without a program of its own.
 pub(crate) fn small_plugin() -> ArchiveSpec {
-    let program = plugins::program("echo_plugin");
-    let script = format!("#!/bin/sh\nexec '{}' \"$@\"\n", program.display());
-    let tar = Tarball::default().file("run", 0o755, script.as_bytes());
-    ArchiveSpec::tar("run", tar).compressed(Compression::Zstd)
+    ArchiveSpec::echo().compressed(Compression::Zstd)
 }
 
 /// The same plugin with nobody to look after it, listening on this socket.
@@ -93,11 +90,7 @@ pub(crate) struct Counted {
 impl Counted {
     /// Looks at a process.
     pub(crate) fn of(pid: u32) -> Self {
-        let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-        let kib = |key: &str| {
-            let line = rollup.lines().find(|line| line.starts_with(key)).unwrap();
-            line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
-        };
+        let memory = processes::memory(pid);
         // Threads that ended are in it.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let after_name = stat.rsplit_once(')').unwrap().1;
@@ -106,8 +99,8 @@ impl Counted {
         };
         let ticks = ticks(USER_TICKS) + ticks(SYSTEM_TICKS);
         Self {
-            resident_kib: kib("Rss:"),
-            anonymous_kib: kib("Anonymous:"),
+            resident_kib: memory.resident_kib.into(),
+            anonymous_kib: memory.anonymous_kib.into(),
             cpu: Duration::from_secs(1) / TICKS_PER_SECOND * ticks,
         }
     }

@@ -19,11 +19,15 @@ use thiserror::Error;
 const CONFIGURE_PLUGIN: &str = "agent_controlplane.ConfigurePluginStates.ConfigurePlugin";
 const CONFIGURE_PLUGIN_STATES: &str = "agent_controlplane.ConfigurePluginStates";
 
+/// How much of a place or a problem an error shows, in characters.
+const READABLE_CHARACTERS: usize = 256;
+
 /// The text is not the message it should be.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{problem} in {place} at line {line} column {column}", place = self.place())]
 pub struct JsonError {
-    /// Where in the document, such as `plugin.arguments[0]`; empty for the document itself.
+    /// Where in the document, such as `plugin.arguments[0]`; empty for the document itself. Its middle is left out
+    /// where it is long.
     pub field: String,
     /// Line, from 1.
     pub line: usize,
@@ -47,8 +51,8 @@ impl JsonError {
         let full = error.to_string();
         let position = format!(" at line {line} column {column}");
         let problem = full.strip_suffix(&position).unwrap_or(&full);
-        let field = place::at(text, line, column);
-        Self { field, line, column, problem: place::without_values(problem) }
+        let field = readable(&place::at(text, line, column));
+        Self { field, line, column, problem: readable(&place::without_values(problem)) }
     }
 
     fn place(&self) -> String {
@@ -88,6 +92,19 @@ pub fn configure_plugin_states_to_json(
     states: &ConfigurePluginStates,
 ) -> Result<String, UnrepresentableError> {
     write(CONFIGURE_PLUGIN_STATES, states)
+}
+
+/// A text that repeats names from the document, which are as long as their writer likes and hold what they like: its
+/// beginning and its end, on one line.
+fn readable(text: &str) -> String {
+    let one_line = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let length = text.chars().count();
+    if length <= READABLE_CHARACTERS {
+        return text.chars().map(one_line).collect();
+    }
+    let half = READABLE_CHARACTERS / 2;
+    let shown = text.chars().take(half).chain(['…']).chain(text.chars().skip(length - half));
+    shown.map(one_line).collect()
 }
 
 fn read<M: Message + Default>(name: &str, text: &str) -> Result<M, JsonError> {
@@ -176,6 +193,21 @@ mod tests {
         let error = problem("{\n  \"plugin\": {\n    \"nmae\": \"a\"\n  }\n}");
         assert_eq!((error.field.as_str(), error.line), ("plugin.nmae", 3), "{error}");
         assert!(error.to_string().contains("nmae"), "{error}");
+    }
+
+    #[test]
+    fn an_error_is_one_short_line_whatever_the_names_are() {
+        let long = "nm\u{1b}ae".repeat(2000);
+        for text in [
+            format!(r#"{{"plugin": {{"{long}": 1}}}}"#),
+            format!("{{\"plugin\": {{\"{long}\n"),
+            format!(r#"{{"manifest": {{"structConfig": {{"{long}": {{"é{long}": }}}}}}}}"#),
+        ] {
+            let error = problem(&text).to_string();
+            assert!(error.chars().count() < 700, "{error}");
+            assert!(!error.contains(char::is_control), "{error:?}");
+            assert!(error.contains("plugin.nm") || error.contains("manifest.struct"), "{error}");
+        }
     }
 
     #[test]

@@ -11,7 +11,6 @@
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -147,7 +146,7 @@ async fn expand(
     }
 }
 
-fn told(read: io::Result<usize>, bytes: Vec<u8>, intake: &Arc<Intake>) -> Step {
+fn told(read: io::Result<usize>, bytes: Vec<u8>, intake: &Intake) -> Step {
     match read {
         // It only ends here when it saw the end of its input.
         Ok(0) => Step::End { is_verified: intake.is_verified() },

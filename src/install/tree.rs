@@ -12,7 +12,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, 
 use rustix::io::Errno;
 
 use super::member::MemberPath;
-use super::write_out::{self, WriteOut};
+use super::write_out::WriteOut;
+use crate::launch::procfs;
 use crate::preflight::place;
 
 /// Up to this many files and folders are flushed one by one while others have much to write. Beyond it the whole file
@@ -198,7 +199,7 @@ impl Tree {
 
     fn is_little_unwritten(&self) -> bool {
         let most = self.written.saturating_add(LITTLE_OF_OTHERS);
-        write_out::unwritten().is_some_and(|unwritten| unwritten <= most)
+        procfs::unwritten().is_some_and(|unwritten| unwritten <= most)
     }
 
     /// The folder at `path`; it and its parents are made where they are missing.

@@ -71,16 +71,6 @@ impl WriteOut {
     }
 }
 
-/// Bytes that all programs together have written and no disk has yet. `None` where the kernel does not say.
-pub(super) fn unwritten() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kibibytes = |key: &str| -> Option<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().strip_suffix("kB")?.trim().parse().ok()
-    };
-    kibibytes("Dirty:")?.checked_add(kibibytes("Writeback:")?)?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,11 +91,5 @@ mod tests {
             file.end();
             assert!(std::fs::read(path.path()).unwrap() == expected, "{sizes:?}");
         }
-    }
-
-    #[test]
-    fn the_kernel_says_how_much_is_unwritten() {
-        let before = unwritten().expect("Linux says it");
-        assert_eq!(before % 1024, 0);
     }
 }

@@ -99,7 +99,18 @@ pub(crate) fn variable<'a>(environ: &'a [u8], key: &str) -> Option<&'a [u8]> {
 /// read or the process is gone. The kernel looks at all of its pages for this.
 pub(crate) fn proportional_memory(pid: u32) -> Option<u64> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    bytes_of(&rollup, "Pss:")
+}
+
+/// Bytes that all programs together have written and no disk has yet. `None` where the kernel does not say.
+pub(crate) fn unwritten() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    bytes_of(&text, "Dirty:")?.checked_add(bytes_of(&text, "Writeback:")?)
+}
+
+/// The amount after a key, in a text with one `key number kB` in each line.
+fn bytes_of(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -163,6 +174,12 @@ mod tests {
         let memory = proportional_memory(me.pid).expect("one may look at oneself");
         assert!(memory > 0 && memory.is_multiple_of(1024));
         assert_eq!(proportional_memory(0), None);
+    }
+
+    #[test]
+    fn the_kernel_says_how_much_is_unwritten() {
+        let unwritten = unwritten().expect("Linux says it");
+        assert_eq!(unwritten % 1024, 0);
     }
 
     #[test]

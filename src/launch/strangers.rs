@@ -6,7 +6,7 @@
 //! without a look each. The launcher asks.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guest_agent_actors::id::PluginName;
@@ -24,7 +24,7 @@ pub(super) struct Strangers(Mutex<State>);
 #[derive(Debug)]
 struct State {
     since: Instant,
-    names: Option<Arc<HashSet<Box<[u8]>>>>,
+    names: Option<HashSet<Box<[u8]>>>,
 }
 
 // === impl Strangers ===
@@ -37,23 +37,18 @@ impl Strangers {
 
     /// Whether a process may run under this name that this agent did not launch.
     pub(super) async fn may_have(&self, name: &PluginName, lookout: &Lookout) -> bool {
-        let known = {
+        let name = name.as_str().as_bytes();
+        {
             let state = self.lock();
             if state.since.elapsed() < SETTLED {
                 return true;
             }
-            state.names.clone()
-        };
-        let names = match known {
-            Some(names) => names,
-            None => {
-                let Some(census) = lookout.look().await else { return true };
-                let names = Arc::new(census.names());
-                self.lock().names = Some(Arc::clone(&names));
-                names
+            if let Some(names) = &state.names {
+                return names.contains(name);
             }
-        };
-        names.contains(name.as_str().as_bytes())
+        }
+        let Some(census) = lookout.look().await else { return true };
+        self.lock().names.get_or_insert_with(|| census.names()).contains(name)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -73,7 +73,7 @@ impl Family {
     }
 
     /// All living members, the oldest first; `None` when processes cannot be seen, or not in time.
-    pub(crate) async fn seen(self, lookout: &Lookout) -> Option<Vec<Member>> {
+    async fn seen(self, lookout: &Lookout) -> Option<Vec<Member>> {
         let census = lookout.look().await?;
         look_aside(move || self.members(&census)).await
     }

@@ -186,7 +186,7 @@ impl Store for FileStore {
         let (message_id, event) = (message_id.to_owned(), event.clone());
         self.change(resource, move |agent| {
             let mut index = EventIndex::of(agent);
-            agent.append_event(&mut index, (&message_id, received_at), &event, bounds)
+            agent.append_event(&mut index, &message_id, received_at, &event, bounds)
         })
         .await
     }

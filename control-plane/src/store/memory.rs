@@ -91,7 +91,7 @@ impl Store for MemoryStore {
         event: &PluginEventMessage,
     ) -> Result<Appended, StoreError> {
         self.write(resource, |Agent { record, events, .. }| {
-            record.append_event(events, (message_id, received_at), event, self.bounds)
+            record.append_event(events, message_id, received_at, event, self.bounds)
         })
     }
 

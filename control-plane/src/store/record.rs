@@ -143,7 +143,8 @@ impl AgentRecord {
     pub(super) fn append_event(
         &mut self,
         index: &mut EventIndex,
-        (id, received_at): (&str, SystemTime),
+        id: &str,
+        received_at: SystemTime,
         event: &PluginEventMessage,
         bounds: StoreBounds,
     ) -> Appended {
@@ -357,15 +358,15 @@ mod tests {
         let bounds = StoreBounds::default();
         let at = SystemTime::UNIX_EPOCH;
         assert_eq!(
-            record.append_event(&mut index, ("x", at), &event(b"1"), bounds),
+            record.append_event(&mut index, "x", at, &event(b"1"), bounds),
             Appended::New(1)
         );
         assert_eq!(
-            record.append_event(&mut index, ("x", at), &event(b"1"), bounds),
+            record.append_event(&mut index, "x", at, &event(b"1"), bounds),
             Appended::Duplicate
         );
         assert_eq!(
-            record.append_event(&mut index, ("y", at), &event(b"2"), bounds),
+            record.append_event(&mut index, "y", at, &event(b"2"), bounds),
             Appended::New(2)
         );
     }
@@ -376,11 +377,11 @@ mod tests {
         let bounds = StoreBounds { events: 2, event_bytes: 1000, ..StoreBounds::default() };
         let at = SystemTime::UNIX_EPOCH;
         for id in ["a", "b", "c"] {
-            record.append_event(&mut index, (id, at), &event(b""), bounds);
+            record.append_event(&mut index, id, at, &event(b""), bounds);
         }
         assert_eq!(record.events.iter().map(|e| e.sequence).collect::<Vec<_>>(), [2, 3]);
         // One event larger than the bound is still kept, alone.
-        record.append_event(&mut index, ("d", at), &event(&[b'x'; 2000]), bounds);
+        record.append_event(&mut index, "d", at, &event(&[b'x'; 2000]), bounds);
         assert_eq!(record.events.iter().map(|e| e.sequence).collect::<Vec<_>>(), [4]);
         let again = EventIndex::of(&record);
         assert_eq!((&index.ids, index.bytes), (&again.ids, again.bytes));

@@ -46,3 +46,21 @@ fn field_after_name(pid: u32, number: usize) -> Option<String> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(number).map(str::to_owned)
 }
+
+/// Memory of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) resident_kib: u32,
+    /// Of that, what no file backs.
+    pub(crate) anonymous_kib: u32,
+}
+
+/// What the kernel counts of a living process.
+pub(crate) fn memory(pid: u32) -> Memory {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let kib = |key: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    Memory { resident_kib: kib("Rss:"), anonymous_kib: kib("Anonymous:") }
+}

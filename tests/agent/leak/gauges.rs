@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::harness::{Bed, INSTANCE, listing};
+use crate::harness::{Bed, INSTANCE, listing, processes};
 
 /// How many gauges there are.
 pub(super) const GAUGES: usize = 9;
@@ -72,12 +72,7 @@ impl Gauges {
     }
 
     pub(super) fn read(&self) -> Readings {
-        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.agent)).unwrap();
-        let kib = |key: &str| -> u64 {
-            let line = rollup.lines().find_map(|line| line.strip_prefix(key));
-            let number = line.and_then(|line| line.split_whitespace().next()).unwrap();
-            number.parse().unwrap()
-        };
+        let memory = processes::memory(self.agent);
         let of_agent = |folder: &str| -> u64 {
             count(listing(Path::new(&format!("/proc/{}/{folder}", self.agent))).len())
         };
@@ -90,8 +85,8 @@ impl Gauges {
             .iter()
             .map(|group| count(listing(group).iter().filter(|path| path.is_dir()).count()));
         [
-            kib("Rss:"),
-            kib("Anonymous:"),
+            memory.resident_kib.into(),
+            memory.anonymous_kib.into(),
             of_agent("fd"),
             of_agent("task"),
             self.children(),
