@@ -10,10 +10,7 @@
 //! of an answer is bounded. Nothing here retries; the callers know when to ask again.
 
 use std::collections::HashMap;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -25,12 +22,13 @@ use guest_agent_proto::plugin_comm::guest_agent_plugin_client::GuestAgentPluginC
 use guest_agent_proto::plugin_comm::{
     ApplyRequest, GetStatusRequest, StartRequest, Status, StopRequest, apply_request, start_request,
 };
-use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::net::{TcpStream, UnixStream};
-use tokio_util::either::Either;
 use tonic::Code;
-use tonic::transport::Channel;
+
+use crate::plugin_rpc::connection::Calls;
+pub(crate) use crate::plugin_rpc::connection::{Connection, connect};
+
+mod connection;
 
 /// Deadline of a question.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,44 +42,33 @@ const LONGEST_CALL: Duration = Duration::from_secs(24 * 3600);
 /// Largest message, either way.
 const MESSAGE_MAX: usize = 4 * 1024 * 1024;
 
-/// Largest header list a plugin may send.
-const HEADERS_MAX: u32 = 64 * 1024;
-
 /// Most that is passed on of an answer.
 const LINES_MAX: usize = 64;
 const LINE_MAX: usize = 4096;
 
 /// Most endpoints that are remembered, and how long an unused one is.
-const CHANNELS_MAX: usize = 1024;
-const CHANNEL_IDLE: Duration = Duration::from_secs(300);
+const KEPT_MAX: usize = 1024;
+const KEPT_IDLE: Duration = Duration::from_secs(300);
 
 /// Calls further apart than this make a connection each. Making one takes about as long as three calls; an
 /// open one takes about 50 KiB.
 const RARE: Duration = Duration::from_secs(5);
 
-/// A connection to a plugin, before any call was made on it.
-pub(crate) type Connection = Either<UnixStream, TcpStream>;
+type Client = GuestAgentPluginClient<Calls>;
 
 /// Calls plugins over gRPC and keeps the connections.
 #[derive(Debug, Default)]
 pub struct GrpcPluginRpc {
-    channels: Mutex<HashMap<Endpoint, Kept>>,
+    kept: Mutex<HashMap<Endpoint, Kept>>,
 }
 
 #[derive(Debug)]
 struct Kept {
     /// None between rare calls.
-    channel: Option<Channel>,
+    open: Option<Calls>,
     used: Instant,
     /// How long before the latest call there was one.
     pause: Duration,
-}
-
-/// Where an endpoint is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    Unix(PathBuf),
-    Tcp(std::net::SocketAddr),
 }
 
 // === impl GrpcPluginRpc ===
@@ -108,10 +95,9 @@ impl GrpcPluginRpc {
         let service_config = config.map(start_config).transpose()?;
         let config = start_request::Config { state_directory_path: state_dir.to_owned() };
         let message = StartRequest { config: Some(config), service_config };
-        let channel = open(endpoint, Some(connection))?;
-        self.keep(endpoint, channel.clone());
-        let mut client = client(channel);
-        self.call(endpoint, timeout, async |request| client.start(request).await, message).await?;
+        let begin = async |mut client: Client, request| client.start(request).await;
+        self.forget(endpoint);
+        self.call(endpoint, Some(connection), timeout, begin, message).await?;
         Ok(())
     }
 
@@ -129,14 +115,16 @@ impl GrpcPluginRpc {
             cleanup: cleanup == Cleanup::Wipe,
             deadline: prost_types::Duration::try_from(deadline).ok(),
         };
-        let mut client = client(self.channel(endpoint)?);
-        self.call(endpoint, deadline, async |request| client.stop(request).await, message).await?;
+        let end = async |mut client: Client, request| client.stop(request).await;
+        self.call(endpoint, None, deadline, end, message).await?;
         Ok(())
     }
 
     /// Drops the connection to an endpoint, so that the next call makes a new one.
     pub(crate) fn forget(&self, endpoint: &Endpoint) {
-        self.lock().remove(endpoint);
+        let forgotten = self.lock().remove(endpoint);
+        // Not under the lock: much may end with it.
+        drop(forgotten);
     }
 
     async fn status(
@@ -145,83 +133,105 @@ impl GrpcPluginRpc {
         data: Option<String>,
         timeout: Duration,
     ) -> Result<Health, RpcError> {
-        let mut client = client(self.channel(endpoint)?);
-        let message = GetStatusRequest { data };
-        let answer = self
-            .call(endpoint, timeout, async |request| client.get_status(request).await, message)
-            .await?;
+        let ask = async |mut client: Client, request| client.get_status(request).await;
+        let answer = self.call(endpoint, None, timeout, ask, GetStatusRequest { data }).await?;
         Ok(bounded(answer))
     }
 
-    /// One call with its deadline, on both sides: the plugin is told, and we do not wait longer.
+    /// One call with its deadline, on both sides: the plugin is told, and we do not wait longer. On the given
+    /// connection, or else on the one that is open.
     async fn call<Q, A>(
         &self,
         endpoint: &Endpoint,
+        given: Option<Connection>,
         timeout: Duration,
-        call: impl AsyncFnOnce(tonic::Request<Q>) -> Result<tonic::Response<A>, tonic::Status>,
+        call: impl AsyncFnOnce(Client, tonic::Request<Q>) -> Result<tonic::Response<A>, tonic::Status>,
         message: Q,
     ) -> Result<A, RpcError> {
         let timeout = timeout.min(LONGEST_CALL);
         let mut request = tonic::Request::new(message);
         request.set_timeout(timeout);
         let began = Instant::now();
-        let Ok(answer) = tokio::time::timeout(timeout, call(request)).await else {
-            self.rest(endpoint);
-            return Err(RpcError::TimedOut(timeout));
+        let exchange = async {
+            let calls = self.open(endpoint, given).await?;
+            let client = GuestAgentPluginClient::with_origin(calls, connection::origin())
+                .max_decoding_message_size(MESSAGE_MAX)
+                .max_encoding_message_size(MESSAGE_MAX);
+            call(client, request).await.map_err(|status| {
+                let late = began.elapsed() >= timeout;
+                classify(&status, timeout, late)
+            })
         };
-        self.rest(endpoint);
-        answer.map(tonic::Response::into_inner).map_err(|status| {
-            let late = began.elapsed() >= timeout;
-            let error = classify(&status, timeout, late);
-            if matches!(error, RpcError::Unreachable(_)) {
-                self.forget(endpoint);
-            }
-            error
-        })
+        let answer = tokio::time::timeout(timeout, exchange).await;
+        let answer = answer.unwrap_or(Err(RpcError::TimedOut(timeout)));
+        if matches!(answer, Err(RpcError::Unreachable(_))) {
+            self.forget(endpoint);
+        } else {
+            self.rest(endpoint);
+        }
+        answer.map(tonic::Response::into_inner)
     }
 
-    fn channel(&self, endpoint: &Endpoint) -> Result<Channel, RpcError> {
-        let mut channels = self.lock();
-        if let Some(kept) = channels.get_mut(endpoint) {
-            let now = Instant::now();
-            kept.pause = now.duration_since(kept.used);
-            kept.used = now;
-            return match &kept.channel {
-                Some(channel) => Ok(channel.clone()),
-                None => Ok(kept.channel.insert(open(endpoint, None)?).clone()),
-            };
+    /// The connection that is open, or a new one.
+    async fn open(
+        &self,
+        endpoint: &Endpoint,
+        given: Option<Connection>,
+    ) -> Result<Calls, RpcError> {
+        if let Some(calls) = self.used_again(endpoint) {
+            return Ok(calls);
         }
-        drop(channels);
-        let channel = open(endpoint, None)?;
-        self.keep(endpoint, channel.clone());
-        Ok(channel)
+        let opened = async {
+            let connection = match given {
+                Some(connection) => connection,
+                None => connect(endpoint).await?,
+            };
+            Calls::on(connection).await
+        };
+        let calls =
+            opened.await.map_err(|error| RpcError::Unreachable(Chain(&error).to_string()))?;
+        self.keep(endpoint, calls.clone());
+        Ok(calls)
+    }
+
+    /// What is still open, and that a call was made.
+    fn used_again(&self, endpoint: &Endpoint) -> Option<Calls> {
+        let mut all = self.lock();
+        let kept = all.get_mut(endpoint)?;
+        let now = Instant::now();
+        kept.pause = now.duration_since(kept.used);
+        kept.used = now;
+        kept.open.clone().filter(|calls| !calls.is_closed())
     }
 
     /// Lets go of the connection after a call, if the next one is probably far away. Calls that are under way
     /// hold on to it by themselves.
     fn rest(&self, endpoint: &Endpoint) {
         let rested = match self.lock().get_mut(endpoint) {
-            Some(kept) if kept.pause >= RARE => kept.channel.take(),
+            Some(kept) if kept.pause >= RARE => kept.open.take(),
             Some(_) | None => None,
         };
-        // Not under the lock: much may end with it.
         drop(rested);
     }
 
-    fn keep(&self, endpoint: &Endpoint, channel: Channel) {
+    fn keep(&self, endpoint: &Endpoint, calls: Calls) {
         let now = Instant::now();
-        let mut channels = self.lock();
-        channels.retain(|_, kept| now.duration_since(kept.used) < CHANNEL_IDLE);
-        if channels.len() >= CHANNELS_MAX {
-            let oldest = channels.iter().min_by_key(|(_, kept)| kept.used).map(|(e, _)| e.clone());
-            oldest.map(|endpoint| channels.remove(&endpoint));
+        let mut all = self.lock();
+        if let Some(kept) = all.get_mut(endpoint) {
+            kept.open = Some(calls);
+            return;
         }
-        let kept = Kept { channel: Some(channel), used: now, pause: Duration::ZERO };
-        channels.insert(endpoint.clone(), kept);
+        all.retain(|_, kept| now.duration_since(kept.used) < KEPT_IDLE);
+        if all.len() >= KEPT_MAX {
+            let oldest = all.iter().min_by_key(|(_, kept)| kept.used).map(|(e, _)| e.clone());
+            oldest.map(|endpoint| all.remove(&endpoint));
+        }
+        let kept = Kept { open: Some(calls), used: now, pause: Duration::ZERO };
+        all.insert(endpoint.clone(), kept);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Endpoint, Kept>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,94 +248,10 @@ impl PluginRpc for GrpcPluginRpc {
     async fn apply(&self, endpoint: &Endpoint, config: Option<Config>) -> Result<(), RpcError> {
         let service_config = config.as_ref().map(apply_config).transpose()?;
         let message = ApplyRequest { service_config };
-        let mut client = client(self.channel(endpoint)?);
-        let call = async |request| client.apply(request).await;
-        self.call(endpoint, APPLY_TIMEOUT, call, message).await?;
+        let apply = async |mut client: Client, request| client.apply(request).await;
+        self.call(endpoint, None, APPLY_TIMEOUT, apply, message).await?;
         Ok(())
     }
-}
-
-// === connections ===
-
-/// Connects to an endpoint, once.
-///
-/// # Errors
-/// The system's error: nothing there, nobody listening, or an endpoint that is no address.
-pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Connection> {
-    connect_to(&place(endpoint).ok_or(io::ErrorKind::InvalidInput)?).await
-}
-
-async fn connect_to(place: &Place) -> io::Result<Connection> {
-    match place {
-        Place::Unix(path) => {
-            let stream = UnixStream::connect(path).await?;
-            check_listener(path, &stream)?;
-            Ok(Either::Left(stream))
-        }
-        Place::Tcp(address) => {
-            let stream = TcpStream::connect(address).await?;
-            // Waiting for a port on loopback can, by chance, connect the socket with itself.
-            if stream.local_addr()? == *address {
-                return Err(io::ErrorKind::ConnectionRefused.into());
-            }
-            stream.set_nodelay(true)?;
-            Ok(Either::Right(stream))
-        }
-    }
-}
-
-/// Refuses a listener that is another user's than the folder it is found in. Whoever has a folder of its own
-/// could put a link to any socket in there, and the agent may connect to all of them.
-fn check_listener(path: &Path, stream: &UnixStream) -> io::Result<()> {
-    let Some(folder) = path.parent() else { return Ok(()) };
-    let owner = std::fs::metadata(folder)?.uid();
-    // What is in a folder of the agent, only it or its plugins can have put there.
-    if owner == rustix::process::geteuid().as_raw() || stream.peer_cred()?.uid() == owner {
-        return Ok(());
-    }
-    let reason = format!("{} leads to a socket of another user than the plugin's", path.display());
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
-}
-
-fn place(endpoint: &Endpoint) -> Option<Place> {
-    match endpoint.as_str().split_once(':')? {
-        ("unix", path) if path.starts_with('/') => Some(Place::Unix(path.into())),
-        ("tcp", address) => {
-            let address: std::net::SocketAddr = address.parse().ok()?;
-            address.ip().is_loopback().then_some(Place::Tcp(address))
-        }
-        _ => None,
-    }
-}
-
-/// A channel whose first connection is the given one; later ones are made when they are needed.
-fn open(endpoint: &Endpoint, first: Option<Connection>) -> Result<Channel, RpcError> {
-    let Some(place) = place(endpoint) else {
-        let text: String = endpoint.as_str().chars().take(200).collect();
-        return Err(RpcError::Unreachable(format!("{text:?} is not an endpoint of this machine")));
-    };
-    let first = Arc::new(Mutex::new(first));
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let given = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let place = place.clone();
-        async move {
-            let connection = match given {
-                Some(connection) => connection,
-                None => connect_to(&place).await?,
-            };
-            Ok::<_, io::Error>(TokioIo::new(connection))
-        }
-    });
-    // The name goes into the `:authority` header only; the connector decides where calls go.
-    Ok(tonic::transport::Endpoint::from_static("http://plugin.invalid")
-        .http2_max_header_list_size(HEADERS_MAX)
-        .connect_with_connector_lazy(connector))
-}
-
-fn client(channel: Channel) -> GuestAgentPluginClient<Channel> {
-    GuestAgentPluginClient::new(channel)
-        .max_decoding_message_size(MESSAGE_MAX)
-        .max_encoding_message_size(MESSAGE_MAX)
 }
 
 // === messages ===

@@ -178,7 +178,10 @@ impl Session {
         let mut answer = std::pin::pin!(ticket.answer());
         let exchange = async {
             let send = async {
-                tokio::time::sleep(wait).await;
+                // A timer takes its millisecond even when there is nothing to wait for.
+                if !wait.is_zero() {
+                    tokio::time::sleep(wait).await;
+                }
                 self.send(frame).await
             };
             tokio::select! {

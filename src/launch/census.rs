@@ -35,7 +35,7 @@ static LOOKS: Semaphore = Semaphore::const_new(4);
 /// Who was there at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
-    /// Every process but the first one and this one, by its pid.
+    /// Every process but the first one, this one, and the kernel's own, by its pid.
     pub(crate) processes: HashMap<u32, Stat>,
     marks: HashMap<u32, Arc<Mark>>,
 }
@@ -156,7 +156,9 @@ impl Census {
 
     fn take(remembered: &Mutex<Remembered>) -> Option<Self> {
         let me = std::process::id();
-        let all = procfs::all()?.into_iter().filter(|stat| stat.pid > 1 && stat.pid != me);
+        // Threads of the kernel would be asked for their environment at every look: they have none to remember.
+        let others = |stat: &Stat| stat.pid > 1 && stat.pid != me && !stat.of_kernel;
+        let all = procfs::all()?.into_iter().filter(others);
         let processes: HashMap<u32, Stat> = all.map(|stat| (stat.pid, stat)).collect();
         // Not locked while it is read: reading may hang.
         let known =

@@ -17,6 +17,9 @@ const STAT_MAX: usize = 2048;
 /// what it hands to a plugin, so they are found in a longer one as well unless the plugin moved them.
 const BYTES_MAX: u64 = 1024 * 1024;
 
+/// The flag of a thread of the kernel, which no program runs in and which has no environment (`PF_KTHREAD`).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
 /// What `/proc/<pid>/stat` says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -26,6 +29,8 @@ pub(crate) struct Stat {
     pub(crate) stuck: bool,
     /// Whether it has ended and only waits to be reaped.
     pub(crate) dead: bool,
+    /// Whether it is a thread of the kernel.
+    pub(crate) of_kernel: bool,
     /// Its parent.
     pub(crate) parent: u32,
     /// Its session, named by the pid of the process that made it.
@@ -137,6 +142,7 @@ fn parse(pid: u32, text: &[u8]) -> Option<Stat> {
         pid,
         stuck: field(3)? == "D",
         dead: matches!(field(3)?, "Z" | "X"),
+        of_kernel: ticks(9)? & KERNEL_THREAD != 0,
         parent: field(4)?.parse().ok()?,
         session: field(6)?.parse().ok()?,
         start_ticks: ticks(22)?,
@@ -165,6 +171,13 @@ mod tests {
         for text in ["", ")", "7 (x) S", "7 (x) S a b c d e f g h i j k l m n o p q r s t u"] {
             assert_eq!(parse(7, text.as_bytes()), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn threads_of_the_kernel_are_told_from_programs() {
+        let kernel = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 5 0 0 20 0 1 0 1 0 0";
+        assert!(parse(2, kernel.as_bytes()).expect("fields").of_kernel);
+        assert!(!stat(std::process::id()).expect("this process").of_kernel);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A plugin made of a tonic server in this process, and what its answers become.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use guest_agent_proto::plugin_comm::guest_agent_plugin_server::{
     GuestAgentPlugin, GuestAgentPluginServer,
@@ -201,11 +202,13 @@ async fn a_new_process_at_the_same_endpoint_is_reached() {
 
 #[tokio::test]
 async fn kept_connections_are_bounded() {
-    let rpc = GrpcPluginRpc::new();
-    for number in 0..CHANNELS_MAX + 10 {
-        rpc.channel(&Endpoint::unix(&format!("/none/{number}"))).unwrap();
+    let (_dir, path, endpoint, rpc) = bed();
+    let _server = Script::default().serve(&path);
+    let calls = rpc.open(&endpoint, None).await.unwrap();
+    for number in 0..KEPT_MAX + 10 {
+        rpc.keep(&Endpoint::unix(&format!("/none/{number}")), calls.clone());
     }
-    assert_eq!(rpc.lock().len(), CHANNELS_MAX);
+    assert_eq!(rpc.lock().len(), KEPT_MAX);
 }
 
 #[tokio::test]
@@ -213,7 +216,7 @@ async fn rare_calls_leave_no_connection_open_and_frequent_ones_share_one() {
     let (_dir, path, endpoint, rpc) = bed();
     let script = Script::default();
     let _server = script.serve(&path);
-    let is_open = || rpc.lock()[&endpoint].channel.is_some();
+    let is_open = || rpc.lock()[&endpoint].open.is_some();
     let timeout = Duration::from_secs(5);
     for _ in 0..2 {
         rpc.health(&endpoint, timeout).await.unwrap();
