@@ -131,7 +131,7 @@ impl Cache {
     /// Gives room back. Says whether there was any to give.
     pub(super) fn make_room(&self, how: Yield) -> bool {
         let _changing = self.lock();
-        let Ok((entries, _)) = self.list() else { return false };
+        let Ok((entries, _)) = self.list(None) else { return false };
         let needed = self.needed();
         let mut any = false;
         for entry in entries {
@@ -187,7 +187,7 @@ impl Cache {
             };
             self.shelf.sweep_away(name, why, manner, report);
         }
-        for Entry { sha256, .. } in self.over(self.most_now()) {
+        for Entry { sha256, .. } in self.over(self.most_now(), None) {
             let why = "the cache is over its bound";
             self.shelf.sweep_away(&sha256.to_string(), why, manner, report);
             let signature = self.shelf.signature_name(sha256);
@@ -208,9 +208,9 @@ impl Cache {
     }
 
     /// What has to go for the rest to be no larger than `most`: what was not used for longest first, and
-    /// what is installed never, but when the cache is switched off.
-    fn over(&self, most: u64) -> Vec<Entry> {
-        let Ok((mut entries, mut total)) = self.list() else { return Vec::new() };
+    /// what is installed never, but when the cache is switched off. What arrives anew is not counted.
+    fn over(&self, most: u64, arriving: Option<Sha256Digest>) -> Vec<Entry> {
+        let Ok((mut entries, mut total)) = self.list(arriving) else { return Vec::new() };
         if total <= most {
             // What is installed is only looked at when it matters: that takes as long as there are plugins.
             return Vec::new();
@@ -228,13 +228,16 @@ impl Cache {
         entries
     }
 
-    /// All archives, and how large they are together.
-    fn list(&self) -> io::Result<(Vec<Entry>, u64)> {
+    /// All archives but one, and how large they are together.
+    fn list(&self, but: Option<Sha256Digest>) -> io::Result<(Vec<Entry>, u64)> {
         let size = |path: &Path| fs::symlink_metadata(path).map_or(0, |found| found.len());
         let mut entries = Vec::new();
         let mut total: u64 = 0;
         for name in self.shelf.names()? {
             let Kind::Archive(sha256) = Kind::of(&name) else { continue };
+            if but == Some(sha256) {
+                continue;
+            }
             let Ok(found) = fs::symlink_metadata(self.shelf.path_of(sha256)) else { continue };
             let bytes = found.len().saturating_add(size(&self.shelf.signature_of(sha256)));
             let used = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -288,20 +291,22 @@ impl Incoming {
         let _arriving = cache.lock();
         let signed = signature.map_or(0, |text| text.len() as u64);
         let bytes = self.bytes.saturating_add(signed);
-        // It is hashed again when it is used, so a torn one costs a download and nothing else.
-        cache.shelf.delete(sha256);
         let most = cache.most_now().checked_sub(bytes);
-        let over = most.map(|most| (most, cache.over(most)));
+        let over = most.map(|most| (most, cache.over(most, Some(sha256))));
         let Some((most, over)) = over else {
             return Err(io::Error::other("there is no room for it"));
         };
         over.iter().for_each(|entry| cache.shelf.delete(entry.sha256));
-        if cache.list()?.1 > most {
+        if cache.list(Some(sha256))?.1 > most {
             return Err(io::Error::other("what is installed takes all of install.cache_max_bytes"));
         }
-        if let Some(text) = signature {
+        // It may be there already, and be read by others: each file is replaced at once or stays as it is. It is
+        // hashed again when it is used, so a torn one costs a download and nothing else.
+        let path = cache.shelf.signature_of(sha256);
+        if let Some(text) = signature
+            && fs::read(&path).ok().as_deref() != Some(text.as_bytes())
+        {
             // The archive makes the entry, so what vouches for it is there first.
-            let path = cache.shelf.signature_of(sha256);
             let mut options = File::options();
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(path)?.write_all(text.as_bytes())?;

@@ -83,8 +83,9 @@ impl Tries<'_> {
     async fn once(&self, course: &mut Course) -> Result<(), Failure> {
         let trust = self.pipeline.trust();
         let keyring = trust.keyring().map_err(Failure::Signature)?;
+        let mut slot = self.slot().await;
+        // Another installation may have brought it while this one waited.
         if let Some(kept) = self.kept(course).await {
-            let slot = self.slot().await;
             let voucher = self.voucher(Some(&kept), keyring).await?;
             let check = self.check(keyring, voucher.as_ref())?;
             let place = Place::Kept(&kept.path);
@@ -103,8 +104,8 @@ impl Tries<'_> {
                 }
                 done => return done,
             }
+            slot = self.slot().await;
         }
-        let slot = self.slot().await;
         let voucher = self.voucher(None, keyring).await?;
         let check = self.check(keyring, voucher.as_ref())?;
         self.transfer(Place::Ordered, check, slot, course).await

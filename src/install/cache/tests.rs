@@ -78,6 +78,33 @@ fn an_archive_is_found_with_its_signature_and_private() {
 }
 
 #[test]
+fn an_archive_that_arrives_again_is_there_all_the_time() {
+    let rig = Rig::new(100);
+    let sha256 = rig.keep(b"archive", 0);
+    std::thread::scope(|scope| {
+        let again = scope.spawn(|| {
+            for _ in 0..500 {
+                rig.keep(b"archive", 0);
+            }
+        });
+        while !again.is_finished() {
+            let kept = rig.cache.find(sha256).expect("it was never taken away");
+            assert_eq!(fs::read(kept.path).expect("readable"), b"archive");
+            assert_eq!(kept.signature.as_deref(), Some(&b"s"[..]));
+        }
+    });
+    assert_eq!(rig.files().len(), 2);
+}
+
+#[test]
+fn an_archive_that_arrives_again_needs_no_room_of_its_own() {
+    let rig = Rig::new(50);
+    let [first, second] = [[1; 20], [2; 20]].map(|content| rig.keep(&content, 100));
+    rig.keep(&[1; 20], 0);
+    assert!(rig.has(first) && rig.has(second));
+}
+
+#[test]
 fn what_was_used_longest_ago_goes_first_and_what_is_installed_stays() {
     let rig = Rig::new(50);
     let oldest = rig.keep(&[1; 14], 40);
