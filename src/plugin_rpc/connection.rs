@@ -1,37 +1,47 @@
 //! One connection to one plugin, as what tonic's clients make their calls on.
 //!
 //! A channel of tonic is made for one server that many ask all the time: it queues, balances and connects again
-//! behind its caller's back, in tasks of its own. A plugin is asked a few bytes every ten seconds, and whoever asks
-//! wants to know when it cannot be reached.
+//! behind its caller's back, in tasks and with buffers of its own. There is a connection for each plugin, which is
+//! asked a few bytes every ten seconds, and whoever asks wants to know when it cannot be reached. So calls go straight
+//! to HTTP/2, with the windows that it begins with (64 KiB): nobody gets further ahead of whoever reads.
 
+use std::error::Error;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use guest_agent_actors::id::Endpoint;
+use h2::RecvStream;
+use h2::client::SendRequest;
 use http::{Request, Response, Uri};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http_body::Frame;
+use http_body_util::BodyExt;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
 use tokio_util::either::Either;
 use tonic::body::Body;
 
 /// Largest header list a plugin may send.
 const HEADERS_MAX: u32 = 64 * 1024;
 
-/// How far a plugin may get ahead of whoever reads its answer. An answer is a few lines, and what came ahead takes
-/// memory of the agent.
-const WINDOW: u32 = 64 * 1024;
-
 /// A connection to a plugin, before any call was made on it.
 pub(crate) type Connection = Either<UnixStream, TcpStream>;
 
 /// Calls on one connection. It is closed when the last clone of this and the last call have ended.
 #[derive(Clone, Debug)]
-pub(super) struct Calls(SendRequest<Body>);
+pub(super) struct Calls {
+    requests: SendRequest<Bytes>,
+    /// Reads and writes for all calls.
+    served: Arc<JoinHandle<()>>,
+}
+
+/// What comes back of a call.
+#[derive(Debug)]
+pub(super) struct Answer(RecvStream);
 
 /// Where an endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,35 +61,69 @@ pub(super) fn origin() -> Uri {
 impl Calls {
     /// Begins HTTP/2.
     pub(super) async fn on(connection: Connection) -> io::Result<Self> {
-        let (calls, served) = Builder::new(TokioExecutor::new())
+        let (requests, served) = h2::client::Builder::new()
             .max_header_list_size(HEADERS_MAX)
-            .initial_connection_window_size(WINDOW)
-            .initial_stream_window_size(WINDOW)
-            .handshake(TokioIo::new(connection))
+            .enable_push(false)
+            .handshake(connection)
             .await
             .map_err(io::Error::other)?;
         // How it ends, the calls on it hear.
-        tokio::spawn(async move { drop(served.await) });
-        Ok(Self(calls))
+        let served = tokio::spawn(async move { drop(served.await) });
+        Ok(Self { requests, served: Arc::new(served) })
     }
 
     /// Whether no more calls can be made.
     pub(super) fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.served.is_finished()
     }
 }
 
 impl tower::Service<Request<Body>> for Calls {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
+    type Response = Response<Answer>;
+    type Error = Box<dyn Error + Send + Sync>;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(cx)
+        self.requests.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
+        // The one that was found ready goes along.
+        let next = self.requests.clone();
+        let mut requests = std::mem::replace(&mut self.requests, next);
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            // It is in memory already, so nothing is gained by sending it in parts.
+            let message = body.collect().await?.to_bytes();
+            let (answer, mut stream) =
+                requests.send_request(Request::from_parts(head, ()), false)?;
+            stream.send_data(message, true)?;
+            Ok(answer.await?.map(Answer))
+        })
+    }
+}
+
+// === impl Answer ===
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        let stream = &mut self.get_mut().0;
+        if let Some(data) = ready!(stream.poll_data(cx)) {
+            // Read, so the plugin may send as much again.
+            let data = data.and_then(|data| {
+                stream.flow_control().release_capacity(data.len())?;
+                Ok(Frame::data(data))
+            });
+            return Poll::Ready(Some(data));
+        }
+        let trailers = ready!(stream.poll_trailers(cx));
+        Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)).transpose())
     }
 }
 
