@@ -50,8 +50,8 @@ const LINE_MAX: usize = 4096;
 const KEPT_MAX: usize = 1024;
 const KEPT_IDLE: Duration = Duration::from_secs(300);
 
-/// Calls further apart than this make a connection each. Making one takes about as long as three calls; an
-/// open one takes about 50 KiB.
+/// Calls further apart than this make a connection each. With two hundred plugins and checks every ten seconds that
+/// costs an eighth of a percent of a processor, and open ones would take 20 KiB each.
 const RARE: Duration = Duration::from_secs(5);
 
 type Client = GuestAgentPluginClient<Calls>;

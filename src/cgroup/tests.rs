@@ -148,3 +148,14 @@ fn without_control_groups_nothing_is_made_and_every_limit_is_told() {
 fn two_agents_have_groups_of_their_own() {
     assert_ne!(fingerprint(Path::new("/var/lib/a")), fingerprint(Path::new("/var/lib/b")));
 }
+
+#[test]
+fn a_long_file_is_read_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    for length in [0, 1, AT_A_TIME / 2, AT_A_TIME, AT_A_TIME * 3 + 7] {
+        let text = "x".repeat(length);
+        std::fs::write(dir.path().join("cgroup.procs"), &text).unwrap();
+        assert_eq!(read(dir.path(), "cgroup.procs"), Some(text));
+    }
+    assert_eq!(read(dir.path(), "memory.stat"), None);
+}
