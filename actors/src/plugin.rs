@@ -299,12 +299,10 @@ impl PluginActor {
                     }
                     events.push(event::Draft::new(told.kind, plugin, revision, now, &details));
                 }
+                // It may run from any of them. What nobody needs a sweep deletes later.
+                Effect::Discard { .. } if self.has_stranger => {}
                 other => work.push(other),
             }
-        }
-        if self.has_stranger {
-            // It may run from any of them. What nobody needs a sweep deletes later.
-            work.retain(|effect| !matches!(effect, Effect::Discard { .. }));
         }
         let unchanged = next == self.state;
         let (before, after) = (self.state.phase.clone(), next.phase.clone());

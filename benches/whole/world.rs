@@ -92,11 +92,8 @@ impl Counted {
     pub(crate) fn of(pid: u32) -> Self {
         let memory = processes::memory(pid);
         // Threads that ended are in it.
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let after_name = stat.rsplit_once(')').unwrap().1;
-        let ticks = |field: usize| {
-            after_name.split_whitespace().nth(field).unwrap().parse::<u32>().unwrap()
-        };
+        let ticks =
+            |field| processes::field_after_name(pid, field).unwrap().parse::<u32>().unwrap();
         let ticks = ticks(USER_TICKS) + ticks(SYSTEM_TICKS);
         Self {
             resident_kib: memory.resident_kib.into(),

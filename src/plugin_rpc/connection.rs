@@ -7,8 +7,9 @@
 
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -42,13 +43,6 @@ pub(super) struct Calls {
 /// What comes back of a call.
 #[derive(Debug)]
 pub(super) struct Answer(RecvStream);
-
-/// Where an endpoint is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    Unix(PathBuf),
-    Tcp(std::net::SocketAddr),
-}
 
 /// What calls name as their server. It goes into the `:authority` header only; the connection decides where they
 /// go.
@@ -132,26 +126,33 @@ impl http_body::Body for Answer {
 /// # Errors
 /// The system's error: nothing there, nobody listening, or an endpoint that is no address.
 pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Connection> {
-    connect_to(&place(endpoint).ok_or(io::ErrorKind::InvalidInput)?).await
-}
-
-async fn connect_to(place: &Place) -> io::Result<Connection> {
-    match place {
-        Place::Unix(path) => {
+    match endpoint.as_str().split_once(':') {
+        Some(("unix", path)) if path.starts_with('/') => {
             let stream = UnixStream::connect(path).await?;
-            check_listener(path, &stream)?;
+            check_listener(Path::new(path), &stream)?;
             Ok(Either::Left(stream))
         }
-        Place::Tcp(address) => {
+        Some(("tcp", address)) => {
+            let address: SocketAddr = address.parse().map_err(|_| not_of_this_machine(endpoint))?;
+            if !address.ip().is_loopback() {
+                return Err(not_of_this_machine(endpoint));
+            }
             let stream = TcpStream::connect(address).await?;
             // Waiting for a port on loopback can, by chance, connect the socket with itself.
-            if stream.local_addr()? == *address {
+            if stream.local_addr()? == address {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
             stream.set_nodelay(true)?;
             Ok(Either::Right(stream))
         }
+        _ => Err(not_of_this_machine(endpoint)),
     }
+}
+
+fn not_of_this_machine(endpoint: &Endpoint) -> io::Error {
+    let text: String = endpoint.as_str().chars().take(200).collect();
+    let reason = format!("{text:?} is not an endpoint of this machine");
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
 /// Refuses a listener that is another user's than the folder it is found in. Whoever has a folder of its own
@@ -165,15 +166,4 @@ fn check_listener(path: &Path, stream: &UnixStream) -> io::Result<()> {
     }
     let reason = format!("{} leads to a socket of another user than the plugin's", path.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
-}
-
-fn place(endpoint: &Endpoint) -> Option<Place> {
-    match endpoint.as_str().split_once(':')? {
-        ("unix", path) if path.starts_with('/') => Some(Place::Unix(path.into())),
-        ("tcp", address) => {
-            let address: std::net::SocketAddr = address.parse().ok()?;
-            address.ip().is_loopback().then_some(Place::Tcp(address))
-        }
-        _ => None,
-    }
 }

@@ -41,7 +41,7 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
 }
 
 /// A field of `/proc/<pid>/stat`, counted from the one after the name, which may contain anything.
-fn field_after_name(pid: u32, number: usize) -> Option<String> {
+pub(crate) fn field_after_name(pid: u32, number: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(number).map(str::to_owned)
