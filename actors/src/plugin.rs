@@ -134,6 +134,9 @@ pub struct PluginActor {
     followed: Option<crate::id::Generation>,
     /// Whether what the state says of a process is known to be so, not only read back.
     is_found: bool,
+    /// Whether a process may run that the state does not know: an agent that could not save made it. Which files it
+    /// runs from nobody knows.
+    has_stranger: bool,
     shown: Shown,
     /// Fires in the manager when this actor is dropped.
     _guard: oneshot::Sender<()>,
@@ -194,6 +197,7 @@ impl PluginActor {
             followed,
             state,
             is_found: matches!(beginning, Beginning::Ordered(..)),
+            has_stranger: false,
             beginning: Some(beginning),
             policy,
             facts: ports.facts.watch(),
@@ -222,6 +226,10 @@ impl PluginActor {
             Event::Ordered { generation, .. } => Some(Order { generation: *generation, trace }),
             _ => None,
         };
+        // Both come after everything else of the plugin was ended.
+        if matches!(event, Event::Stopped { result: Ok(_), .. } | Event::Spawned { .. }) {
+            self.has_stranger = false;
+        }
         let facts = self.facts.borrow().clone();
         let transition = machine::transition_on(&facts, &self.state, event.clone());
         // Of triggers and facts that change nothing nobody has to hear: whoever sends them looks at
@@ -293,6 +301,10 @@ impl PluginActor {
                 }
                 other => work.push(other),
             }
+        }
+        if self.has_stranger {
+            // It may run from any of them. What nobody needs a sweep deletes later.
+            work.retain(|effect| !matches!(effect, Effect::Discard { .. }));
         }
         let unchanged = next == self.state;
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
@@ -558,13 +570,16 @@ impl Actor for PluginActor {
                 let find = async move {
                     let find =
                         tokio::time::timeout(FIND_WAIT, launcher.find(&name, recorded.as_ref()));
-                    // What was not found, or could not be looked for, is ended by the next launch.
-                    find.await.ok().and_then(Result::ok).flatten()
+                    find.await.ok().and_then(Result::ok)
                 };
-                ctx.wait(find.into_actor(self).map(move |process, this, ctx| {
+                ctx.wait(find.into_actor(self).map(move |found, this, ctx| {
                     this.reach("end", "find");
                     this.is_found = true;
+                    let could_look = found.is_some();
+                    // What was not found, or could not be looked for, is ended by the next launch.
+                    let process = found.flatten();
                     let is_running = process.is_some() && process == this.recorded_process();
+                    this.has_stranger = !could_look || (process.is_some() && !is_running);
                     this.step_with_output(Event::Recovered(Found { boot, process }), ctx);
                     if is_running {
                         ctx.notify(LimitAgain);

@@ -81,6 +81,30 @@ async fn a_revision_is_not_let_go_while_nobody_could_remember_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_let_go_while_a_process_runs_that_nobody_could_remember() {
+    let mut agent = agent_with("a", "1").await;
+    let late = |seconds| Answer::Late(Duration::from_secs(seconds));
+    agent.world.launcher.stopping("a", &[late(5), late(20)]);
+    order(&agent, "2", &[install("a", "2")]).await;
+    agent.until("2 is ready", SOON, |world, _| world.installer.on_disk("a").len() == 2).await;
+    agent.pass(Duration::from_secs(1)).await;
+    // That 1 is to be stopped is saved, and nothing that follows.
+    agent.world.storage.set_failing(true);
+    agent
+        .until("2 has a process", MINUTE, |world, _| world.launcher.launched("a").len() == 2)
+        .await;
+    agent.crash();
+    agent.world.storage.set_failing(false);
+    agent.wake().await;
+    agent.connect().await;
+    order(&agent, "3", &[install("a", "3")]).await;
+    agent.pass(Duration::from_secs(3)).await;
+    assert_eq!(agent.world.launcher.alive("a").len(), 1, "it takes long to end");
+    assert!(agent.world.installer.on_disk("a").contains(&"2".to_owned()), "it runs from there");
+    until_runs(&agent, "a", "3").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn orders_that_become_durable_together_are_carried_out_as_they_were_given() {
     let agent = Harness::awake().await;
     agent.world.storage.set_slow_commits(Duration::from_secs(1));
