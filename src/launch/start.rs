@@ -1,4 +1,4 @@
-//! One launch: what a plugin is given, and the way from fork to an answered Start.
+//! One launch: what a plugin is given, and the way from its first moment to an answered Start.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -151,8 +151,8 @@ impl ProcessLauncher {
     }
 
     /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From a
-    /// successful fork to the entry in the table nothing is awaited, so dropping the launch cannot
-    /// lose it. That is why the fork happens here, at the price of a millisecond of the runtime.
+    /// successful spawn to the entry in the table nothing is awaited, so dropping the launch cannot
+    /// lose it. That is why the spawn happens here, at the price of a millisecond of the runtime.
     async fn make_process(
         &self,
         spec: &PluginSpec,
