@@ -369,3 +369,84 @@ fn hide_descriptors() -> Result<(), Errno> {
         error => Err(error.unwrap_or(Errno::IO)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, dumpable_behavior, geteuid, getrlimit};
+
+    use super::*;
+
+    fn plan(program: &str) -> Plan {
+        let limits = vec![(Resource::Core, getrlimit(Resource::Core))];
+        let orders = Orders {
+            umask: 0o022,
+            oom_score_adj: None,
+            limits,
+            identity: None,
+            kept: None,
+            no_new_privileges: false,
+            landlock: None,
+            filters: Vec::new(),
+        };
+        Plan {
+            program: program.into(),
+            arguments: vec!["-c".into(), "env; echo \"$PWD\"; exit 3".into()],
+            environment: vec![("B".into(), "old".into()), ("A".into(), "1".into())],
+            directory: "/tmp".into(),
+            output: tempfile::tempfile().unwrap(),
+            entrance: Arc::default(),
+            orders: Arc::new(orders),
+        }
+    }
+
+    #[test]
+    fn a_child_has_what_it_was_given_and_nothing_else() {
+        let mut plan = plan("/bin/sh");
+        plan.environment.push(("B".into(), "2".into()));
+        plan.spawn().unwrap().wait().unwrap();
+        let mut said = String::new();
+        io::Seek::rewind(&mut plan.output).unwrap();
+        io::Read::read_to_string(&mut plan.output, &mut said).unwrap();
+        assert!(
+            said.contains("A=1\n") && said.contains("B=2\n") && !said.contains("HOME="),
+            "{said}"
+        );
+        assert!(said.ends_with("/tmp\n"), "{said}");
+    }
+
+    #[test]
+    fn what_cannot_be_executed_says_why_and_leaves_nothing() {
+        let failed = plan("/nowhere").spawn().unwrap_err();
+        assert_eq!(failed.error.raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(failed.step, None);
+        let mut odd = plan("/bin/sh");
+        odd.arguments.push("a\0b".into());
+        assert_eq!(odd.spawn().unwrap_err().error.kind(), io::ErrorKind::InvalidInput);
+        let mut elsewhere = plan("/bin/sh");
+        elsewhere.directory = "/nowhere".into();
+        assert_eq!(elsewhere.spawn().unwrap_err().error.raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_step_that_fails_is_named() {
+        let mut plan = plan("/bin/sh");
+        let unusable = File::open("/dev/null").unwrap();
+        Arc::get_mut(&mut plan.orders).unwrap().landlock = Some(unusable.into());
+        let failed = plan.spawn().unwrap_err();
+        assert_eq!(failed.step, Some(Step::Landlock));
+    }
+
+    #[test]
+    fn a_child_of_another_user_does_not_change_what_may_be_done_with_us() {
+        if !geteuid().is_root() {
+            println!("SKIPPED: a child of another user needs root");
+            return;
+        }
+        let before = dumpable_behavior().unwrap();
+        let mut plan = plan("/bin/sh");
+        Arc::get_mut(&mut plan.orders).unwrap().identity = Some((65534, 65534));
+        plan.spawn().unwrap().wait().unwrap();
+        assert_eq!(dumpable_behavior().unwrap(), before);
+        assert!(geteuid().is_root());
+    }
+}
