@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! policy ─┬─► account: names ► numbers        ┐
-//! host ───┼─► plan: what this machine can do  ├─► Orders ─► fork ─► child: one step after the other ─► exec
+//! host ───┼─► plan: what this machine can do  ├─► Orders ─► clone ─► child: one step after the other ─► exec
 //!         ├─► paths ► landlock: a rule set    │
 //!         └─► seccomp: a filter program       ┘
 //! ```
 //!
 //! The launcher calls this once per launch, on a blocking thread. Everything that can fail, allocate or look
-//! at files happens before the fork; the child makes system calls with what is ready. What this machine
+//! at files happens before that; the child makes system calls with what is ready. What this machine
 //! cannot enforce is told; a policy that is `required` is then not launched at all. Files that a plugin of
 //! another user needs are made its own by `ownership`.
 

@@ -3,7 +3,7 @@
 //! Plugin actors call it. It is the only part of the agent that makes or signals processes.
 //!
 //! ```text
-//! launch: end what is left ► prepare files, group ► fork, enter, exec (spawn) ► listen? (ready) ► Start (plugin_rpc)
+//! launch: end what is left ► prepare files, group ► clone, enter, exec (spawn) ► listen? (ready) ► Start (plugin_rpc)
 //!                                                │
 //!                                                └► watch: pidfd ► how it ended (oom) ► who is left (tree)
 //! stop:   Stop call ► SIGTERM ► SIGKILL, until nobody is left (stop, tree, pidfd)

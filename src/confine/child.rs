@@ -1,9 +1,9 @@
-//! What a forked child does before it becomes the plugin. The audited place of confinement.
+//! What a new process does before it becomes the plugin. The audited place of confinement.
 //!
-//! Everything here runs between fork and exec, in a process that has one thread and may have copied a
-//! locked allocator. So [`Orders::apply`] only makes system calls with what was made before the fork: it
+//! Everything here runs between clone and exec, in a process that borrows the agent's memory, which other threads of the agent
+//! go on to use. So [`Orders::apply`] only makes system calls with what was made before: it
 //! allocates nothing, frees nothing, takes no lock and cannot panic. `rustix` makes the system calls
-//! itself, without the C library, whose own `setuid` would want to reach threads that are not there.
+//! itself, without the C library, whose own `setuid` would want to reach threads that are the agent's.
 //!
 //! The order is that of what each step still needs: limits and the user before the capabilities that
 //! change them are gone, `no_new_privs` before the two that ask for it, the filter of system calls last,
@@ -61,7 +61,7 @@ pub(crate) struct Kept {
     pub(crate) ambient: bool,
 }
 
-/// A step between fork and exec.
+/// A step between clone and exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Step {
@@ -100,7 +100,7 @@ pub(crate) struct Failed {
 
 impl Orders {
     /// Carries everything out, on the calling thread, and stops at the first step that fails. Only for a
-    /// forked child: what is done cannot be undone.
+    /// new process: what is done cannot be undone.
     pub(crate) fn apply(&self) -> Result<(), Failed> {
         let at = |step| move |errno| Failed { step, errno };
         rustix::process::umask(Mode::from_raw_mode(self.umask));

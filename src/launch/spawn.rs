@@ -1,22 +1,29 @@
-//! Makes the process of a plugin: what happens between fork and exec.
+//! Makes the process of a plugin: what happens between its first moment and exec.
 //!
-//! Called by the launcher with everything decided. One of the places with `unsafe`: the closure below
-//! runs in the forked child, where only async-signal-safe calls are allowed. It allocates nothing, takes
-//! no lock and reports errors as bare numbers: the error itself through the standard library, and which
-//! step it was through a pipe. What a policy adds is in `confine::child`.
+//! Called by the launcher with everything decided. The child borrows the agent's memory until it executes the plugin, and
+//! the thread that made it stands still meanwhile, as with `posix_spawn`. A forked child would have a copy of the
+//! tables of all that memory, which takes longer the more plugins there are, and is thrown away at once.
+//!
+//! One of the places with `unsafe`. What runs in the child makes only system calls, with what was made before: it
+//! allocates nothing, takes no lock, and writes nothing that another thread may look at. What a policy adds is in
+//! `confine::child`.
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use nix::libc;
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::cgroup::Entrance;
 use crate::confine::{Failed, Orders, Step};
@@ -29,6 +36,13 @@ const KERNEL_SIGSET_BYTES: usize = 8;
 
 /// First descriptor that a plugin must not see.
 const FIRST_FOREIGN_DESCRIPTOR: libc::c_uint = 3;
+
+/// Stack of a child until it executes the plugin, in bytes: many times what a few system calls need. Only pages that are
+/// used are ever there.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What a child returns with that could not execute its program. Nobody looks at it.
+const NOT_EXECUTED: libc::c_int = 127;
 
 /// A process to be made.
 #[derive(Debug)]
@@ -49,6 +63,10 @@ pub(crate) struct Plan {
     pub(crate) orders: Arc<Orders>,
 }
 
+/// A process that was made. It is this agent's child, and stays a zombie until it is waited for.
+#[derive(Debug)]
+pub(crate) struct Child(Pid);
+
 /// Why a process could not be made.
 #[derive(Debug)]
 pub(crate) struct SpawnError {
@@ -58,63 +76,221 @@ pub(crate) struct SpawnError {
     pub(crate) error: io::Error,
 }
 
+/// All that the child needs, as the kernel takes it.
+struct Birth<'a> {
+    program: &'a CStr,
+    /// Both lists end with a null.
+    arguments: &'a [*const libc::c_char],
+    environment: &'a [*const libc::c_char],
+    directory: &'a CStr,
+    input: RawFd,
+    output: RawFd,
+    entrance: &'a Entrance,
+    orders: &'a Orders,
+    /// Written by a child that failed: the error, and the number of the step if it has one. Zeros from one that
+    /// executed its program.
+    errno: AtomicI32,
+    step: AtomicU8,
+}
+
+/// No signal reaches this thread until this is dropped.
+struct Unreachable(SigSet);
+
+// === impl SpawnError ===
+
 impl From<io::Error> for SpawnError {
     fn from(error: io::Error) -> Self {
         Self { step: None, error }
     }
 }
 
+impl From<Errno> for SpawnError {
+    fn from(errno: Errno) -> Self {
+        io::Error::from(errno).into()
+    }
+}
+
+// === impl Plan ===
+
 impl Plan {
-    /// Forks, enters the group and executes: a session of its own, an empty environment but for the given one,
-    /// default signals, no descriptor but 0 to 2, and what the policy orders.
+    /// Makes a child that enters the group and executes: a session of its own, an empty environment but for the given
+    /// one, default signals, no descriptor but 0 to 2, and what the policy orders. Blocks until it executes.
     ///
     /// # Errors
     /// The system's error of the failed step, exec itself included.
-    #[expect(
-        unsafe_code,
-        reason = "code between fork and exec has rules the compiler cannot check"
-    )]
     pub(crate) fn spawn(&self) -> Result<Child, SpawnError> {
-        let (output, errors) = (self.output.try_clone()?, self.output.try_clone()?);
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .env_clear()
-            .envs(self.environment.iter().map(|(key, value)| (key, value)))
-            .current_dir(&self.directory)
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors);
-        let (entrance, orders) = (Arc::clone(&self.entrance), Arc::clone(&self.orders));
-        // Never waited for: it is read when the child has told of its failure by other means already.
-        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-        let (told, tell) = rustix::pipe::pipe_with(flags).map_err(io::Error::from)?;
-        // SAFETY: `prepare_child`, `Entrance::enter` and `Orders::apply` make only system calls that
-        // are async-signal-safe; they neither allocate nor lock, as their own comments argue, and the
-        // closure owns nothing that is dropped in the child.
-        unsafe {
-            command.pre_exec(move || {
-                // Before anything could be forked. A plugin runs without its group rather than not
-                // at all; the agent sees whether it is inside, and says so.
-                match entrance.enter() {
-                    Ok(()) | Err(_) => {}
-                }
-                let Err(failed) = prepare_child().and_then(|()| orders.apply()) else {
-                    return Ok(());
-                };
-                // Without it, the error goes without its step.
-                match rustix::io::write(&tell, &[failed.step as u8]) {
-                    Ok(_) | Err(_) => {}
-                }
-                Err(failed.errno.into())
-            })
+        let program = text(self.program.as_os_str().as_bytes())?;
+        let directory = text(self.directory.as_os_str().as_bytes())?;
+        let mut arguments = vec![program.clone()];
+        for argument in &self.arguments {
+            arguments.push(text(argument.as_bytes())?);
+        }
+        // Sorted, and the last of several with one name.
+        let variables: BTreeMap<_, _> = self.environment.iter().map(|(k, v)| (k, v)).collect();
+        let mut environment = Vec::with_capacity(variables.len());
+        for (key, value) in variables {
+            environment.push(text(&[key.as_bytes(), b"=", value.as_bytes()].concat())?);
+        }
+        let input = File::open("/dev/null")?;
+        let birth = Birth {
+            program: &program,
+            arguments: &list(&arguments),
+            environment: &list(&environment),
+            directory: &directory,
+            input: input.as_raw_fd(),
+            output: self.output.as_raw_fd(),
+            entrance: &self.entrance,
+            orders: &self.orders,
+            errno: AtomicI32::new(0),
+            step: AtomicU8::new(0),
         };
-        command.spawn().map_err(|error| {
-            let mut number = [0];
-            let read = rustix::io::read(&told, &mut number);
-            let step = read.ok().filter(|length| *length == 1);
-            SpawnError { step: step.and_then(|_| Step::of_number(number[0])), error }
-        })
+        let mut child = birth.give()?;
+        let errno = birth.errno.load(Ordering::Acquire);
+        if errno == 0 {
+            return Ok(child);
+        }
+        // It has ended, or is about to.
+        drop(child.wait());
+        let step = Step::of_number(birth.step.load(Ordering::Acquire));
+        Err(SpawnError { step, error: io::Error::from_raw_os_error(errno) })
+    }
+}
+
+/// A text as the kernel takes it.
+fn text(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(io::Error::from)
+}
+
+/// A list of texts as the kernel takes it. Good for as long as the texts are.
+fn list(texts: &[CString]) -> Vec<*const libc::c_char> {
+    texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
+// === impl Child ===
+
+impl Child {
+    /// Its process id, which is its own until it was waited for.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Waits until it has ended, and reaps it.
+    ///
+    /// # Errors
+    /// Somebody else reaped it.
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
+        loop {
+            match waitpid(Some(self.0), WaitOptions::empty()) {
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Kills it. Only before it was waited for.
+    ///
+    /// # Errors
+    /// Somebody else reaped it.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        Ok(kill_process(self.0, Signal::KILL)?)
+    }
+}
+
+// === impl Birth ===
+
+impl Birth<'_> {
+    /// Makes the child, and returns when it has executed its program or could not.
+    #[expect(unsafe_code, reason = "a child that shares memory is nothing the compiler knows of")]
+    fn give(&self) -> io::Result<Child> {
+        let mut stack = vec![0_u8; STACK_BYTES];
+        let _unreachable = Unreachable::begin()?;
+        let dumpable = rustix::process::dumpable_behavior();
+        // SAFETY: the child runs `begin` with `self`, on a stack of its own that grows down from the end of `stack`.
+        // Both outlive its use of them, for `CLONE_VFORK` lets this thread go on only when the child has executed
+        // something or ended. Meanwhile the child has this thread's place: what the C library keeps for a thread (the
+        // last error) is changed by it, and nobody reads that across this call. No signal handler runs in the child:
+        // all signals are blocked until it has reset them, in a table that is its own (no `CLONE_SIGHAND`). Its
+        // descriptors, directory, user and limits are its own as well.
+        let pid = unsafe {
+            libc::clone(
+                begin,
+                stack.as_mut_ptr_range().end.cast(),
+                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+                ptr::from_ref(self).cast_mut().cast(),
+            )
+        };
+        let made = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
+        // A child that became another user forbade looking into the memory that it had, which is ours.
+        if let Ok(dumpable) = dumpable {
+            // It was so before, so it can be.
+            match rustix::process::set_dumpable_behavior(dumpable) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+        let pid = Pid::from_raw(made?).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Child(pid))
+    }
+
+    /// Runs in the child. Returns only when something failed.
+    #[expect(unsafe_code, reason = "the safe wrappers ask for owned descriptors or allocate")]
+    fn be_born(&self) -> Result<(), (Option<Step>, Errno)> {
+        // Before anything could be forked. A plugin runs without its group rather than not at all; the agent sees
+        // whether it is inside, and says so.
+        match self.entrance.enter() {
+            Ok(()) | Err(_) => {}
+        }
+        for (from, to) in [(self.input, 0), (self.output, 1), (self.output, 2)] {
+            // SAFETY: the call takes two numbers. The descriptors 0 to 2 are the child's own copies.
+            if unsafe { libc::dup2(from, to) } < 0 {
+                return Err((None, last_error()));
+            }
+        }
+        rustix::process::chdir(self.directory).map_err(|errno| (None, errno))?;
+        let step = |failed: Failed| (Some(failed.step), failed.errno);
+        prepare_child().map_err(step)?;
+        self.orders.apply().map_err(step)?;
+        // SAFETY: the program is a C string and both lists are of C strings and end with a null; all of them live in
+        // the frame of `spawn`, whose thread stands still.
+        unsafe {
+            libc::execve(self.program.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr())
+        };
+        Err((None, last_error()))
+    }
+}
+
+/// The child's first function. What it returns the child ends with.
+#[expect(unsafe_code, reason = "its argument comes through C")]
+extern "C" fn begin(birth: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `give` passes a `Birth` that outlives the child's use of it, and only ever a shared reference.
+    let birth = unsafe { &*birth.cast_const().cast::<Birth<'_>>() };
+    if let Err((step, errno)) = birth.be_born() {
+        birth.step.store(step.map_or(0, |step| step as u8), Ordering::Release);
+        birth.errno.store(errno.raw_os_error(), Ordering::Release);
+    }
+    NOT_EXECUTED
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+// === impl Unreachable ===
+
+impl Unreachable {
+    fn begin() -> io::Result<Self> {
+        let mut before = SigSet::empty();
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Unreachable {
+    fn drop(&mut self) {
+        // It was the mask before, so it is one that can be set.
+        match pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.0), None) {
+            Ok(()) | Err(_) => {}
+        }
     }
 }
 
@@ -191,5 +367,86 @@ fn hide_descriptors() -> Result<(), Errno> {
         // Kernels before 5.11. Rust opens everything with the flag already.
         Some(Errno::NOSYS | Errno::INVAL) => Ok(()),
         error => Err(error.unwrap_or(Errno::IO)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, dumpable_behavior, geteuid, getrlimit};
+
+    use super::*;
+
+    fn plan(program: &str) -> Plan {
+        let limits = vec![(Resource::Core, getrlimit(Resource::Core))];
+        let orders = Orders {
+            umask: 0o022,
+            oom_score_adj: None,
+            limits,
+            identity: None,
+            kept: None,
+            no_new_privileges: false,
+            landlock: None,
+            filters: Vec::new(),
+        };
+        Plan {
+            program: program.into(),
+            arguments: vec!["-c".into(), "env; echo \"$PWD\"; exit 3".into()],
+            environment: vec![("B".into(), "old".into()), ("A".into(), "1".into())],
+            directory: "/tmp".into(),
+            output: tempfile::tempfile().unwrap(),
+            entrance: Arc::default(),
+            orders: Arc::new(orders),
+        }
+    }
+
+    #[test]
+    fn a_child_has_what_it_was_given_and_nothing_else() {
+        let mut plan = plan("/bin/sh");
+        plan.environment.push(("B".into(), "2".into()));
+        plan.spawn().unwrap().wait().unwrap();
+        let mut said = String::new();
+        io::Seek::rewind(&mut plan.output).unwrap();
+        io::Read::read_to_string(&mut plan.output, &mut said).unwrap();
+        assert!(
+            said.contains("A=1\n") && said.contains("B=2\n") && !said.contains("HOME="),
+            "{said}"
+        );
+        assert!(said.ends_with("/tmp\n"), "{said}");
+    }
+
+    #[test]
+    fn what_cannot_be_executed_says_why_and_leaves_nothing() {
+        let failed = plan("/nowhere").spawn().unwrap_err();
+        assert_eq!(failed.error.raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(failed.step, None);
+        let mut odd = plan("/bin/sh");
+        odd.arguments.push("a\0b".into());
+        assert_eq!(odd.spawn().unwrap_err().error.kind(), io::ErrorKind::InvalidInput);
+        let mut elsewhere = plan("/bin/sh");
+        elsewhere.directory = "/nowhere".into();
+        assert_eq!(elsewhere.spawn().unwrap_err().error.raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_step_that_fails_is_named() {
+        let mut plan = plan("/bin/sh");
+        let unusable = File::open("/dev/null").unwrap();
+        Arc::get_mut(&mut plan.orders).unwrap().landlock = Some(unusable.into());
+        let failed = plan.spawn().unwrap_err();
+        assert_eq!(failed.step, Some(Step::Landlock));
+    }
+
+    #[test]
+    fn a_child_of_another_user_does_not_change_what_may_be_done_with_us() {
+        if !geteuid().is_root() {
+            println!("SKIPPED: a child of another user needs root");
+            return;
+        }
+        let before = dumpable_behavior().unwrap();
+        let mut plan = plan("/bin/sh");
+        Arc::get_mut(&mut plan.orders).unwrap().identity = Some((65534, 65534));
+        plan.spawn().unwrap().wait().unwrap();
+        assert_eq!(dumpable_behavior().unwrap(), before);
+        assert!(geteuid().is_root());
     }
 }

@@ -1,10 +1,9 @@
-//! One launch: what a plugin is given, and the way from fork to an answered Start.
+//! One launch: what a plugin is given, and the way from its first moment to an answered Start.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ use crate::confine::{self, Orders, Owner, Places, Planned};
 use crate::launch::address::Address;
 use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
-use crate::launch::spawn::{Plan, SpawnError};
+use crate::launch::spawn::{Child, Plan, SpawnError};
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 use crate::launch::turns;
 use crate::launch::watch::{Subject, Watched};
@@ -152,8 +151,8 @@ impl ProcessLauncher {
     }
 
     /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From a
-    /// successful fork to the entry in the table nothing is awaited, so dropping the launch cannot
-    /// lose it. That is why the fork happens here, at the price of a millisecond of the runtime.
+    /// successful spawn to the entry in the table nothing is awaited, so dropping the launch cannot
+    /// lose it. That is why the spawn happens here, at the price of a millisecond of the runtime.
     async fn make_process(
         &self,
         spec: &PluginSpec,

@@ -11,7 +11,6 @@
 //! The child is reaped last on purpose: while it is a zombie its pid cannot be used again, so the
 //! session it made is proven to be the plugin's when its left-over processes are noted.
 
-use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use tokio::sync::watch;
 use crate::launch::census::Lookout;
 use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
+use crate::launch::spawn::Child;
 use crate::launch::tree::Family;
 
 /// How long the cause of a stranger's end is waited for: its parent has to reap it first.

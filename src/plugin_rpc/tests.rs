@@ -213,12 +213,16 @@ async fn kept_connections_are_bounded() {
 }
 
 #[tokio::test]
-async fn rare_calls_leave_no_connection_open_and_frequent_ones_share_one() {
+async fn of_many_connections_those_for_rare_calls_are_closed() {
     let (_dir, path, endpoint, rpc) = bed();
     let script = Script::default();
     let _server = script.serve(&path);
     let is_open = || rpc.lock()[&endpoint].open.is_some();
     let timeout = Duration::from_secs(5);
+    let calls = rpc.open(&endpoint, None).await.unwrap();
+    for number in 0..OPEN_MAX {
+        rpc.keep(&Endpoint::unix(&format!("/none/{number}")), calls.clone());
+    }
     for _ in 0..2 {
         rpc.health(&endpoint, timeout).await.unwrap();
         assert!(is_open(), "another call may follow at once");
@@ -231,5 +235,10 @@ async fn rare_calls_leave_no_connection_open_and_frequent_ones_share_one() {
     }
     rpc.health(&endpoint, timeout).await.unwrap();
     assert!(is_open());
-    assert_eq!(script.asked().len(), 5);
+    // One of the others ended.
+    rpc.forget(&Endpoint::unix("/none/0"));
+    rpc.lock().get_mut(&endpoint).unwrap().used = Instant::now().checked_sub(RARE).unwrap();
+    rpc.health(&endpoint, timeout).await.unwrap();
+    assert!(is_open(), "there is room for it");
+    assert_eq!(script.asked().len(), 6);
 }
