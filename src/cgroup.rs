@@ -275,7 +275,8 @@ impl Total {
 
 impl Group {
     /// Makes the group where it is missing and sets its limits, also while processes are in it. A limit
-    /// that this machine cannot enforce is told and does not keep the plugin from running.
+    /// that this machine cannot enforce is told and does not keep the plugin from running. Nobody who enters stands
+    /// still, even if the group was frozen, perhaps by an agent that was killed while it emptied it.
     ///
     /// # Errors
     /// A group cannot be made.
@@ -287,6 +288,16 @@ impl Group {
                 Err(cause) => {
                     return Err(CgroupError { action: "make", path: room.dir.clone(), cause });
                 }
+            }
+            let thawed = match room.version {
+                Version::V2 => v2::thaw(&room.dir),
+                Version::V1 if room.controllers.contains(&Controller::Freezer) => {
+                    v1::thaw(&room.dir)
+                }
+                Version::V1 => Ok(()),
+            };
+            if let Err(error) = thawed {
+                tracing::debug!(group = %room.dir.display(), %error, "cannot be thawed");
             }
         }
         Ok(self.set(limits).unenforced())
@@ -464,6 +475,12 @@ impl Group {
 // === impl Entrance ===
 
 impl Entrance {
+    /// A way through one door.
+    #[cfg(test)]
+    pub(crate) fn through(door: File) -> Self {
+        Self { doors: vec![door] }
+    }
+
     /// Whether there is nowhere to go.
     pub(crate) fn is_empty(&self) -> bool {
         self.doors.is_empty()

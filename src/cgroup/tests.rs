@@ -71,6 +71,24 @@ fn whoever_leaves_session_parent_and_environment_is_still_inside_and_ends() {
 }
 
 #[test]
+fn a_group_that_stayed_frozen_holds_nobody_up() {
+    let Some(walls) = Walls::with(Controller::Pids) else { return };
+    walls.group.prepare(&limits(None, None)).unwrap();
+    for room in &walls.group.rooms {
+        match room.version {
+            Version::V1 if room.controllers.contains(&Controller::Freezer) => {
+                v1::freeze(&room.dir).unwrap();
+            }
+            Version::V1 => {}
+            Version::V2 => write(&room.dir, "cgroup.freeze", "1").unwrap(),
+        }
+    }
+    walls.group.prepare(&limits(None, None)).unwrap();
+    let mut child = walls.run("exit 0");
+    within("it runs to its end", || child.try_wait().unwrap().is_some());
+}
+
+#[test]
 fn a_fork_bomb_meets_its_limit_and_ends_with_its_group() {
     let Some(walls) = Walls::with(Controller::Pids) else { return };
     let unenforced = walls.group.prepare(&limits(None, None)).unwrap();

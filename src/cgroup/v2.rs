@@ -54,6 +54,11 @@ pub(super) fn oom_kills(dir: &Path) -> Option<u64> {
     keyed(&read(dir, "memory.events")?, "oom_kill")
 }
 
+/// Lets the processes of the group go on (Linux 5.2).
+pub(super) fn thaw(dir: &Path) -> io::Result<()> {
+    write(dir, "cgroup.freeze", "0")
+}
+
 /// Has the kernel kill every process of the group and of those below it at once (Linux 5.14).
 pub(super) fn kill(dir: &Path) -> io::Result<()> {
     write(dir, "cgroup.kill", "1")

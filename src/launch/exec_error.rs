@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 
 use crate::confine::{Owner, may_enter};
-use crate::launch::spawn::SpawnError;
+use crate::launch::spawn::{EXEC_TIMEOUT, SpawnError};
 use crate::preflight::program::{self, Program};
 use crate::preflight::{self, Unfit, place};
 
@@ -59,6 +59,11 @@ pub(crate) fn explain(program: &Path, owner: Owner, error: SpawnError) -> ExecEr
         Some(libc::ETXTBSY) => "it is still open for writing".to_owned(),
         Some(libc::E2BIG) => "its arguments are too long; shorten them".to_owned(),
         Some(libc::EAGAIN) => "the limit on the number of processes is reached".to_owned(),
+        Some(libc::ETIMEDOUT) => format!(
+            "it was held up for {} s before it was executed, and ended; look for what freezes its control group, and \
+             for another process of its user that stops it",
+            EXEC_TIMEOUT.as_secs()
+        ),
         _ => return ExecError::Unexplained(error),
     };
     ExecError::Explained { reason, error }

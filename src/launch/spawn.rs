@@ -2,7 +2,8 @@
 //!
 //! Called by the launcher with everything decided. The child borrows the agent's memory until it executes the plugin, and
 //! the thread that made it stands still meanwhile, as with `posix_spawn`. A forked child would have a copy of the
-//! tables of all that memory, which takes longer the more plugins there are, and is thrown away at once.
+//! tables of all that memory, which takes longer the more plugins there are, and is thrown away at once. Whoever may
+//! stop the child stops that thread with it, so somebody else stands by to end a child that is not done in time.
 //!
 //! One of the places with `unsafe`. What runs in the child makes only system calls, with what was made before: it
 //! allocates nothing, takes no lock, and writes nothing that another thread may look at. What a policy adds is in
@@ -16,8 +17,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
@@ -40,6 +42,12 @@ const FIRST_FOREIGN_DESCRIPTOR: libc::c_uint = 3;
 /// Stack of a child until it executes the plugin, in bytes: many times what a few system calls need. Only pages that are
 /// used are ever there.
 const STACK_BYTES: usize = 256 * 1024;
+
+/// How long a child may take until it executes its program. A few system calls do not need a thousandth of it.
+pub(crate) const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Only one child at a time borrows the memory: whether others may look into that memory is put back after each.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// What a child returns with that could not execute its program. Nobody looks at it.
 const NOT_EXECUTED: libc::c_int = 127;
@@ -67,6 +75,30 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct Child(Pid);
 
+/// Stands by while a child is made. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watchdog(Arc<Watched>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    /// The child, as soon as there is one. The kernel writes it.
+    pid: AtomicI32,
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+/// How far a child is. One that is under way was not waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The child did not execute yet, and may not even be there.
+    #[default]
+    UnderWay,
+    /// It executed its program, failed, or could not be made.
+    Over,
+    /// It was ended.
+    TooLong,
+}
+
 /// Why a process could not be made.
 #[derive(Debug)]
 pub(crate) struct SpawnError {
@@ -77,7 +109,7 @@ pub(crate) struct SpawnError {
 }
 
 /// All that the child needs, as the kernel takes it.
-struct Birth<'a> {
+struct ExecRequest<'a> {
     program: &'a CStr,
     /// Both lists end with a null.
     arguments: &'a [*const libc::c_char],
@@ -114,11 +146,12 @@ impl From<Errno> for SpawnError {
 
 impl Plan {
     /// Makes a child that enters the group and executes: a session of its own, an empty environment but for the given
-    /// one, default signals, no descriptor but 0 to 2, and what the policy orders. Blocks until it executes.
+    /// one, default signals, no descriptor but 0 to 2, and what the policy orders. Blocks until it executes, which the
+    /// `watchdog` sees to.
     ///
     /// # Errors
-    /// The system's error of the failed step, exec itself included.
-    pub(crate) fn spawn(&self) -> Result<Child, SpawnError> {
+    /// The system's error of the failed step, exec itself included; `ETIMEDOUT` for a child that took too long.
+    pub(crate) fn spawn(&self, watchdog: &Watchdog) -> Result<Child, SpawnError> {
         let program = text(self.program.as_os_str().as_bytes())?;
         let directory = text(self.directory.as_os_str().as_bytes())?;
         let mut arguments = vec![program.clone()];
@@ -132,7 +165,7 @@ impl Plan {
             environment.push(text(&[key.as_bytes(), b"=", value.as_bytes()].concat())?);
         }
         let input = File::open("/dev/null")?;
-        let birth = Birth {
+        let request = ExecRequest {
             program: &program,
             arguments: &list(&arguments),
             environment: &list(&environment),
@@ -144,14 +177,17 @@ impl Plan {
             errno: AtomicI32::new(0),
             step: AtomicU8::new(0),
         };
-        let mut child = birth.give()?;
-        let errno = birth.errno.load(Ordering::Acquire);
+        let mut child = request.clone_and_exec(&watchdog.0.pid)?;
+        let errno = match watchdog.dismiss() {
+            Stage::TooLong => libc::ETIMEDOUT,
+            Stage::UnderWay | Stage::Over => request.errno.load(Ordering::Acquire),
+        };
         if errno == 0 {
             return Ok(child);
         }
         // It has ended, or is about to.
         drop(child.wait());
-        let step = Step::of_number(birth.step.load(Ordering::Acquire));
+        let step = Step::of_number(request.step.load(Ordering::Acquire));
         Err(SpawnError { step, error: io::Error::from_raw_os_error(errno) })
     }
 }
@@ -164,6 +200,40 @@ fn text(bytes: &[u8]) -> io::Result<CString> {
 /// A list of texts as the kernel takes it. Good for as long as the texts are.
 fn list(texts: &[CString]) -> Vec<*const libc::c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
+// === impl Watchdog ===
+
+impl Watchdog {
+    /// Stands by until the child has executed its program or failed, and ends one that takes longer than `patience`.
+    /// Blocks.
+    pub(crate) fn stand_by(&self, patience: Duration) {
+        let under_way = |stage: &mut Stage| *stage == Stage::UnderWay;
+        let waited = self.0.changed.wait_timeout_while(self.stage(), patience, under_way);
+        let (mut stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let child = Pid::from_raw(self.0.pid.load(Ordering::Acquire));
+        if let Some(child) = child.filter(|_| *stage == Stage::UnderWay) {
+            *stage = Stage::TooLong;
+            // It was not waited for, so nobody else has its number. Gone already is as good.
+            match kill_process(child, Signal::KILL) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Nobody has to stand by any more. Tells how it went.
+    pub(crate) fn dismiss(&self) -> Stage {
+        let mut stage = self.stage();
+        if *stage == Stage::UnderWay {
+            *stage = Stage::Over;
+            self.0.changed.notify_all();
+        }
+        *stage
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.0.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 // === impl Child ===
@@ -197,13 +267,15 @@ impl Child {
     }
 }
 
-// === impl Birth ===
+// === impl ExecRequest ===
 
-impl Birth<'_> {
-    /// Makes the child, and returns when it has executed its program or could not.
+impl ExecRequest<'_> {
+    /// Makes the child, whose number is in `pid` before it begins, and returns when it has executed its program or could
+    /// not.
     #[expect(unsafe_code, reason = "a child that shares memory is nothing the compiler knows of")]
-    fn give(&self) -> io::Result<Child> {
+    fn clone_and_exec(&self, pid: &AtomicI32) -> io::Result<Child> {
         let mut stack = vec![0_u8; STACK_BYTES];
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let _unreachable = Unreachable::begin()?;
         let dumpable = rustix::process::dumpable_behavior();
         // SAFETY: the child runs `begin` with `self`, on a stack of its own that grows down from the end of `stack`.
@@ -211,16 +283,18 @@ impl Birth<'_> {
         // something or ended. Meanwhile the child has this thread's place: what the C library keeps for a thread (the
         // last error) is changed by it, and nobody reads that across this call. No signal handler runs in the child:
         // all signals are blocked until it has reset them, in a table that is its own (no `CLONE_SIGHAND`). Its
-        // descriptors, directory, user and limits are its own as well.
-        let pid = unsafe {
+        // descriptors, directory, user and limits are its own as well. The kernel writes the child's number into `pid`,
+        // which is an integer that may be written while others read it.
+        let made = unsafe {
             libc::clone(
                 begin,
                 stack.as_mut_ptr_range().end.cast(),
-                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+                libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID | libc::SIGCHLD,
                 ptr::from_ref(self).cast_mut().cast(),
+                pid.as_ptr(),
             )
         };
-        let made = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
+        let made = if made < 0 { Err(io::Error::last_os_error()) } else { Ok(made) };
         // A child that became another user forbade looking into the memory that it had, which is ours.
         if let Ok(dumpable) = dumpable {
             // It was so before, so it can be.
@@ -234,7 +308,7 @@ impl Birth<'_> {
 
     /// Runs in the child. Returns only when something failed.
     #[expect(unsafe_code, reason = "the safe wrappers ask for owned descriptors or allocate")]
-    fn be_born(&self) -> Result<(), (Option<Step>, Errno)> {
+    fn set_up_and_exec(&self) -> Result<(), (Option<Step>, Errno)> {
         // Before anything could be forked. A plugin runs without its group rather than not at all; the agent sees
         // whether it is inside, and says so.
         match self.entrance.enter() {
@@ -261,12 +335,12 @@ impl Birth<'_> {
 
 /// The child's first function. What it returns the child ends with.
 #[expect(unsafe_code, reason = "its argument comes through C")]
-extern "C" fn begin(birth: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `give` passes a `Birth` that outlives the child's use of it, and only ever a shared reference.
-    let birth = unsafe { &*birth.cast_const().cast::<Birth<'_>>() };
-    if let Err((step, errno)) = birth.be_born() {
-        birth.step.store(step.map_or(0, |step| step as u8), Ordering::Release);
-        birth.errno.store(errno.raw_os_error(), Ordering::Release);
+extern "C" fn begin(request: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `clone_and_exec` passes a `ExecRequest` that outlives the child's use of it, and only ever a shared reference.
+    let request = unsafe { &*request.cast_const().cast::<ExecRequest<'_>>() };
+    if let Err((step, errno)) = request.set_up_and_exec() {
+        request.step.store(step.map_or(0, |step| step as u8), Ordering::Release);
+        request.errno.store(errno.raw_os_error(), Ordering::Release);
     }
     NOT_EXECUTED
 }
@@ -372,6 +446,8 @@ fn hide_descriptors() -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use rustix::process::{Resource, dumpable_behavior, geteuid, getrlimit};
 
     use super::*;
@@ -403,7 +479,7 @@ mod tests {
     fn a_child_has_what_it_was_given_and_nothing_else() {
         let mut plan = plan("/bin/sh");
         plan.environment.push(("B".into(), "2".into()));
-        plan.spawn().unwrap().wait().unwrap();
+        plan.spawn(&Watchdog::default()).unwrap().wait().unwrap();
         let mut said = String::new();
         io::Seek::rewind(&mut plan.output).unwrap();
         io::Read::read_to_string(&mut plan.output, &mut said).unwrap();
@@ -416,15 +492,21 @@ mod tests {
 
     #[test]
     fn what_cannot_be_executed_says_why_and_leaves_nothing() {
-        let failed = plan("/nowhere").spawn().unwrap_err();
+        let failed = plan("/nowhere").spawn(&Watchdog::default()).unwrap_err();
         assert_eq!(failed.error.raw_os_error(), Some(libc::ENOENT));
         assert_eq!(failed.step, None);
         let mut odd = plan("/bin/sh");
         odd.arguments.push("a\0b".into());
-        assert_eq!(odd.spawn().unwrap_err().error.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            odd.spawn(&Watchdog::default()).unwrap_err().error.kind(),
+            io::ErrorKind::InvalidInput
+        );
         let mut elsewhere = plan("/bin/sh");
         elsewhere.directory = "/nowhere".into();
-        assert_eq!(elsewhere.spawn().unwrap_err().error.raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(
+            elsewhere.spawn(&Watchdog::default()).unwrap_err().error.raw_os_error(),
+            Some(libc::ENOENT)
+        );
     }
 
     #[test]
@@ -432,8 +514,40 @@ mod tests {
         let mut plan = plan("/bin/sh");
         let unusable = File::open("/dev/null").unwrap();
         Arc::get_mut(&mut plan.orders).unwrap().landlock = Some(unusable.into());
-        let failed = plan.spawn().unwrap_err();
+        let failed = plan.spawn(&Watchdog::default()).unwrap_err();
         assert_eq!(failed.step, Some(Step::Landlock));
+    }
+
+    #[test]
+    fn a_child_that_does_not_get_to_its_program_is_ended() {
+        // A door that stays shut: the child writes into a pipe that is full.
+        let (_reader, door) = io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&door, true).unwrap();
+        while rustix::io::write(&door, &[0; 4096]).is_ok() {}
+        rustix::io::ioctl_fionbio(&door, false).unwrap();
+        let mut plan = plan("/bin/sh");
+        plan.entrance = Arc::new(Entrance::through(OwnedFd::from(door).into()));
+        let watchdog = Watchdog::default();
+        let standby = watchdog.clone();
+        let guard = std::thread::spawn(move || {
+            while standby.0.pid.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            standby.stand_by(Duration::ZERO);
+        });
+        let failed = plan.spawn(&watchdog).unwrap_err();
+        assert_eq!(failed.error.raw_os_error(), Some(libc::ETIMEDOUT));
+        guard.join().unwrap();
+        let child = Pid::from_raw(watchdog.0.pid.load(Ordering::Acquire));
+        assert_eq!(waitpid(child, WaitOptions::NOHANG).err(), Some(Errno::CHILD));
+    }
+
+    #[test]
+    fn nobody_stands_by_when_it_is_over() {
+        let watchdog = Watchdog::default();
+        plan("/bin/sh").spawn(&watchdog).unwrap().wait().unwrap();
+        watchdog.stand_by(Duration::MAX);
+        assert_eq!(watchdog.dismiss(), Stage::Over);
     }
 
     #[test]
@@ -445,7 +559,7 @@ mod tests {
         let before = dumpable_behavior().unwrap();
         let mut plan = plan("/bin/sh");
         Arc::get_mut(&mut plan.orders).unwrap().identity = Some((65534, 65534));
-        plan.spawn().unwrap().wait().unwrap();
+        plan.spawn(&Watchdog::default()).unwrap().wait().unwrap();
         assert_eq!(dumpable_behavior().unwrap(), before);
         assert!(geteuid().is_root());
     }

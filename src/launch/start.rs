@@ -26,7 +26,7 @@ use crate::confine::{self, Orders, Owner, Places, Planned};
 use crate::launch::address::Address;
 use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
-use crate::launch::spawn::{Child, Plan, SpawnError};
+use crate::launch::spawn::{Child, EXEC_TIMEOUT, Plan, SpawnError, Watchdog};
 use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 use crate::launch::turns;
 use crate::launch::watch::{Subject, Watched};
@@ -559,12 +559,22 @@ pub(crate) fn inherited_environment() -> Vec<(OsString, OsString)> {
 /// until its own exec.
 async fn spawn_when_closed(plan: &Plan) -> Result<Child, SpawnError> {
     for _ in 0..BUSY_TRIES {
-        match plan.spawn() {
+        match spawn(plan) {
             Err(failed) if failed.error.kind() == io::ErrorKind::ExecutableFileBusy => {
                 tokio::time::sleep(BUSY_PAUSE).await;
             }
             done => return done,
         }
     }
-    plan.spawn()
+    spawn(plan)
+}
+
+/// Makes the process. Another thread stands by, for this one can do nothing until the child executes its program.
+fn spawn(plan: &Plan) -> Result<Child, SpawnError> {
+    let watchdog = Watchdog::default();
+    let standby = watchdog.clone();
+    tokio::task::spawn_blocking(move || standby.stand_by(EXEC_TIMEOUT));
+    let made = plan.spawn(&watchdog);
+    watchdog.dismiss();
+    made
 }
