@@ -63,15 +63,18 @@ async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent) -> Row {
     let archive =
         bed.archive(&format!("large.{}", kind.name), ArchiveSpec::bytes(packed.clone())).await;
 
-    let [mut ours, mut alone, mut shell] = [(); 3].map(|()| Samples::default());
+    let [mut ours, mut alone, mut durable, mut shell] = [(); 4].map(|()| Samples::default());
     for round in 0..=extent.rounds {
         let installed = install(bed, &archive, &format!("{}-{round}", kind.name)).await;
-        let unpacked = unpack_alone(kind.compression, &packed, &file);
+        let (unpacked, synced) = unpack_alone(kind.compression, &packed, &file);
         let by_shell = by_shell(bed, &archive, kind.tar).await;
         // The first warms up what there is to be warmed.
         if round > 0 {
             ours.add_time(installed);
             alone.add_time(unpacked);
+            if let Some(synced) = synced {
+                durable.add_time(synced);
+            }
             shell.add_time(by_shell);
         }
     }
@@ -84,6 +87,10 @@ async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent) -> Row {
         _ => "inflating alone, in memory (zlib-rs)",
     };
     let row = Row::new(what, ours, "ms").times(kind.of_unpacking, alone_is, alone);
+    let row = match kind.compression {
+        Compression::Zstd => row.beside("the same, and the file synced", durable),
+        _ => row,
+    };
     let row = match kind.of_shell {
         Some(times) => row.times(times, &pipe, shell),
         None => row.beside(&pipe, shell),
@@ -108,7 +115,12 @@ async fn install(bed: &Bed, archive: &Archive, name: &str) -> Duration {
     between(began, appeared)
 }
 
-fn unpack_alone(compression: Compression, packed: &[u8], file: &Path) -> Duration {
+/// How long unpacking alone takes; and, where that makes a file, until the file is on the disk.
+fn unpack_alone(
+    compression: Compression,
+    packed: &[u8],
+    file: &Path,
+) -> (Duration, Option<Duration>) {
     let out = file.with_extension("out");
     let began = Instant::now();
     match compression {
@@ -126,8 +138,12 @@ fn unpack_alone(compression: Compression, packed: &[u8], file: &Path) -> Duratio
         }
     }
     let took = began.elapsed();
+    let synced = std::fs::File::open(&out).ok().map(|made| {
+        made.sync_data().unwrap();
+        began.elapsed()
+    });
     drop(std::fs::remove_file(out));
-    took
+    (took, synced)
 }
 
 async fn by_shell(bed: &Bed, archive: &Archive, tar: &str) -> Duration {

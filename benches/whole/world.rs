@@ -103,6 +103,16 @@ impl Counted {
     }
 }
 
+/// The CPU time that the threads of a process took so far, to the microsecond; those that ended are not in it.
+pub(crate) fn time_of_threads(pid: u32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let time = |thread: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    };
+    threads.filter_map(time).sum()
+}
+
 /// From one moment to a later one by the clock on the wall; nothing where the clock went back.
 pub(crate) fn between(from: SystemTime, to: SystemTime) -> Duration {
     to.duration_since(from).unwrap_or_default()
