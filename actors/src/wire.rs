@@ -431,7 +431,7 @@ pub fn encode_os_info(to: &InboundMessage, os: OsFacts) -> OutboundMessage {
 /// Answers a request for what runs.
 #[must_use]
 pub fn encode_states(to: &InboundMessage, plugins: &[Listed]) -> OutboundMessage {
-    reply(to, STATES, states::current(plugins).encode_to_vec())
+    reply(to, STATES, guest_agent_proto::encode_plugin_states(&states::current(plugins)))
 }
 
 /// An event as it is sent: always under the id it was recorded with.

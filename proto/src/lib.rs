@@ -5,7 +5,7 @@
 //! `tests/generated.rs` makes it anew and fails when it differs; run it with `UPDATE_GENERATED=1` to
 //! write the new code.
 //!
-//! Nothing here has behaviour. In the core only `guest_agent_actors::wire` names these types.
+//! Nothing here has behaviour of its own. In the core only `guest_agent_actors::wire` names these types.
 
 pub use generated::agent_controlplane;
 pub use generated::cipd;
@@ -18,6 +18,13 @@ pub use generated::plugin_comm;
 
 /// Descriptors of all packages, for protobuf JSON: an encoded `google.protobuf.FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");
+
+/// Encodes a report on all plugins, by far the longest message: thousands of points of metrics, byte for byte.
+/// `encode_to_vec` is compiled with the crate that calls it, which ships small; this one ships fast.
+#[must_use]
+pub fn encode_plugin_states(states: &agent_controlplane::CurrentPluginStates) -> Vec<u8> {
+    prost::Message::encode_to_vec(states)
+}
 
 /// The packages as nested modules, because generated code refers to other packages by `super`.
 #[allow(missing_docs, clippy::all, clippy::allow_attributes, unreachable_pub)]
