@@ -458,7 +458,17 @@ impl Handler<UsePolicy> for ManagerActor {
 impl Handler<Changed> for ManagerActor {
     type Result = ();
 
-    fn handle(&mut self, Changed(view): Changed, _: &mut Self::Context) {
+    fn handle(&mut self, changed: Changed, _: &mut Self::Context) {
+        let view = match changed {
+            Changed::Plugin(view) => view,
+            Changed::Health(name, heard) => {
+                if let Some(entry) = self.roster.get_mut(&name) {
+                    Arc::make_mut(&mut entry.view).health = Some(heard);
+                    self.moved();
+                }
+                return;
+            }
+        };
         let Some(entry) = self.roster.get_mut(&view.name) else { return };
         let runs_once = |view: &PluginView| view.spec.execution.one_shot().is_some();
         let before = std::mem::replace(&mut entry.view, Arc::new(*view));

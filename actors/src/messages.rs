@@ -142,7 +142,12 @@ pub struct NumberedOrder {
 /// From a plugin: it looks different now.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Changed(pub Box<PluginView>);
+pub enum Changed {
+    /// Like this.
+    Plugin(Box<PluginView>),
+    /// As before, but for what it said of itself, and when. Every check brings it.
+    Health(PluginName, (Health, SystemTime)),
+}
 
 /// From a plugin: the order is part of its durable state, so the inbox may forget it.
 #[derive(Message, Debug)]

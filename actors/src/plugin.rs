@@ -481,7 +481,7 @@ impl PluginActor {
     }
 
     fn publish(&self) {
-        self.neighbours.changed.do_send(Changed(Box::new(self.view())));
+        self.neighbours.changed.do_send(Changed::Plugin(Box::new(self.view())));
     }
 
     /// What this plugin looks like now.
@@ -651,9 +651,9 @@ impl Handler<HealthHeard> for PluginActor {
         if self.recorded_process().as_ref() != Some(&process) {
             return;
         }
-        let now = self.ports.clock.now();
-        self.shown.health = Some((health, now));
-        self.publish();
+        let heard = (health, self.ports.clock.now());
+        self.shown.health = Some(heard.clone());
+        self.neighbours.changed.do_send(Changed::Health(self.state.name.clone(), heard));
     }
 }
 
