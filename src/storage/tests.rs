@@ -338,6 +338,54 @@ async fn records_of_any_size_survive() {
 
 /// Whether the process issued syncs can be seen from outside only by tracing it; what is tested is
 /// that an idle store writes nothing and has no thread whose work is to sync.
+/// What plugins that come and go write, each under a name of its own.
+async fn come_and_go(storage: &SledStorage, cycle: u64) {
+    let key = |number: u64| number.to_be_bytes().to_vec();
+    let put = |table, key, size: usize| Write::Put { table, key, value: vec![7; size] };
+    let name = format!("p{cycle:06}").into_bytes();
+    let mut told = cycle * 7;
+    storage.commit(vec![put(Table::Inbox, key(cycle), 900)], Durability::Durable).await.unwrap();
+    for size in [400, 500, 600, 700, 600, 600, 300] {
+        let mut writes = vec![put(Table::Plugins, name.clone(), size)];
+        writes.push(put(Table::Outbox, key(told), 180));
+        storage.commit(writes, Durability::Durable).await.unwrap();
+        let mut settled = vec![Write::Delete { table: Table::Outbox, key: key(told) }];
+        settled.push(put(Table::History, key(told), 180));
+        if let Some(old) = told.checked_sub(1_000) {
+            settled.push(Write::Delete { table: Table::History, key: key(old) });
+        }
+        storage.commit(settled, Durability::Lazy).await.unwrap();
+        told += 1;
+    }
+    let over = [(Table::Inbox, key(cycle)), (Table::Plugins, name)];
+    let over = over.map(|(table, key)| Write::Delete { table, key });
+    storage.commit(over.into(), Durability::Durable).await.unwrap();
+}
+
+/// `STORE_CYCLES` makes it longer: with 12,000 there are the records of as many plugins.
+#[tokio::test]
+async fn a_store_that_much_goes_through_does_not_grow() {
+    // Until here the history fills, and the log is written for the first time.
+    const WARM_UP: u64 = 300;
+    const SEGMENTS_KIB: u64 = 1024;
+    let home = Home::new();
+    let storage = home.storage().await;
+    let cycles = std::env::var("STORE_CYCLES").map_or(900, |it| it.parse().unwrap());
+    let size_kib = || -> u64 {
+        let files = fs::read_dir(home.store()).unwrap().flatten();
+        files.map(|file| file.metadata().map_or(0, |it| it.len() / 1024)).sum()
+    };
+    let mut settled = 0;
+    for cycle in 0..cycles {
+        come_and_go(&storage, cycle).await;
+        if cycle == WARM_UP {
+            settled = size_kib();
+        }
+    }
+    let end = size_kib();
+    assert!(end <= settled + SEGMENTS_KIB, "{settled} KiB became {end} KiB");
+}
+
 #[tokio::test]
 async fn an_idle_store_has_no_flusher_and_writes_nothing() {
     let home = Home::new();
