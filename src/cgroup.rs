@@ -275,8 +275,7 @@ impl Total {
 
 impl Group {
     /// Makes the group where it is missing and sets its limits, also while processes are in it. A limit
-    /// that this machine cannot enforce is told and does not keep the plugin from running. Nobody who enters stands
-    /// still, even if the group was frozen, perhaps by an agent that was killed while it emptied it.
+    /// that this machine cannot enforce is told and does not keep the plugin from running.
     ///
     /// # Errors
     /// A group cannot be made.
@@ -289,25 +288,17 @@ impl Group {
                     return Err(CgroupError { action: "make", path: room.dir.clone(), cause });
                 }
             }
-            let thawed = match room.version {
-                Version::V2 => v2::thaw(&room.dir),
-                Version::V1 if room.controllers.contains(&Controller::Freezer) => {
-                    v1::thaw(&room.dir)
-                }
-                Version::V1 => Ok(()),
-            };
-            if let Err(error) = thawed {
-                tracing::debug!(group = %room.dir.display(), %error, "cannot be thawed");
-            }
         }
         Ok(self.set(limits).unenforced())
     }
 
-    /// Opens the doors for a child. The group has to be there.
+    /// Opens the doors for a child, which does not stand still inside, even if the group was frozen, perhaps by an agent
+    /// that was killed while it emptied it. The group has to be there.
     ///
     /// # Errors
     /// A door cannot be opened.
     pub(crate) fn entrance(&self) -> Result<Entrance, CgroupError> {
+        self.thaw();
         let open = |room: &Room| {
             let path = room.dir.join("cgroup.procs");
             let door = OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(&path);
@@ -385,9 +376,7 @@ impl Group {
             return;
         }
         // Frozen processes fork no more, so nobody is missed; the signal ends them when they thaw.
-        let freezer = self.rooms.iter().find(|room| {
-            room.version == Version::V1 && room.controllers.contains(&Controller::Freezer)
-        });
+        let freezer = self.freezer();
         let frozen = freezer.is_some_and(|room| v1::freeze(&room.dir).is_ok());
         for room in &self.rooms {
             v1::kill_members(&room.dir);
@@ -396,6 +385,25 @@ impl Group {
             && let Err(error) = v1::thaw(&room.dir)
         {
             tracing::warn!(group = %room.dir.display(), %error, "a group cannot be thawed");
+        }
+    }
+
+    /// Where version 1 stops processes and lets them go on.
+    fn freezer(&self) -> Option<&Room> {
+        self.rooms.iter().find(|room| {
+            room.version == Version::V1 && room.controllers.contains(&Controller::Freezer)
+        })
+    }
+
+    /// Lets processes go on. Where that cannot be done, nobody could have stopped them either.
+    fn thaw(&self) {
+        let of_v2 = self.rooms.iter().filter(|room| room.version == Version::V2);
+        let of_v2 = of_v2.map(|room| (room, v2::thaw(&room.dir)));
+        let of_v1 = self.freezer().map(|room| (room, v1::thaw(&room.dir)));
+        for (room, thawed) in of_v2.chain(of_v1) {
+            if let Err(error) = thawed {
+                tracing::debug!(group = %room.dir.display(), %error, "cannot be thawed");
+            }
         }
     }
 

@@ -147,6 +147,7 @@ mod tests {
         check_explained(b"#!/bin/sh\r\n", 0o755, libc::ENOENT, "interpreter /bin/sh\r does not");
         check_explained(b"#!/bin/sh\n", 0o644, libc::EACCES, "chmod +x");
         check_explained(b"hello", 0o755, libc::ENOEXEC, "'#!'");
+        check_explained(b"#!/bin/sh\n", 0o755, libc::ETIMEDOUT, "freezes its control group");
         let error = io::Error::from_raw_os_error(libc::ENOENT).into();
         let text = explain(Path::new("/no/such"), Owner::me(), error);
         assert!(text.to_string().contains("no such file"), "{text}");

@@ -336,8 +336,6 @@ async fn records_of_any_size_survive() {
     assert!(records.into_iter().map(|(_, value)| value).eq(values), "some value changed");
 }
 
-/// Whether the process issued syncs can be seen from outside only by tracing it; what is tested is
-/// that an idle store writes nothing and has no thread whose work is to sync.
 /// What plugins that come and go write, each under a name of its own.
 async fn come_and_go(storage: &SledStorage, cycle: u64) {
     let key = |number: u64| number.to_be_bytes().to_vec();
@@ -386,6 +384,8 @@ async fn a_store_that_much_goes_through_does_not_grow() {
     assert!(end <= settled + SEGMENTS_KIB, "{settled} KiB became {end} KiB");
 }
 
+/// Whether the process issued syncs can be seen from outside only by tracing it; what is tested is
+/// that an idle store writes nothing and has no thread whose work is to sync.
 #[tokio::test]
 async fn an_idle_store_has_no_flusher_and_writes_nothing() {
     let home = Home::new();
