@@ -26,6 +26,7 @@ mod opening;
 mod panics;
 mod quarantine;
 mod reserve;
+mod tidy;
 pub(crate) mod told;
 mod worker;
 

@@ -24,12 +24,16 @@ use guest_agent_actors::ports::{
 use super::frame;
 use super::generation::{self, Generation, Survey};
 use super::quarantine::{self, Index};
+use super::tidy::Tidy;
 
 /// First byte of the keys of quarantined records; a big-endian number follows.
 const QUARANTINE: u8 = b'q';
 
 /// The key of the generation, which is not one of the records that it sums up.
 const GENERATION: &[u8] = b"mgeneration";
+
+/// What is larger sled keeps in a file of its own, in bytes.
+const OUTSIDE: u64 = 128 << 10;
 
 /// Keys and payloads.
 pub(super) type Records = Vec<(Vec<u8>, Vec<u8>)>;
@@ -46,6 +50,9 @@ pub(super) struct Engine {
     marked: u64,
     /// Whether something was written that is not known to be on the disk.
     dirty: bool,
+    /// Bytes of all records, keys included.
+    live: u64,
+    tidy: Tidy,
 }
 
 /// The files behind the database, for the syncs that sled does not do.
@@ -81,8 +88,10 @@ impl Engine {
     pub(super) fn new(db: sled::Db, dir: &Path) -> Result<(Self, Survey), StorageError> {
         let mut quarantine = Index::new(quarantine::MAX_RECORDS, quarantine::MAX_BYTES);
         let mut survey = Survey::default();
+        let mut live = 0;
         for record in db.iter() {
             let (key, value) = record.map_err(failed("read"))?;
+            live += size(&key, &value);
             if key == GENERATION {
                 let payload = frame::decode(&key, &value).map_err(failed("read"))?;
                 survey.recorded = Generation::from_bytes(payload);
@@ -111,6 +120,8 @@ impl Engine {
             generation,
             marked: 0,
             dirty: false,
+            live,
+            tidy: Tidy::default(),
         };
         Ok((engine, survey))
     }
@@ -176,7 +187,10 @@ impl Engine {
         self.apply(changes.collect())?;
         match durability {
             Durability::Lazy => Ok(()),
-            Durability::Durable => self.sync(),
+            Durability::Durable => {
+                self.put_in_order()?;
+                self.sync()
+            }
         }
     }
 
@@ -268,26 +282,36 @@ impl Engine {
         Ok(())
     }
 
+    /// Comes before a sync, which makes it durable as well.
+    fn put_in_order(&mut self) -> Result<(), StorageError> {
+        let len = self.files.data.metadata().map_err(failed("read"))?.len();
+        self.tidy.work(&self.db, len, self.live).map_err(failed("write"))
+    }
+
     /// Carries out changes, and the change of the sum that follows from them, in one batch.
     fn apply(&mut self, changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<(), StorageError> {
         if changes.is_empty() {
             return Ok(());
         }
         let mut batch = sled::Batch::default();
-        let mut sum = self.generation.sum;
+        let (mut sum, mut live) = (self.generation.sum, self.live);
         for (key, value) in changes {
             if let Some(old) = self.db.get(&key).map_err(failed("read"))? {
                 sum = sum.wrapping_sub(frame::fingerprint(&key, &old));
+                live = live.saturating_sub(size(&key, &old));
             }
             match value {
                 Some(value) => {
                     sum = sum.wrapping_add(frame::fingerprint(&key, &value));
+                    live += size(&key, &value);
                     batch.insert(key, value);
                 }
                 None => batch.remove(key),
             }
         }
-        self.write(batch, sum)
+        self.write(batch, sum)?;
+        self.live = live;
+        Ok(())
     }
 
     fn write(&mut self, mut batch: sled::Batch, sum: u64) -> Result<(), StorageError> {
@@ -369,6 +393,12 @@ impl Files {
         self.synced_blobs = present;
         Ok(())
     }
+}
+
+/// Bytes of a record in the database's file.
+fn size(key: &[u8], value: &[u8]) -> u64 {
+    let all = u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX);
+    if all < OUTSIDE { all } else { 0 }
 }
 
 fn full_key(tag: u8, key: &[u8]) -> Vec<u8> {

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
+use guest_agent_actors::id::Sha256Digest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
@@ -382,6 +383,29 @@ async fn a_store_that_much_goes_through_does_not_grow() {
     }
     let end = size_kib();
     assert!(end <= settled + SEGMENTS_KIB, "{settled} KiB became {end} KiB");
+}
+
+/// Messages that were taken lately are remembered under what looks like random keys: thousands of small records
+/// that stay for a while between all those that come and go. `STORE_CYCLES` makes it longer.
+#[tokio::test]
+async fn a_store_does_not_grow_because_of_what_stays() {
+    const MESSAGES: u64 = 4096;
+    const ALLOWED: u64 = 8 << 20;
+    let home = Home::new();
+    let storage = home.storage().await;
+    let key = |message: u64| Sha256Digest::of(&message.to_be_bytes()).to_string().into_bytes();
+    let put = |message| Write::Put { table: Table::Facts, key: key(message), value: vec![7; 8] };
+    storage.commit((0..MESSAGES).map(put).collect(), Durability::Durable).await.unwrap();
+    let cycles = std::env::var("STORE_CYCLES").map_or(900, |it| it.parse().unwrap());
+    let mut largest = 0;
+    for cycle in 0..cycles {
+        come_and_go(&storage, cycle).await;
+        let forgotten = Write::Delete { table: Table::Facts, key: key(cycle) };
+        storage.commit(vec![put(MESSAGES + cycle), forgotten], Durability::Lazy).await.unwrap();
+        largest = fs::metadata(home.store().join("db")).unwrap().len().max(largest);
+    }
+    eprintln!("{} KiB", largest >> 10);
+    assert!(largest <= ALLOWED, "it came to {largest} bytes");
 }
 
 /// Whether the process issued syncs can be seen from outside only by tracing it; what is tested is

@@ -34,6 +34,16 @@ const CYCLES: usize = 60;
 /// such as the last 1,000 events at seven of them for each cycle, is all there.
 const WARM_UP: usize = 160;
 
+/// From so many cycles on, the first look waits until the messages that the agent remembers, each for ten minutes
+/// and four thousand at most, are no longer becoming more.
+const LONG: usize = 1_000;
+
+/// For how long a message is remembered.
+const MEMORY: Duration = Duration::from_secs(600);
+
+/// Messages that are remembered at most.
+const MESSAGES: usize = 4096;
+
 /// What memory and the store may grow by beside, in KiB, where the warm-up is cut short: the store's log
 /// grows by 30 KiB with each cycle until its segments are used again, and its pages are in memory too.
 const SETTLING: u64 = 2048;
@@ -46,6 +56,9 @@ const LANES: usize = 2;
 
 /// Plugins of a group.
 const PLUGINS: usize = 5;
+
+/// Messages with which a group is ordered and removed.
+const MESSAGES_PER_CYCLE: usize = 2;
 
 /// Longest that a group may take for one step. The machine may be busy.
 const STEP: Duration = Duration::from_secs(120);
@@ -62,7 +75,9 @@ async fn plugins_that_come_and_go_leave_nothing() {
     let began = Instant::now();
     let mut done = 0;
     let warm_up = WARM_UP.min(cycles / 3);
-    while done < warm_up {
+    let remembers_more =
+        |done: usize| began.elapsed() < MEMORY && done / PLUGINS * MESSAGES_PER_CYCLE < MESSAGES;
+    while done < warm_up || (cycles >= LONG && remembers_more(done)) {
         done += world.cycles(done).await;
     }
     let mut gauges = Gauges::new(&world.bed);
