@@ -27,6 +27,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guest_agent_actors::id::{PluginName, Sha256Digest};
@@ -103,7 +104,7 @@ pub struct Group {
 #[derive(Clone, Debug)]
 struct Room {
     version: Version,
-    controllers: BTreeSet<Controller>,
+    controllers: Arc<BTreeSet<Controller>>,
     dir: PathBuf,
 }
 
@@ -192,7 +193,7 @@ impl Cgroups {
     pub fn group(&self, name: &PluginName) -> Group {
         let room = |place: &Place| Room {
             version: place.version,
-            controllers: place.controllers.clone(),
+            controllers: Arc::clone(&place.controllers),
             dir: place.base.join(name.as_str()),
         };
         let Self { tasks_max, when_absent, total, .. } = *self;
@@ -445,11 +446,11 @@ impl Group {
         Some(Usage { cpu_time, memory_bytes })
     }
 
-    /// The same, if this process is in the group: a plugin that an agent without groups started is in none.
+    /// Whether this process is among those whose use the group counts: a plugin that an agent without groups started
+    /// is in none. Blocks.
     #[must_use]
-    pub fn usage_with(&self, pid: u32) -> Option<Usage> {
-        let memory = self.room_with(Controller::Memory)?;
-        is_below(&memory.dir, pid).then(|| self.usage())?
+    pub fn measures(&self, pid: u32) -> bool {
+        self.room_with(Controller::Memory).is_some_and(|memory| is_below(&memory.dir, pid))
     }
 
     /// How many processes of the group the kernel has killed because the group's memory ran out.

@@ -19,7 +19,7 @@ use guest_agent_actors::id::{PluginName, Process};
 use guest_agent_actors::ports::{Meter, Usage};
 use tokio::sync::Mutex;
 
-use crate::cgroup::Cgroups;
+use crate::cgroup::{Cgroups, Group};
 use crate::launch::procfs::{self, Stat};
 
 /// Measures through control groups and `/proc`.
@@ -29,11 +29,28 @@ pub struct SystemMeter {
     cgroups: Cgroups,
 }
 
-/// What is kept between sweeps.
+/// For how many samples a process that was seen in its group is taken to be there still. Only a superuser could move
+/// it, and version 1 of the kernel's interface makes and sorts a list of the group for whoever looks.
+const BELIEVED: u8 = 10;
+
+/// From so many processes on, those that are gone are looked for.
+const MANY: usize = 64;
+
+/// What is kept between samples. Each of them asks for a part of all plugins.
 #[derive(Debug, Default)]
 struct Sweeper {
-    /// The most that was ever reported, by process.
-    reported: HashMap<Process, Duration>,
+    known: HashMap<Process, Known>,
+    /// How many were known after those that are gone were last forgotten.
+    kept: usize,
+}
+
+/// What is known of a process.
+#[derive(Debug, Default)]
+struct Known {
+    /// The most that was ever reported of its tree.
+    reported: Duration,
+    /// For how many more samples it is taken to be in its group.
+    believed: u8,
 }
 
 impl SystemMeter {
@@ -52,10 +69,11 @@ impl Meter for SystemMeter {
         let mut sweeper = Arc::clone(&self.state).lock_owned().await;
         let cgroups = self.cgroups.clone();
         let sweep = move || {
-            let (mut usages, others) = ask_groups(&cgroups, plugins);
+            let (mut usages, others) = sweeper.ask_groups(&cgroups, plugins);
             if !others.is_empty() {
                 usages.extend(sweeper.sweep(others));
             }
+            sweeper.forget_the_gone();
             usages
         };
         // A sweep that panicked has measured nothing.
@@ -63,42 +81,67 @@ impl Meter for SystemMeter {
     }
 }
 
-/// What the groups say, and whom no group says anything of: a plugin that an agent without groups
-/// started is in none.
-fn ask_groups(
-    cgroups: &Cgroups,
-    plugins: Vec<(PluginName, Process)>,
-) -> (BTreeMap<PluginName, Usage>, Vec<(PluginName, Process)>) {
-    let mut usages = BTreeMap::new();
-    let mut others = Vec::new();
-    for (name, process) in plugins {
-        let group = cgroups.group(&name);
-        match group.usage_with(process.pid) {
-            Some(usage) => drop(usages.insert(name, usage)),
-            None => others.push((name, process)),
-        }
-    }
-    (usages, others)
-}
+// === impl Sweeper ===
 
 impl Sweeper {
+    /// What the groups say, and whom no group says anything of: a plugin that an agent without groups
+    /// started is in none.
+    fn ask_groups(
+        &mut self,
+        cgroups: &Cgroups,
+        plugins: Vec<(PluginName, Process)>,
+    ) -> (BTreeMap<PluginName, Usage>, Vec<(PluginName, Process)>) {
+        let mut usages = BTreeMap::new();
+        let mut others = Vec::new();
+        for (name, process) in plugins {
+            let group = cgroups.group(&name);
+            let usage = if self.is_inside(&group, &process) { group.usage() } else { None };
+            match usage {
+                Some(usage) => drop(usages.insert(name, usage)),
+                None => others.push((name, process)),
+            }
+        }
+        (usages, others)
+    }
+
+    fn is_inside(&mut self, group: &Group, process: &Process) -> bool {
+        if let Some(known) = self.known.get_mut(process)
+            && let Some(left) = known.believed.checked_sub(1)
+        {
+            known.believed = left;
+            return true;
+        }
+        let is_inside = group.measures(process.pid);
+        if is_inside {
+            self.known.entry(process.clone()).or_default().believed = BELIEVED;
+        }
+        is_inside
+    }
+
     fn sweep(&mut self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
         let Some(all) = procfs::all() else {
             tracing::warn!("processes cannot be seen, so their use is not measured");
             return BTreeMap::new();
         };
         let table = ProcessTable::of(all);
-        let usages: Vec<(PluginName, Process, Usage)> = plugins
-            .into_iter()
-            .filter_map(|(name, process)| {
-                let before = self.reported.get(&process).copied().unwrap_or_default();
-                let usage = table.measure(&process, before)?;
-                Some((name, process, usage))
-            })
-            .collect();
-        self.reported =
-            usages.iter().map(|(_, process, usage)| (process.clone(), usage.cpu_time)).collect();
-        usages.into_iter().map(|(name, _, usage)| (name, usage)).collect()
+        let measure = |(name, process): (PluginName, Process)| {
+            let before = self.known.get(&process).map(|known| known.reported).unwrap_or_default();
+            let usage = table.measure(&process, before)?;
+            self.known.entry(process).or_default().reported = usage.cpu_time;
+            Some((name, usage))
+        };
+        plugins.into_iter().filter_map(measure).collect()
+    }
+
+    /// Keeps no more than twice as many as there are.
+    fn forget_the_gone(&mut self) {
+        if self.known.len() < MANY.max(2 * self.kept) {
+            return;
+        }
+        self.known.retain(|process, _| {
+            procfs::stat(process.pid).is_some_and(|it| it.start_ticks == process.start_ticks)
+        });
+        self.kept = self.known.len();
     }
 }
 
@@ -276,14 +319,41 @@ mod tests {
 
     #[test]
     fn reported_time_never_falls() {
-        let shell = Shell::new("sleep 100");
-        let process = shell.process();
+        let (shell, other) = (Shell::new("sleep 100"), Shell::new("sleep 100"));
         let mut sweeper = Sweeper::default();
         let high = Duration::from_secs(3600);
-        sweeper.reported.insert(process.clone(), high);
-        let usages = sweeper.sweep(vec![(name(), process.clone())]);
+        sweeper.known.entry(shell.process()).or_default().reported = high;
+        // Not all are asked for each time.
+        assert!(sweeper.sweep(vec![(name(), other.process())])[&name()].cpu_time < high);
+        let usages = sweeper.sweep(vec![(name(), shell.process())]);
         assert_eq!(usages[&name()].cpu_time, high);
-        sweeper.sweep(Vec::new());
-        assert!(sweeper.reported.is_empty(), "processes that nobody asks for are kept");
+    }
+
+    #[test]
+    fn processes_that_are_gone_are_forgotten() {
+        let shell = Shell::new("sleep 100");
+        let living = shell.process();
+        let mut sweeper = Sweeper::default();
+        for start_ticks in 0..1_000 {
+            let known = sweeper.known.entry(Process { start_ticks, ..living.clone() });
+            known.or_default();
+            sweeper.known.entry(living.clone()).or_default();
+            sweeper.forget_the_gone();
+            assert!(sweeper.known.len() < MANY);
+            assert!(sweeper.known.contains_key(&living));
+        }
+    }
+
+    #[test]
+    fn a_process_is_looked_for_in_its_group_again_after_a_while() {
+        let shell = Shell::new("sleep 100");
+        let process = shell.process();
+        let (mut sweeper, nowhere) = (Sweeper::default(), Group::default());
+        assert!(!sweeper.is_inside(&nowhere, &process));
+        sweeper.known.entry(process.clone()).or_default().believed = BELIEVED;
+        for _ in 0..BELIEVED {
+            assert!(sweeper.is_inside(&nowhere, &process));
+        }
+        assert!(!sweeper.is_inside(&nowhere, &process));
     }
 }

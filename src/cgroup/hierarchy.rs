@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{read, write};
 
@@ -58,7 +59,7 @@ pub enum Controller {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) version: Version,
-    pub(super) controllers: BTreeSet<Controller>,
+    pub(super) controllers: Arc<BTreeSet<Controller>>,
     pub(super) base: PathBuf,
 }
 
@@ -195,7 +196,7 @@ fn settle(
             if together == Together::Yes && is_limited {
                 enter_leaf(&base)?;
             }
-            Ok(Some(Place { version: Version::V1, controllers, base }))
+            Ok(Some(Place { version: Version::V1, controllers: Arc::new(controllers), base }))
         }
         Version::V2 => {
             make(&base)?;
@@ -208,7 +209,7 @@ fn settle(
             if !controllers.is_empty() {
                 hand_down(inside, &base, &controllers, together)?;
             }
-            Ok(Some(Place { version: Version::V2, controllers, base }))
+            Ok(Some(Place { version: Version::V2, controllers: Arc::new(controllers), base }))
         }
     }
 }
@@ -394,7 +395,10 @@ mod tests {
         let said = |file: &str| std::fs::read_to_string(inside.join(file)).unwrap();
         let place = settle(&mount, &inside, "ours", Together::No).unwrap().unwrap();
         let all = [Controller::Memory, Controller::Cpu, Controller::Pids];
-        assert_eq!((place.controllers, &place.base), (BTreeSet::from(all), &inside.join("ours")));
+        assert_eq!(
+            (&*place.controllers, &place.base),
+            (&BTreeSet::from(all), &inside.join("ours"))
+        );
         assert_eq!(said("cgroup.subtree_control"), "+memory +cpu +pids");
         assert_eq!(said("ours/cgroup.subtree_control"), "+memory +cpu +pids");
         assert_eq!(said(&format!("ours/{OWN_LEAF}/cgroup.procs")), "", "it stays where it is");
@@ -455,7 +459,7 @@ mod tests {
         let (version, root) = (Version::V2, "/".to_owned());
         let mount = Mount { version, controllers: Vec::new(), root, point: dir.path().into() };
         let place = settle(&mount, &inside, "ours", Together::No).unwrap().unwrap();
-        assert_eq!(place.controllers, BTreeSet::new());
+        assert!(place.controllers.is_empty());
         assert!(settle(&mount, &dir.path().join("gone"), "ours", Together::No).is_err());
     }
 

@@ -163,7 +163,7 @@ impl Cgroups {
     pub(super) fn limit_total(&mut self) {
         let bases = self.places.iter().map(|place| Room {
             version: place.version,
-            controllers: place.controllers.clone(),
+            controllers: std::sync::Arc::clone(&place.controllers),
             dir: place.base.clone(),
         });
         let (rooms, when_absent) = (bases.collect(), self.when_absent);
