@@ -27,14 +27,13 @@ pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
     let mut rows = standing(program, extent).await;
     rows.push(listed(program, extent).await);
     let small = world::small_plugin;
-    let row =
-        burst(program, extent.burst, extent.rounds.min(3), small, "a small cached plugin").await;
+    let row = burst(program, extent.burst, extent.rounds, small, "a small cached plugin").await;
     rows.push(row.target(Target::AtLeast(100.0)).note(
         "a script that becomes a program which is there already; from the message until the control plane knows that all are \
          RUNNING; each is unpacked, synced, started and has answered",
     ));
     let large = "a cached plugin of 4 MB";
-    let row = burst(program, extent.fleet, extent.rounds.min(3), world::plugin, large).await;
+    let row = burst(program, extent.fleet, extent.rounds, world::plugin, large).await;
     rows.push(row.note("each has a program of its own, so that the disk writes all of them"));
     rows
 }
