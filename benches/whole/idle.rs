@@ -15,6 +15,7 @@ pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
     let size = std::fs::metadata(program).unwrap().len();
     let [mut resident, mut anonymous] = [(); 2].map(|()| Samples::default());
     for _ in 1..extent.rounds {
+        world::forget(program);
         let bed = world::bed(program, &[]).await;
         tokio::time::sleep(SETTLED).await;
         let counted = Counted::of(bed.agent_pid());
@@ -22,6 +23,7 @@ pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
         anonymous.add(counted.anonymous_kib / 1024.0);
         bed.finish().await;
     }
+    world::forget(program);
     let bed = world::bed(program, &[]).await;
     tokio::time::sleep(SETTLED).await;
     let pid = bed.agent_pid();
@@ -39,7 +41,7 @@ pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
         Row::new("idle agent: resident memory", resident, "MiB")
             .target(Target::AtMost(10.0))
             .beside("what of it no file backs", anonymous)
-            .note("no plugins, connected to its control plane"),
+            .note("no plugins, connected to its control plane; the program is read from the disk, as after a boot"),
         Row::new("idle agent: CPU time, of one core", Samples::once(share), "%"),
         #[expect(clippy::cast_precision_loss, reason = "a file of a few MiB")]
         Row::new("the program", Samples::once(size as f64 / f64::from(1 << 20)), "MiB")

@@ -1,5 +1,6 @@
 //! What all groups need: the program, beds with its own settings, and what the kernel says of a process.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -43,6 +44,15 @@ pub(crate) fn program() -> PathBuf {
         return env!("CARGO_BIN_EXE_guest-agent").into();
     }
     path.into()
+}
+
+/// Has the program read from the disk when it is started next, as after a boot. What was just built or copied is in the
+/// file's cache in pieces of up to two megabytes, which the kernel maps whole and counts whole, whatever is used of
+/// them.
+pub(crate) fn forget(program: &Path) {
+    let file = File::open(program).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
 /// A bed whose agent is the program that is measured, with the settings it has in the product.
