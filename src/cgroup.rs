@@ -191,11 +191,7 @@ impl Cgroups {
     /// The group of a plugin, whether it exists or not.
     #[must_use]
     pub fn group(&self, name: &PluginName) -> Group {
-        let room = |place: &Place| Room {
-            version: place.version,
-            controllers: Arc::clone(&place.controllers),
-            dir: place.base.join(name.as_str()),
-        };
+        let room = |place: &Place| Room::of(place, place.base.join(name.as_str()));
         let Self { tasks_max, when_absent, total, .. } = *self;
         Group {
             rooms: self.places.iter().map(room).collect(),
@@ -269,6 +265,15 @@ impl Total {
     /// plugin that took all, whoever needs another page meanwhile may be ended in its place.
     fn memory_of_one(self) -> Option<u64> {
         self.memory_bytes.map(|all| all - AGENT_RESERVE.min(all / 4))
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// The group with this path in a hierarchy.
+    fn of(place: &Place, dir: PathBuf) -> Self {
+        Self { version: place.version, controllers: Arc::clone(&place.controllers), dir }
     }
 }
 

@@ -46,9 +46,8 @@ pub(crate) fn program() -> PathBuf {
     path.into()
 }
 
-/// Has the program read from the disk when it is started next, as after a boot. What was just built or copied is in the
-/// file's cache in pieces of up to two megabytes, which the kernel maps whole and counts whole, whatever is used of
-/// them.
+/// Has the program read from the disk when it is started next, as after a boot. What was just built is in the file's cache
+/// in pieces of up to two megabytes, which the kernel maps whole and counts whole, whatever is used of them.
 pub(crate) fn forget(program: &Path) {
     let file = File::open(program).unwrap();
     file.sync_all().unwrap();

@@ -161,11 +161,7 @@ impl Group {
 impl Cgroups {
     /// Limits all groups together, and the agent with them; or takes such a limit back.
     pub(super) fn limit_total(&mut self) {
-        let bases = self.places.iter().map(|place| Room {
-            version: place.version,
-            controllers: std::sync::Arc::clone(&place.controllers),
-            dir: place.base.clone(),
-        });
+        let bases = self.places.iter().map(|place| Room::of(place, place.base.clone()));
         let (rooms, when_absent) = (bases.collect(), self.when_absent);
         let parent = Group { rooms, when_absent, ..Group::default() };
         let total = self.total;

@@ -361,7 +361,12 @@ async fn come_and_go(storage: &SledStorage, cycle: u64) {
     storage.commit(over.into(), Durability::Durable).await.unwrap();
 }
 
-/// `STORE_CYCLES` makes it longer: with 12,000 there are the records of as many plugins.
+/// How many plugins come and go: `STORE_CYCLES`, or enough for what grows with each of them.
+fn store_cycles() -> u64 {
+    std::env::var("STORE_CYCLES").map_or(900, |it| it.parse().unwrap())
+}
+
+/// With 12,000 cycles there are the records of as many plugins.
 #[tokio::test]
 async fn a_store_that_much_goes_through_does_not_grow() {
     // Until here the history fills, and the log is written for the first time.
@@ -369,13 +374,12 @@ async fn a_store_that_much_goes_through_does_not_grow() {
     const SEGMENTS_KIB: u64 = 1024;
     let home = Home::new();
     let storage = home.storage().await;
-    let cycles = std::env::var("STORE_CYCLES").map_or(900, |it| it.parse().unwrap());
     let size_kib = || -> u64 {
         let files = fs::read_dir(home.store()).unwrap().flatten();
         files.map(|file| file.metadata().map_or(0, |it| it.len() / 1024)).sum()
     };
     let mut settled = 0;
-    for cycle in 0..cycles {
+    for cycle in 0..store_cycles() {
         come_and_go(&storage, cycle).await;
         if cycle == WARM_UP {
             settled = size_kib();
@@ -386,7 +390,7 @@ async fn a_store_that_much_goes_through_does_not_grow() {
 }
 
 /// Messages that were taken lately are remembered under what looks like random keys: thousands of small records
-/// that stay for a while between all those that come and go. `STORE_CYCLES` makes it longer.
+/// that stay for a while between all those that come and go.
 #[tokio::test]
 async fn a_store_does_not_grow_because_of_what_stays() {
     const MESSAGES: u64 = 4096;
@@ -396,15 +400,13 @@ async fn a_store_does_not_grow_because_of_what_stays() {
     let key = |message: u64| Sha256Digest::of(&message.to_be_bytes()).to_string().into_bytes();
     let put = |message| Write::Put { table: Table::Facts, key: key(message), value: vec![7; 8] };
     storage.commit((0..MESSAGES).map(put).collect(), Durability::Durable).await.unwrap();
-    let cycles = std::env::var("STORE_CYCLES").map_or(900, |it| it.parse().unwrap());
     let mut largest = 0;
-    for cycle in 0..cycles {
+    for cycle in 0..store_cycles() {
         come_and_go(&storage, cycle).await;
         let forgotten = Write::Delete { table: Table::Facts, key: key(cycle) };
         storage.commit(vec![put(MESSAGES + cycle), forgotten], Durability::Lazy).await.unwrap();
         largest = fs::metadata(home.store().join("db")).unwrap().len().max(largest);
     }
-    eprintln!("{} KiB", largest >> 10);
     assert!(largest <= ALLOWED, "it came to {largest} bytes");
 }
 
