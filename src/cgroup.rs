@@ -524,6 +524,15 @@ fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     io::Write::write_all(&mut opened, value.as_bytes()).map_err(named)
 }
 
+/// Writes to a file of a group what it does not say already. For what the kernel has to look at all groups for: a
+/// thousand plugins would each wait for the others.
+fn settle(dir: &Path, file: &str, value: &str) -> io::Result<()> {
+    match read(dir, file) {
+        Some(said) if said.trim() == value => Ok(()),
+        _ => write(dir, file, value),
+    }
+}
+
 /// Reads a file of a group. Plugins are measured with this all the time, so it makes no call that it does not need.
 fn read(dir: &Path, file: &str) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

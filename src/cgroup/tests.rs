@@ -167,6 +167,32 @@ fn two_agents_have_groups_of_their_own() {
 }
 
 #[test]
+fn what_a_group_says_already_is_not_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let says = |text: &str| {
+        for file in ["cpu.cfs_quota_us", "cpu.max"] {
+            std::fs::write(dir.path().join(file), text).unwrap();
+        }
+        // Longer than what is written would be, and told from it by that.
+        std::fs::write(dir.path().join("cpu.cfs_period_us"), " 100000\n").unwrap();
+    };
+    let said = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
+    says(" -1\n");
+    v1::limit_cpu(dir.path(), None).unwrap();
+    assert_eq!((&*said("cpu.cfs_quota_us"), &*said("cpu.cfs_period_us")), (" -1\n", " 100000\n"));
+    says(" 20000 100000\n");
+    v2::limit_cpu(dir.path(), Some(20)).unwrap();
+    assert_eq!(said("cpu.max"), " 20000 100000\n");
+
+    says("");
+    v1::limit_cpu(dir.path(), Some(20)).unwrap();
+    v2::limit_cpu(dir.path(), None).unwrap();
+    assert_eq!((&*said("cpu.cfs_quota_us"), &*said("cpu.max")), ("20000", "max 100000"));
+    std::fs::remove_file(dir.path().join("cpu.max")).unwrap();
+    v2::limit_cpu(dir.path(), None).unwrap_err();
+}
+
+#[test]
 fn a_long_file_is_read_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
     for length in [0, 1, AT_A_TIME / 2, AT_A_TIME, AT_A_TIME * 3 + 7] {

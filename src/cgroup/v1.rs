@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{keyed, members_below, read, write};
+use super::{keyed, members_below, read, settle, write};
 
 /// The period over which CPU time is counted, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -52,8 +52,8 @@ pub(super) fn limit_cpu(dir: &Path, percent: Option<u32>) -> io::Result<()> {
         None => "-1".to_owned(),
         Some(percent) => quota_us(percent).to_string(),
     };
-    write(dir, "cpu.cfs_period_us", &CPU_PERIOD_US.to_string())?;
-    write(dir, "cpu.cfs_quota_us", &quota)
+    settle(dir, "cpu.cfs_period_us", &CPU_PERIOD_US.to_string())?;
+    settle(dir, "cpu.cfs_quota_us", &quota)
 }
 
 /// Microseconds per period.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::v1::quota_us;
-use super::{keyed, maximum, read, write};
+use super::{keyed, maximum, read, settle, write};
 
 /// Who ends when memory runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>, who: WhoEnds) -> io::
 /// A quota of CPU time, in percent of one core.
 pub(super) fn limit_cpu(dir: &Path, percent: Option<u32>) -> io::Result<()> {
     let quota = percent.map(quota_us);
-    write(dir, "cpu.max", &format!("{} 100000", maximum(quota)))
+    settle(dir, "cpu.max", &format!("{} 100000", maximum(quota)))
 }
 
 pub(super) fn cpu_time(dir: &Path) -> Option<Duration> {
