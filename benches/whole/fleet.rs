@@ -6,9 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+use nix::sys::signal::Signal;
 
 use crate::Extent;
-use crate::harness::{Archive, ArchiveSpec, Bed, PATIENCE, RESOURCE, orders};
+use crate::harness::{Archive, ArchiveSpec, Bed, PATIENCE, RESOURCE, orders, processes, signal};
 use crate::report::{Row, Target};
 use crate::samples::Samples;
 use crate::told::{STARTED, Told};
@@ -24,18 +25,33 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const MUCH_PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
+    let bursts = bursts(program, extent).await;
     let mut rows = standing(program, extent).await;
     rows.push(listed(program, extent).await);
-    let small = world::small_plugin;
-    let row = burst(program, extent.burst, extent.rounds, small, "a small cached plugin").await;
-    rows.push(row.target(Target::AtLeast(100.0)).note(
+    rows.extend(bursts);
+    rows
+}
+
+/// Many installations at once: where nothing was deleted lately, and where as much just was.
+async fn bursts(program: &Path, extent: Extent) -> Vec<Row> {
+    let aside = tempfile::tempdir().unwrap();
+    let aside = Ground::Untouched { aside: aside.path() };
+    let (small, rounds) = ("a small cached plugin", extent.rounds);
+    let row = burst(program, extent.burst, rounds, world::small_plugin, small, aside).await;
+    let first = row.target(Target::AtLeast(100.0)).note(
         "a script that becomes a program which is there already; from the message until the control plane knows that all are \
          RUNNING; each is unpacked, synced, started and has answered",
-    ));
+    );
     let large = "a cached plugin of 4 MB";
-    let row = burst(program, extent.fleet, extent.rounds, world::plugin, large).await;
-    rows.push(row.note("each has a program of its own, so that the disk writes all of them"));
-    rows
+    let row = burst(program, extent.fleet, rounds, world::plugin, large, aside).await;
+    let large = row.note("each has a program of its own, so that the disk writes all of them");
+    let small = "a small cached plugin, where as many were just removed,";
+    let cleared = Ground::Cleared;
+    let row = burst(program, extent.burst, rounds, world::small_plugin, small, cleared).await;
+    let again = row.note(
+        "a file system that looks for free inodes passes over those that it let go lately (ext4 does for minutes)",
+    );
+    vec![first, again, large]
 }
 
 /// Memory and CPU time for a fleet that just runs, and restarts of the agent under it.
@@ -136,6 +152,15 @@ async fn listed(program: &Path, extent: Extent) -> Row {
         ))
 }
 
+/// What the file system went through before a round.
+#[derive(Clone, Copy)]
+enum Ground<'a> {
+    /// Nothing was deleted: what rounds made is kept here until all are over.
+    Untouched { aside: &'a Path },
+    /// The plugins of the round before were removed.
+    Cleared,
+}
+
 /// How many of very many plugins run per second.
 async fn burst(
     program: &Path,
@@ -143,29 +168,48 @@ async fn burst(
     rounds: usize,
     spec: fn() -> ArchiveSpec,
     what: &str,
+    ground: Ground<'_>,
 ) -> Row {
     let [mut ours, mut bare] = [(); 2].map(|()| Samples::default());
     let rate = |took| per_second(plugins, took);
-    // Each round takes long, and has many plugins to level out what happens to one.
-    for round in 0..rounds {
+    // What is cleared has to have been made.
+    let first = match ground {
+        Ground::Untouched { .. } => 1,
+        Ground::Cleared => 0,
+    };
+    for round in first..=rounds {
         let bed = world::bed(program, &[]).await;
         let archive = bed.archive("plugin.tar.zst", spec()).await;
         install(&bed, (plugins..=plugins).map(|number| order(number, &archive))).await;
         let reached = rate(install(&bed, (0..plugins).map(|number| order(number, &archive))).await);
-        // A file system may look for free inodes past those that the round before has let go.
-        println!("round {} of {rounds}: {plugins} installs of {what}, {reached:.0}/s", round + 1);
-        ours.add(reached);
-        disband(bed, plugins + 1).await;
-        bare.add(rate(bare_burst(plugins).await));
+        println!("round {round} of {rounds}: {plugins} installs of {what} {reached:.0}/s");
+        let dir = match ground {
+            Ground::Untouched { aside } => {
+                let dir = tempfile::tempdir_in(aside).unwrap().keep();
+                put_aside(bed, &dir).await;
+                dir
+            }
+            Ground::Cleared => {
+                disband(bed, plugins + 1).await;
+                tempfile::tempdir().unwrap().keep()
+            }
+        };
+        let reached_bare = rate(bare_burst(plugins, &dir).await);
+        if matches!(ground, Ground::Cleared) {
+            std::fs::remove_dir_all(dir).unwrap();
+        }
+        if round > 0 {
+            ours.add(reached);
+            bare.add(reached_bare);
+        }
     }
     Row::new(format!("{plugins} installs of {what} in one message"), ours, "/s")
         .beside("the same processes started in a loop (posix_spawn) until all listen", bare)
 }
 
-/// Starts processes as fast as one can and waits until each listens.
-async fn bare_burst(plugins: usize) -> Duration {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = |number| dir.path().join(format!("{number}.sock"));
+/// Starts processes as fast as one can and waits until each listens, in this folder.
+async fn bare_burst(plugins: usize, dir: &Path) -> Duration {
+    let socket = |number| dir.join(format!("{number}.sock"));
     let began = Instant::now();
     let mut children: Vec<_> = (0..plugins).map(|number| bare(&socket(number))).collect();
     for number in 0..plugins {
@@ -213,5 +257,21 @@ async fn disband(bed: Bed, plugins: usize) {
         bed.try_status().await.ok()?.plugins.is_empty().then_some(())
     })
     .await;
+    bed.finish().await;
+}
+
+/// Ends all at once and keeps their files in another folder of the same file system.
+async fn put_aside(mut bed: Bed, aside: &Path) {
+    bed.stop_agent().await;
+    bed.within(MUCH_PATIENCE, "all plugins are dead", async || {
+        let alive = processes::all_below(&bed.state_root());
+        alive.keys().for_each(|&pid| signal(pid, Signal::SIGKILL));
+        alive.is_empty().then_some(())
+    })
+    .await;
+    for folder in ["state", "run", "log"] {
+        std::fs::rename(bed.dir().join(folder), aside.join(folder)).unwrap();
+    }
+    // The next agent knows of no plugin, and removes the control groups that are left.
     bed.finish().await;
 }

@@ -1,5 +1,6 @@
 //! Installing a large archive, against inflating it alone and against what a shell does.
 
+use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::process::Command;
@@ -63,11 +64,13 @@ async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent) -> Row {
     let archive =
         bed.archive(&format!("large.{}", kind.name), ArchiveSpec::bytes(packed.clone())).await;
 
-    let [mut ours, mut alone, mut durable, mut shell] = [(); 4].map(|()| Samples::default());
+    let [mut ours, mut alone, mut durable, mut shell, mut disk] =
+        [(); 5].map(|()| Samples::default());
     for round in 0..=extent.rounds {
         let installed = install(bed, &archive, &format!("{}-{round}", kind.name)).await;
         let (unpacked, synced) = unpack_alone(kind.compression, &packed, &file);
         let by_shell = by_shell(bed, &archive, kind.tar).await;
+        let written = write_alone(bed.dir());
         // The first warms up what there is to be warmed.
         if round > 0 {
             ours.add_time(installed);
@@ -76,6 +79,7 @@ async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent) -> Row {
                 durable.add_time(synced);
             }
             shell.add_time(by_shell);
+            disk.add_time(written);
         }
     }
     let size = packed.len() >> 20;
@@ -95,6 +99,8 @@ async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent) -> Row {
         Some(times) => row.times(times, &pipe, shell),
         None => row.beside(&pipe, shell),
     };
+    let disk_is = format!("the disk alone: as much from memory into {FILES} files, and `sync -f`");
+    let row = row.beside(&disk_is, disk);
     row.note("from the order, over loopback HTTP, until the revision is verified, synced to the disk and in its place")
 }
 
@@ -138,12 +144,27 @@ fn unpack_alone(
         }
     }
     let took = began.elapsed();
-    let synced = std::fs::File::open(&out).ok().map(|made| {
+    let synced = File::open(&out).ok().map(|made| {
         made.sync_data().unwrap();
         began.elapsed()
     });
     drop(std::fs::remove_file(out));
     (took, synced)
+}
+
+/// How long it takes to make files of this size and have them on the disk, with nothing else to do.
+fn write_alone(dir: &Path) -> Duration {
+    let dir = dir.join("written");
+    std::fs::create_dir(&dir).unwrap();
+    let data: Vec<u8> = noise().take(UNPACKED / FILES / 8).flat_map(u64::to_le_bytes).collect();
+    let began = Instant::now();
+    for number in 0..FILES {
+        std::fs::write(dir.join(number.to_string()), &data).unwrap();
+    }
+    rustix::fs::syncfs(File::open(&dir).unwrap()).unwrap();
+    let took = began.elapsed();
+    std::fs::remove_dir_all(dir).unwrap();
+    took
 }
 
 async fn by_shell(bed: &Bed, archive: &Archive, tar: &str) -> Duration {

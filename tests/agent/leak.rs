@@ -19,6 +19,7 @@ mod verdict;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use guest_agent_actors::control_plane::remembered;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::local::{PluginStatus, SweepRequest};
 use nix::sys::signal::Signal;
@@ -34,15 +35,9 @@ const CYCLES: usize = 60;
 /// such as the last 1,000 events at seven of them for each cycle, is all there.
 const WARM_UP: usize = 160;
 
-/// From so many cycles on, the first look waits until the messages that the agent remembers, each for ten minutes
-/// and four thousand at most, are no longer becoming more.
+/// From so many cycles on, the first look waits until the messages that the agent remembers, for a while and no
+/// more than so many, are no longer becoming more.
 const LONG: usize = 1_000;
-
-/// For how long a message is remembered.
-const MEMORY: Duration = Duration::from_secs(600);
-
-/// Messages that are remembered at most.
-const MESSAGES: usize = 4096;
 
 /// What memory and the store may grow by beside, in KiB, where the warm-up is cut short: the store's log
 /// grows by 30 KiB with each cycle until its segments are used again, and its pages are in memory too.
@@ -75,8 +70,10 @@ async fn plugins_that_come_and_go_leave_nothing() {
     let began = Instant::now();
     let mut done = 0;
     let warm_up = WARM_UP.min(cycles / 3);
-    let remembers_more =
-        |done: usize| began.elapsed() < MEMORY && done / PLUGINS * MESSAGES_PER_CYCLE < MESSAGES;
+    let remembers_more = |done: usize| {
+        began.elapsed() < remembered::WINDOW
+            && done / PLUGINS * MESSAGES_PER_CYCLE < remembered::MAX
+    };
     while done < warm_up || (cycles >= LONG && remembers_more(done)) {
         done += world.cycles(done).await;
     }

@@ -15,14 +15,14 @@ use crate::ports::{Table, Write};
 use crate::records::{key_number, number_key};
 
 /// A message that comes again after this time is a new one.
-const WINDOW: Duration = Duration::from_secs(600);
+pub const WINDOW: Duration = Duration::from_secs(600);
 
 /// A server that has no acknowledgement sends a message again after 2 s; a little less is assumed,
 /// because its clock began before ours.
 const RESEND_AFTER: Duration = Duration::from_millis(1500);
 
 /// Messages remembered at most.
-const MAX: usize = 4096;
+pub const MAX: usize = 4096;
 
 /// What the keys of remembered messages begin with, among the facts.
 const PREFIX: &[u8] = b"taken/";
