@@ -183,21 +183,18 @@ async fn burst(
         install(&bed, (plugins..=plugins).map(|number| order(number, &archive))).await;
         let reached = rate(install(&bed, (0..plugins).map(|number| order(number, &archive))).await);
         println!("round {round} of {rounds}: {plugins} installs of {what} {reached:.0}/s");
-        let dir = match ground {
+        let reached_bare = match ground {
             Ground::Untouched { aside } => {
                 let dir = tempfile::tempdir_in(aside).unwrap().keep();
                 put_aside(bed, &dir).await;
-                dir
+                rate(bare_burst(plugins, &dir).await)
             }
             Ground::Cleared => {
                 disband(bed, plugins + 1).await;
-                tempfile::tempdir().unwrap().keep()
+                let dir = tempfile::tempdir().unwrap();
+                rate(bare_burst(plugins, dir.path()).await)
             }
         };
-        let reached_bare = rate(bare_burst(plugins, &dir).await);
-        if matches!(ground, Ground::Cleared) {
-            std::fs::remove_dir_all(dir).unwrap();
-        }
         if round > 0 {
             ours.add(reached);
             bare.add(reached_bare);

@@ -169,11 +169,11 @@ fn two_agents_have_groups_of_their_own() {
 #[test]
 fn what_a_group_says_already_is_not_written_again() {
     let dir = tempfile::tempdir().unwrap();
+    // With a space before it, which is gone where the same was written.
     let says = |text: &str| {
         for file in ["cpu.cfs_quota_us", "cpu.max"] {
             std::fs::write(dir.path().join(file), text).unwrap();
         }
-        // Longer than what is written would be, and told from it by that.
         std::fs::write(dir.path().join("cpu.cfs_period_us"), " 100000\n").unwrap();
     };
     let said = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
