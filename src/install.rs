@@ -31,6 +31,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 mod ahead;
 mod attempt;
+mod buffers;
 pub mod bundle;
 mod cache;
 mod delete;

@@ -5,13 +5,14 @@
 //! by a strong entity tag, that it is still the same archive (RFC 9110, sections 13.1.5 and 14.2).
 //! `attempt` calls this; it knows nothing of retries and deadlines.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use guest_agent_actors::spec::ArtifactUrl;
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE, RETRY_AFTER,
@@ -20,6 +21,7 @@ use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
 use rustix::fs::{FileType, Mode, OFlags};
 use tokio::io::AsyncReadExt;
 
+use super::buffers::{BUFFER_BYTES, Buffers};
 use super::error::FetchError;
 use super::retry;
 
@@ -27,7 +29,6 @@ use super::retry;
 pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 const MAX_REDIRECTIONS: usize = 10;
-const FILE_CHUNK: usize = 256 * 1024;
 
 /// Opens archives.
 #[derive(Debug, Default)]
@@ -46,12 +47,14 @@ pub(super) struct Body {
     total: Option<u64>,
     /// What a later request can show to be given the rest of this very archive.
     validator: Option<HeaderValue>,
+    buffers: Buffers,
 }
 
 /// What the bytes come from.
 #[derive(Debug)]
 enum Origin {
-    Response(Box<Response>),
+    /// With what it has given and was not handed on yet.
+    Response(Box<Response>, VecDeque<Bytes>),
     File(tokio::fs::File),
 }
 
@@ -82,7 +85,7 @@ impl Fetcher {
         }
         let total = response.content_length();
         let validator = strong_tag(response.headers());
-        Ok(Body { origin: Origin::Response(Box::new(response)), total, validator })
+        Ok(Body { origin: Origin::of(response), total, validator, buffers: Buffers::default() })
     }
 
     /// Asks for what is missing of an archive whose first `from` bytes have arrived. Answers `false`,
@@ -112,7 +115,7 @@ impl Fetcher {
                 let same = range.is_some_and(|range| continues(range, from, body.total))
                     && strong_tag(response.headers()).is_none_or(|tag| tag == validator);
                 if same {
-                    body.origin = Origin::Response(Box::new(response));
+                    body.origin = Origin::of(response);
                 }
                 Ok(same)
             }
@@ -198,16 +201,37 @@ impl Body {
 
     /// The next bytes; nothing at the end. May be dropped and called again.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let buffers = &mut self.buffers;
         match &mut self.origin {
-            Origin::Response(response) => {
-                response.chunk().await.map_err(|error| error.without_url().into())
+            Origin::Response(response, received) => {
+                while received.is_empty() {
+                    let chunk = response.chunk().await;
+                    let Some(chunk) = chunk.map_err(reqwest::Error::without_url)? else {
+                        return Ok(None);
+                    };
+                    // All at once: the client can receive into the same memory again only if it has it all.
+                    received.extend(chunk.chunks(BUFFER_BYTES).map(|part| {
+                        let mut buffer = buffers.take();
+                        buffer.extend_from_slice(part);
+                        buffers.lend(buffer)
+                    }));
+                }
+                Ok(received.pop_front())
             }
             Origin::File(file) => {
-                let mut chunk = BytesMut::with_capacity(FILE_CHUNK);
-                let amount = file.read_buf(&mut chunk).await?;
-                Ok((amount > 0).then(|| chunk.freeze()))
+                let mut buffer = buffers.take();
+                let amount = file.read_buf(&mut buffer).await?;
+                Ok((amount > 0).then(|| buffers.lend(buffer)))
             }
         }
+    }
+}
+
+// === impl Origin ===
+
+impl Origin {
+    fn of(response: Response) -> Self {
+        Self::Response(Box::new(response), VecDeque::new())
     }
 }
 
@@ -395,7 +419,8 @@ pub(super) async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
         return Err(FetchError::NotAFile { path: shown });
     }
     let total = u64::try_from(found.st_size).ok();
-    Ok(Body { origin: Origin::File(file.into()), total, validator: None })
+    let origin = Origin::File(file.into());
+    Ok(Body { origin, total, validator: None, buffers: Buffers::default() })
 }
 
 #[cfg(test)]

@@ -112,10 +112,12 @@ pub(crate) fn abandoned<'a>(
     };
     entries
         .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let file = path.file_name()?.to_str()?.strip_suffix(".sock")?;
-            let certain = is_of(file, name) && !others.clone().any(|other| is_of(file, other));
-            (certain && socket::is_deserted(&path)).then_some(path)
+            let file = entry.ok()?.file_name();
+            let listens = file.to_str()?.strip_suffix(".sock")?;
+            let certain =
+                is_of(listens, name) && !others.clone().any(|other| is_of(listens, other));
+            let path = certain.then(|| directory.join(&file))?;
+            socket::is_deserted(&path).then_some(path)
         })
         .collect()
 }

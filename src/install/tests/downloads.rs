@@ -1,5 +1,6 @@
 //! Getting the archive: what is retried, what is not, and what is left when it fails.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +8,13 @@ use std::time::Duration;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallStep, Installer, Progress};
+use guest_agent_actors::spec::ArtifactUrl;
 use tokio::sync::watch;
 
 use super::rig::{PATIENCE, Rig, assert_failed, listing, spec};
 use super::server::{Answer, Server};
 use super::tarball::{Tarball, gzip};
+use crate::install::fetch::Fetcher;
 
 async fn archive() -> Vec<u8> {
     gzip(&Tarball::good().finish()).await
@@ -37,6 +40,22 @@ async fn an_archive_is_installed_from_a_unix_socket() {
     let url = format!("{}/a.tgz?sig=1", server.address);
     rig.install(spec(&url, Sha256Digest::of(&archive))).await.expect("installable");
     assert!(rig.installed("run").exists());
+}
+
+#[tokio::test]
+async fn what_is_received_goes_through_the_same_few_buffers() {
+    let (rig, archive) = (Rig::new(), vec![7; 8 << 20]);
+    let server = Server::new(vec![Answer::Whole(archive.clone())]).await;
+    for url in [format!("{}/a.tgz", server.address), rig.archive(&archive)] {
+        let mut body = Fetcher::default().open(&ArtifactUrl::new(&url)).await.expect("there");
+        let (mut places, mut received) = (BTreeSet::new(), 0);
+        while let Some(chunk) = body.chunk().await.expect("whole") {
+            places.insert(chunk.as_ptr());
+            received += chunk.len();
+        }
+        assert_eq!(received, archive.len());
+        assert!(places.len() < 10, "{} places in memory for {url}", places.len());
+    }
 }
 
 #[tokio::test]
