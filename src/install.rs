@@ -35,6 +35,7 @@ mod buffers;
 pub mod bundle;
 mod cache;
 mod delete;
+mod early_flush;
 pub mod error;
 mod fetch;
 mod folder;

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use super::early_flush::EarlyFlush;
 use super::member::MemberPath;
 use super::write_out::WriteOut;
 use crate::launch::procfs;
@@ -35,6 +36,7 @@ pub(super) struct Tree {
     unsynced: Unsynced,
     /// Bytes that were written into files.
     written: u64,
+    early: EarlyFlush,
 }
 
 /// Who sees to it that a path stays inside.
@@ -73,6 +75,7 @@ impl Tree {
             implied: 0,
             unsynced: Unsynced::Few(Vec::new()),
             written: 0,
+            early: EarlyFlush::new(),
         }
     }
 
@@ -126,9 +129,17 @@ impl Tree {
         }
     }
 
+    /// Writes the next bytes of a file of this tree.
+    pub(super) fn write(&mut self, file: &mut WriteOut, bytes: &[u8]) -> io::Result<()> {
+        file.write_all(bytes)?;
+        let amount = bytes.len() as u64;
+        self.written = self.written.saturating_add(amount);
+        self.early.has_written(file, amount);
+        Ok(())
+    }
+
     /// Sets the mode and time of a file that is written, and remembers to flush it.
     pub(super) fn finish_file(&mut self, file: WriteOut, mode: u32, mtime: u64) -> io::Result<()> {
-        self.written = self.written.saturating_add(file.written());
         let file = file.end();
         // Set-user-id, set-group-id, sticky and the write bits of others are not taken over.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o755 | 0o400))?;
@@ -194,7 +205,7 @@ impl Tree {
             }
             Unsynced::Few(_) | Unsynced::Many => rustix::fs::syncfs(&self.root)?,
         }
-        Ok(())
+        self.early.end()
     }
 
     fn is_little_unwritten(&self) -> bool {

@@ -240,7 +240,8 @@ impl Unpacking<'_> {
             if (self.is_cancelled)() {
                 return Err(UnpackError::Abandoned);
             }
-            file.write_all(&buffer[..amount])
+            self.tree
+                .write(&mut file, &buffer[..amount])
                 .map_err(|error| self.blame(path, Obstacle::Io(error), left))?;
             left = left.saturating_sub(amount as u64);
         }

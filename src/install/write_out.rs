@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::libc;
 
@@ -44,11 +44,6 @@ impl WriteOut {
         Ok(())
     }
 
-    /// How many bytes it has.
-    pub(super) fn written(&self) -> u64 {
-        self.written
-    }
-
     /// The file, when all is written.
     pub(super) fn end(mut self) -> OwnedFd {
         if self.written - self.begun >= WORTH_IT_BYTES {
@@ -71,6 +66,12 @@ impl WriteOut {
     }
 }
 
+impl AsFd for WriteOut {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,7 +88,6 @@ mod tests {
                 file.write_all(&bytes).unwrap();
                 expected.extend(bytes);
             }
-            assert_eq!(file.written(), expected.len() as u64);
             file.end();
             assert!(std::fs::read(path.path()).unwrap() == expected, "{sizes:?}");
         }
