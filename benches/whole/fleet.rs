@@ -6,14 +6,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
-use nix::sys::signal::Signal;
 
 use crate::Extent;
-use crate::harness::{Archive, ArchiveSpec, Bed, PATIENCE, RESOURCE, orders, processes, signal};
+use crate::harness::{Archive, ArchiveSpec, Bed, PATIENCE, RESOURCE, orders};
 use crate::report::{Row, Target};
 use crate::samples::Samples;
 use crate::told::{STARTED, Told};
-use crate::world::{self, Counted, bare, between, per_second};
+use crate::world::{self, Counted, MUCH_PATIENCE, bare, between, per_second};
 
 /// After this, what follows installations is done: probation, letting go of the code that only they needed. Checks have their usual distance then.
 const AT_REST: Duration = Duration::from_secs(35);
@@ -21,11 +20,14 @@ const AT_REST: Duration = Duration::from_secs(35);
 /// The time between two points of metrics where many are wanted soon.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest that a thousand plugins may take.
-const MUCH_PATIENCE: Duration = Duration::from_secs(300);
+/// Memory that the installation of one plugin touches, its process and the pages of its files included.
+const MEMORY_OF_EACH: usize = 6 << 20;
 
-pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
-    let bursts = bursts(program, extent).await;
+/// No more than this is made sure of.
+const MEMORY_MAX: usize = 2 << 30;
+
+pub(crate) async fn measure(program: &Path, extent: Extent, aside: &Path) -> Vec<Row> {
+    let bursts = bursts(program, extent, aside).await;
     let mut rows = standing(program, extent).await;
     rows.push(listed(program, extent).await);
     rows.extend(bursts);
@@ -33,9 +35,8 @@ pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
 }
 
 /// Many installations at once: where nothing was deleted lately, and where as much just was.
-async fn bursts(program: &Path, extent: Extent) -> Vec<Row> {
-    let aside = tempfile::tempdir().unwrap();
-    let aside = Ground::Untouched { aside: aside.path() };
+async fn bursts(program: &Path, extent: Extent, aside: &Path) -> Vec<Row> {
+    let aside = Ground::Untouched { aside };
     let (small, rounds) = ("a small cached plugin", extent.rounds);
     let row = burst(program, extent.burst, rounds, world::small_plugin, small, aside).await;
     let first = row.target(Target::AtLeast(100.0)).note(
@@ -177,21 +178,25 @@ async fn burst(
         Ground::Untouched { .. } => 1,
         Ground::Cleared => 0,
     };
+    let memory = MEMORY_MAX.min(plugins * MEMORY_OF_EACH);
     for round in first..=rounds {
         let bed = world::bed(program, &[]).await;
         let archive = bed.archive("plugin.tar.zst", spec()).await;
         install(&bed, (plugins..=plugins).map(|number| order(number, &archive))).await;
+        world::warm(memory);
         let reached = rate(install(&bed, (0..plugins).map(|number| order(number, &archive))).await);
         println!("round {round} of {rounds}: {plugins} installs of {what} {reached:.0}/s");
         let reached_bare = match ground {
             Ground::Untouched { aside } => {
                 let dir = tempfile::tempdir_in(aside).unwrap().keep();
-                put_aside(bed, &dir).await;
+                world::put_aside(bed, &dir).await;
+                world::warm(memory);
                 rate(bare_burst(plugins, &dir).await)
             }
             Ground::Cleared => {
                 disband(bed, plugins + 1).await;
                 let dir = tempfile::tempdir().unwrap();
+                world::warm(memory);
                 rate(bare_burst(plugins, dir.path()).await)
             }
         };
@@ -254,21 +259,5 @@ async fn disband(bed: Bed, plugins: usize) {
         bed.try_status().await.ok()?.plugins.is_empty().then_some(())
     })
     .await;
-    bed.finish().await;
-}
-
-/// Ends all at once and keeps their files in another folder of the same file system.
-async fn put_aside(mut bed: Bed, aside: &Path) {
-    bed.stop_agent().await;
-    bed.within(MUCH_PATIENCE, "all plugins are dead", async || {
-        let alive = processes::all_below(&bed.state_root());
-        alive.keys().for_each(|&pid| signal(pid, Signal::SIGKILL));
-        alive.is_empty().then_some(())
-    })
-    .await;
-    for folder in ["state", "run", "log"] {
-        std::fs::rename(bed.dir().join(folder), aside.join(folder)).unwrap();
-    }
-    // The next agent knows of no plugin, and removes the control groups that are left.
     bed.finish().await;
 }

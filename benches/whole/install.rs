@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::Extent;
 use crate::harness::archive::{Compression, Tarball, noise};
-use crate::harness::{Archive, ArchiveSpec, Bed, orders};
+use crate::harness::{Archive, ArchiveSpec, Bed, PATIENCE, orders};
 use crate::report::Row;
 use crate::samples::Samples;
+use crate::told::{STARTED, Told};
 use crate::world::{self, between};
 
 const FILES: usize = 300;
@@ -45,18 +46,18 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
+pub(crate) async fn measure(program: &Path, extent: Extent, aside: &Path) -> Vec<Row> {
     // What was measured is not to come from the cache.
     let bed = world::bed(program, &["install.cache_max_bytes=0"]).await;
     let mut rows = Vec::new();
     for kind in KINDS {
-        rows.push(of_kind(&bed, &kind, extent).await);
+        rows.push(of_kind(&bed, &kind, extent, aside).await);
     }
-    bed.finish().await;
+    world::put_aside(bed, aside).await;
     rows
 }
 
-async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent) -> Row {
+async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent, aside: &Path) -> Row {
     let spec = ArchiveSpec::tar("run", tarball()).compressed(kind.compression);
     let packed = spec.into_bytes().await;
     let file = bed.dir().join(format!("{}.bin", kind.name));
@@ -67,10 +68,18 @@ async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent) -> Row {
     let [mut ours, mut alone, mut durable, mut shell, mut disk] =
         [(); 5].map(|()| Samples::default());
     for round in 0..=extent.rounds {
-        let installed = install(bed, &archive, &format!("{}-{round}", kind.name)).await;
-        let (unpacked, synced) = unpack_alone(kind.compression, &packed, &file);
-        let by_shell = by_shell(bed, &archive, kind.tar).await;
-        let written = write_alone(bed.dir());
+        let name = format!("{}-{round}", kind.name);
+        let dir = aside.join(&name);
+        std::fs::create_dir(&dir).unwrap();
+        let warm = || world::warm(2 * UNPACKED);
+        warm();
+        let installed = install(bed, &archive, &name).await;
+        warm();
+        let (unpacked, synced) = unpack_alone(kind.compression, &packed, &file, &dir);
+        warm();
+        let by_shell = by_shell(&archive, kind.tar, &dir).await;
+        warm();
+        let written = write_alone(&dir);
         // The first warms up what there is to be warmed.
         if round > 0 {
             ours.add_time(installed);
@@ -107,17 +116,17 @@ async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent) -> Row {
 /// How long it takes from the order until the revision is in its place.
 async fn install(bed: &Bed, archive: &Archive, name: &str) -> Duration {
     let order = orders::install(name, "1", archive).order();
+    let mut told = Told::from_now(&bed.control_plane, STARTED).await;
     let began = SystemTime::now();
     bed.configure(vec![order]).await;
-    bed.running(name, "1").await;
+    // To ask until it is there would take time from it.
+    told.times(1, PATIENCE).await;
     let place = bed.plugin_dir(name).join("1");
     // The folder appears by a rename when everything in it is on the disk; only a rename changes this time.
     let appeared = rustix::fs::stat(&place).unwrap();
     let nanoseconds = u32::try_from(appeared.st_ctime_nsec).unwrap();
     let appeared = SystemTime::UNIX_EPOCH
         + Duration::new(u64::try_from(appeared.st_ctime).unwrap(), nanoseconds);
-    bed.configure(vec![orders::remove(name)]).await;
-    bed.gone(name).await;
     between(began, appeared)
 }
 
@@ -126,8 +135,9 @@ fn unpack_alone(
     compression: Compression,
     packed: &[u8],
     file: &Path,
+    dir: &Path,
 ) -> (Duration, Option<Duration>) {
-    let out = file.with_extension("out");
+    let out = dir.join("alone");
     let began = Instant::now();
     match compression {
         Compression::Zstd => {
@@ -148,7 +158,6 @@ fn unpack_alone(
         made.sync_data().unwrap();
         began.elapsed()
     });
-    drop(std::fs::remove_file(out));
     (took, synced)
 }
 
@@ -162,13 +171,11 @@ fn write_alone(dir: &Path) -> Duration {
         std::fs::write(dir.join(number.to_string()), &data).unwrap();
     }
     rustix::fs::syncfs(File::open(&dir).unwrap()).unwrap();
-    let took = began.elapsed();
-    std::fs::remove_dir_all(dir).unwrap();
-    took
+    began.elapsed()
 }
 
-async fn by_shell(bed: &Bed, archive: &Archive, tar: &str) -> Duration {
-    let dir = bed.dir().join("by-shell");
+async fn by_shell(archive: &Archive, tar: &str, dir: &Path) -> Duration {
+    let dir = dir.join("by-shell");
     std::fs::create_dir(&dir).unwrap();
     let script = format!(
         "set -o pipefail; curl -sf '{}' | tee >(sha256sum > sum) | tar {tar} && sync -f .",
@@ -183,7 +190,6 @@ async fn by_shell(bed: &Bed, archive: &Archive, tar: &str) -> Duration {
         .unwrap();
     let took = began.elapsed();
     assert!(status.success(), "the shell installs it");
-    std::fs::remove_dir_all(dir).unwrap();
     took
 }
 

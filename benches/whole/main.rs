@@ -105,16 +105,19 @@ fn main() -> ExitCode {
     let program = world::program();
     println!("program: {}", program.display());
 
+    // Nothing is deleted while something is measured: what groups leave is here until all are over.
+    let aside = tempfile::tempdir().unwrap();
+    let aside = aside.path();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut rows: Vec<Row> = Vec::new();
     for group in GROUPS.into_iter().filter(|it| wanted.is_empty() || wanted.contains(it)) {
         println!("\n== {group}");
         let measured = runtime.block_on(async {
             match group {
-                "install" => install::measure(&program, extent).await,
+                "install" => install::measure(&program, extent, aside).await,
                 "latency" => latency::measure(&program, extent).await,
                 "idle" => idle::measure(&program, extent).await,
-                "fleet" => fleet::measure(&program, extent).await,
+                "fleet" => fleet::measure(&program, extent, aside).await,
                 _ => control::measure(&program, extent).await,
             }
         });

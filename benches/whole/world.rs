@@ -18,6 +18,9 @@ const AS_SHIPPED: [&str; 3] = [
     "install.cache_max_bytes=268435456",
 ];
 
+/// Longest that a thousand plugins may take.
+pub(crate) const MUCH_PATIENCE: Duration = Duration::from_secs(300);
+
 /// Calls that make data durable, for strace.
 const SYNCS: &str = "trace=fsync,fdatasync,sync_file_range,syncfs,sync,msync";
 
@@ -83,6 +86,28 @@ pub(crate) fn bare(socket: &Path) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
+}
+
+/// Makes sure that there is so much memory. The host of a virtual machine takes back what was not used for a while,
+/// and giving it anew takes longer than most of what is measured.
+pub(crate) fn warm(bytes: usize) {
+    std::hint::black_box(vec![1_u8; bytes]);
+}
+
+/// Ends all at once and keeps their files in another folder of the same file system.
+pub(crate) async fn put_aside(mut bed: Bed, aside: &Path) {
+    bed.stop_agent().await;
+    bed.within(MUCH_PATIENCE, "all plugins are dead", async || {
+        let alive = processes::all_below(&bed.state_root());
+        alive.keys().for_each(|&pid| signal(pid, Signal::SIGKILL));
+        alive.is_empty().then_some(())
+    })
+    .await;
+    for folder in ["state", "run", "log"] {
+        std::fs::rename(bed.dir().join(folder), aside.join(folder)).unwrap();
+    }
+    // The next agent knows of no plugin, and removes the control groups that are left.
+    bed.finish().await;
 }
 
 /// What the kernel counts of a process.
