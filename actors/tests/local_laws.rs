@@ -491,6 +491,23 @@ fn a_way_back_to_files_that_were_replaced_meanwhile_begins_with_their_installati
 }
 
 #[test]
+fn a_way_back_to_replaced_files_begins_with_their_installation_after_a_failed_order_as_well() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Install(2));
+    prosper(&mut world);
+    take(&mut world, &Act::Manifest(1, 0, 1));
+    take(&mut world, &Act::Install(3));
+    world.answer_only(Answer::Bad);
+    assert_eq!(show(&world.state), "Running r2, on trial after r1, next: Failed r3");
+    take(&mut world, &Act::Die);
+    assert_eq!(show(&world.state), "Installing r1, next: Failed r3");
+    assert_eq!(Some(&world.state.spec), world.state.local.as_ref());
+    prosper(&mut world);
+    assert_eq!(show(&world.state), "Running r1, next: Failed r3");
+}
+
+#[test]
 fn a_manifest_that_disappears_stops_and_forgets_the_plugin() {
     let mut world = born(true);
     prosper(&mut world);

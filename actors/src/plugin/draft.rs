@@ -587,21 +587,22 @@ impl<'a> Draft<'a> {
                 self.state.spec = spec;
                 self.state.owed.install = Due::Yes;
             }
-            Next::Nothing => {
+            next @ (Next::Nothing | Next::Failed { .. }) => {
                 let revision = failed.revision.clone();
                 let failed = Next::Failed { revision, at: FailedAt::Run, reason };
+                // What failed before is of a newer order than the one that failed now.
+                let told = if next == Next::Nothing { failed } else { next };
                 if let Some(local) = self.replaced() {
                     self.return_to_local(local);
-                    self.state.next = failed;
+                    self.state.next = told;
                     return;
                 }
-                self.state.next = failed;
+                self.state.next = told;
             }
-            // These are about a newer order than the one that failed now.
-            next @ (Next::Preparing { .. }
-            | Next::Ready { .. }
-            | Next::AfterRemoval { .. }
-            | Next::Failed { .. }) => self.state.next = next,
+            // These are of a newer order, too.
+            next @ (Next::Preparing { .. } | Next::Ready { .. } | Next::AfterRemoval { .. }) => {
+                self.state.next = next;
+            }
         }
         self.state.restarts = Restarts::default();
         self.launch(1);

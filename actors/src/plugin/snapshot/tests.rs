@@ -318,6 +318,15 @@ fn revisions(state: &State) -> Vec<String> {
     all.map(|spec| format!("{:?}", (&spec.revision, &spec.config))).collect()
 }
 
+/// Whether the way back led to files that came with the machine and were replaced there: others have their place.
+fn found_replaced(before: &State, after: &State) -> bool {
+    let replaced = |trial: &Trial| {
+        let local = before.local.as_ref().filter(|_| trial.last_good.is_local());
+        local.is_some_and(|local| !local.has_files_of(&trial.last_good) && after.spec == *local)
+    };
+    after.trial.is_none() && before.trial.as_ref().is_some_and(replaced)
+}
+
 proptest! {
     #[test]
     fn law_a_record_gives_back_what_was_recorded(
@@ -345,9 +354,13 @@ proptest! {
                 .trial
                 .as_ref()
                 .is_some_and(|t| t.last_good.revision == recovered.next.spec.revision);
-        if returned {
+        if returned || found_replaced(&snapshot.state, &recovered.next) {
             // What crashed on probation while no agent ran is given up, as ever.
             before.remove(0);
+        }
+        if found_replaced(&snapshot.state, &recovered.next) {
+            // It stands last, and its files are gone.
+            before.pop();
         }
         let mut after = revisions(&recovered.next);
         // A handed-over configuration may have become the spec's own; its revision is the same.
