@@ -16,6 +16,7 @@
 //! What a machine cannot do is not an error: a limit without a controller is not enforced, and whoever
 //! asks is told ([`Unenforced`]). Nothing here decides how much a plugin may use.
 
+mod charge;
 mod hierarchy;
 mod limits;
 mod oom;
@@ -36,6 +37,7 @@ use guest_agent_actors::spec::Limits;
 use nix::libc;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
+pub use charge::Charge;
 pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
@@ -432,10 +434,19 @@ impl Group {
         Ok(())
     }
 
+    /// A group of version 2 whose files are in this folder, whoever made them.
+    #[cfg(test)]
+    pub(crate) fn at(dir: &Path) -> Self {
+        let controllers = Arc::new(BTreeSet::from([Controller::Memory]));
+        let room = Room { version: Version::V2, controllers, dir: dir.to_owned() };
+        Self { rooms: vec![room], ..Self::default() }
+    }
+
     /// What the processes in the group, dead ones included, have used. `None` where the machine does
-    /// not count.
+    /// not count. `charge` is what was found the last time, for as long as that may be believed, and becomes what was
+    /// found now.
     #[must_use]
-    pub fn usage(&self) -> Option<Usage> {
+    pub fn usage(&self, charge: &mut Option<Charge>) -> Option<Usage> {
         let cpu_time = self.rooms.iter().find_map(|room| match room.version {
             Version::V1 if room.controllers.contains(&Controller::CpuAccounting) => {
                 v1::cpu_time(&room.dir)
@@ -444,11 +455,11 @@ impl Group {
             Version::V2 => v2::cpu_time(&room.dir),
         })?;
         let memory = self.room_with(Controller::Memory)?;
-        let memory_bytes = match memory.version {
-            Version::V1 => v1::memory(&memory.dir),
-            Version::V2 => v2::memory(&memory.dir),
-        }?;
-        Some(Usage { cpu_time, memory_bytes })
+        *charge = match memory.version {
+            Version::V1 => v1::memory(&memory.dir, *charge),
+            Version::V2 => v2::memory(&memory.dir, *charge),
+        };
+        Some(Usage { cpu_time, memory_bytes: (*charge)?.in_use() })
     }
 
     /// Whether this process is among those whose use the group counts: a plugin that an agent without groups started

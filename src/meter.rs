@@ -19,7 +19,7 @@ use guest_agent_actors::id::{PluginName, Process};
 use guest_agent_actors::ports::{Meter, Usage};
 use tokio::sync::Mutex;
 
-use crate::cgroup::{Cgroups, Group};
+use crate::cgroup::{Cgroups, Charge, Group};
 use crate::launch::procfs::{self, Stat};
 
 /// Measures through control groups and `/proc`.
@@ -29,8 +29,9 @@ pub struct SystemMeter {
     cgroups: Cgroups,
 }
 
-/// For how many samples a process that was seen in its group is taken to be there still. Only a superuser could move
-/// it, and version 1 of the kernel's interface makes and sorts a list of the group for whoever looks.
+/// For how many samples a process that was seen in its group is taken to be there still, and the group's memory to
+/// consist of the same while it is as much. Only a superuser could move a process, and version 1 of the kernel's interface
+/// makes and sorts a list of the group for whoever looks.
 const BELIEVED: u8 = 10;
 
 /// From so many processes on, those that are gone are looked for.
@@ -51,6 +52,8 @@ struct Known {
     reported: Duration,
     /// For how many more samples it is taken to be in its group.
     believed: u8,
+    /// What the memory of its group was found to be meanwhile.
+    charge: Option<Charge>,
 }
 
 impl SystemMeter {
@@ -95,8 +98,7 @@ impl Sweeper {
         let mut others = Vec::new();
         for (name, process) in plugins {
             let group = cgroups.group(&name);
-            let usage = if self.is_inside(&group, &process) { group.usage() } else { None };
-            match usage {
+            match self.usage_of(&group, &process) {
                 Some(usage) => drop(usages.insert(name, usage)),
                 None => others.push((name, process)),
             }
@@ -104,18 +106,25 @@ impl Sweeper {
         (usages, others)
     }
 
-    fn is_inside(&mut self, group: &Group, process: &Process) -> bool {
-        if let Some(known) = self.known.get_mut(process)
-            && let Some(left) = known.believed.checked_sub(1)
-        {
-            known.believed = left;
-            return true;
+    fn usage_of(&mut self, group: &Group, process: &Process) -> Option<Usage> {
+        group.usage(&mut self.inside(group, process)?.charge)
+    }
+
+    /// What is known of a process, if it is in its group.
+    fn inside(&mut self, group: &Group, process: &Process) -> Option<&mut Known> {
+        let believed = self.known.get(process).and_then(|known| known.believed.checked_sub(1));
+        if believed.is_none() && !group.measures(process.pid) {
+            return None;
         }
-        let is_inside = group.measures(process.pid);
-        if is_inside {
-            self.known.entry(process.clone()).or_default().believed = BELIEVED;
+        let known = self.known.entry(process.clone()).or_default();
+        match believed {
+            Some(left) => known.believed = left,
+            None => {
+                known.believed = BELIEVED;
+                known.charge = None;
+            }
         }
-        is_inside
+        Some(known)
     }
 
     fn sweep(&mut self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
@@ -349,11 +358,40 @@ mod tests {
         let shell = Shell::new("sleep 100");
         let process = shell.process();
         let (mut sweeper, nowhere) = (Sweeper::default(), Group::default());
-        assert!(!sweeper.is_inside(&nowhere, &process));
+        assert!(sweeper.inside(&nowhere, &process).is_none());
         sweeper.known.entry(process.clone()).or_default().believed = BELIEVED;
         for _ in 0..BELIEVED {
-            assert!(sweeper.is_inside(&nowhere, &process));
+            assert!(sweeper.inside(&nowhere, &process).is_some());
         }
-        assert!(!sweeper.is_inside(&nowhere, &process));
+        assert!(sweeper.inside(&nowhere, &process).is_none());
+    }
+
+    #[test]
+    fn memory_that_stays_as_much_is_looked_at_closely_after_a_while() {
+        let (shell, dir) = (Shell::new("sleep 100"), tempfile::tempdir().expect("a folder"));
+        let says = |file: &str, text: String| {
+            std::fs::write(dir.path().join(file), text).expect("writable");
+        };
+        let memory = |charged: u32, idle: u32| {
+            says("memory.current", format!("{charged}\n"));
+            says("memory.stat", format!("anon 1\ninactive_file {idle}\n"));
+        };
+        let process = shell.process();
+        says("cgroup.procs", format!("{}\n", process.pid));
+        says("cpu.stat", "usage_usec 1\n".to_owned());
+        let (mut sweeper, group) = (Sweeper::default(), Group::at(dir.path()));
+        let mut sample = || sweeper.usage_of(&group, &process).expect("a sample").memory_bytes;
+        memory(1000, 400);
+        assert_eq!(sample(), 600);
+        memory(1000, 100);
+        for _ in 0..BELIEVED {
+            assert_eq!(sample(), 600);
+        }
+        assert_eq!(sample(), 900);
+        memory(1000, 400);
+        assert_eq!(sample(), 900);
+        // Another charge consists of something else.
+        memory(1001, 400);
+        assert_eq!(sample(), 601);
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::*;
 
+type Memory = fn(&Path, Option<Charge>) -> Option<Charge>;
+
 /// Groups for one test, removed with everything in them at its end.
 struct Walls {
     groups: Cgroups,
@@ -129,7 +131,7 @@ fn a_cpu_hog_gets_its_share_and_what_it_used_is_counted() {
     let Some(walls) = Walls::with(Controller::Cpu) else { return };
     walls.group.prepare(&limits(None, Some(20))).unwrap();
     let mut child = walls.run("while :; do :; done");
-    let Some(before) = walls.group.usage() else {
+    let Some(before) = walls.group.usage(&mut None) else {
         eprintln!("skipped: CPU time or memory of groups is not counted here");
         walls.group.kill().unwrap();
         child.wait().unwrap();
@@ -137,7 +139,7 @@ fn a_cpu_hog_gets_its_share_and_what_it_used_is_counted() {
     };
     let began = Instant::now();
     std::thread::sleep(Duration::from_secs(2));
-    let used = walls.group.usage().unwrap().cpu_time.saturating_sub(before.cpu_time);
+    let used = walls.group.usage(&mut None).unwrap().cpu_time.saturating_sub(before.cpu_time);
     let share = used.as_secs_f64() / began.elapsed().as_secs_f64();
     walls.group.kill().unwrap();
     child.wait().unwrap();
@@ -156,7 +158,7 @@ fn without_control_groups_nothing_is_made_and_every_limit_is_told() {
     assert_eq!(told.len(), 2);
     assert!(told[0].starts_with(&format!("memory limit of 1048576 bytes {why}")), "{told:?}");
     assert!(told[1].starts_with(&format!("cpu limit of 50 % {why}")), "{told:?}");
-    assert_eq!(group.usage(), None);
+    assert_eq!(group.usage(&mut None), None);
     group.kill().unwrap();
     group.remove().unwrap();
 }
@@ -190,6 +192,30 @@ fn what_a_group_says_already_is_not_written_again() {
     assert_eq!((&*said("cpu.cfs_quota_us"), &*said("cpu.max")), ("20000", "max 100000"));
     std::fs::remove_file(dir.path().join("cpu.max")).unwrap();
     v2::limit_cpu(dir.path(), None).unwrap_err();
+}
+
+#[test]
+fn what_memory_consists_of_is_believed_while_it_is_as_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let v1 = ("memory.usage_in_bytes", "total_inactive_file", v1::memory as Memory);
+    let v2 = ("memory.current", "inactive_file", v2::memory as Memory);
+    for (file, key, memory) in [v1, v2] {
+        let says = |charged: u64, idle: u64| {
+            std::fs::write(dir.path().join(file), format!("{charged}\n")).unwrap();
+            std::fs::write(dir.path().join("memory.stat"), format!("{key} {idle}\n")).unwrap();
+        };
+        says(1000, 400);
+        let first = memory(dir.path(), None);
+        says(1000, 100);
+        let second = memory(dir.path(), first);
+        let anew = memory(dir.path(), None);
+        says(50, 100);
+        let third = memory(dir.path(), second);
+        let bytes = [first, second, anew, third].map(|charge| charge.unwrap().in_use());
+        assert_eq!(bytes, [600, 600, 900, 0], "{file}");
+        std::fs::remove_file(dir.path().join(file)).unwrap();
+        assert_eq!(memory(dir.path(), third), None);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::charge::Charge;
 use super::{keyed, members_below, read, settle, write};
 
 /// The period over which CPU time is counted, in microseconds.
@@ -66,12 +67,8 @@ pub(super) fn cpu_time(dir: &Path) -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds))
 }
 
-/// Memory that cannot simply be dropped: all that is charged less the file cache nobody used lately.
-pub(super) fn memory(dir: &Path) -> Option<u64> {
-    let charged: u64 = read(dir, "memory.usage_in_bytes")?.trim().parse().ok()?;
-    let stat = read(dir, "memory.stat").unwrap_or_default();
-    let idle = keyed(&stat, "total_inactive_file").unwrap_or_default();
-    Some(charged.saturating_sub(idle))
+pub(super) fn memory(dir: &Path, before: Option<Charge>) -> Option<Charge> {
+    Charge::read(dir, "memory.usage_in_bytes", "total_inactive_file", before)
 }
 
 pub(super) fn oom_kills(dir: &Path) -> Option<u64> {

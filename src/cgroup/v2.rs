@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use super::charge::Charge;
 use super::v1::quota_us;
 use super::{keyed, maximum, read, settle, write};
 
@@ -43,11 +44,8 @@ pub(super) fn cpu_time(dir: &Path) -> Option<Duration> {
     keyed(&read(dir, "cpu.stat")?, "usage_usec").map(Duration::from_micros)
 }
 
-/// Memory that cannot simply be dropped: all that is charged less the file cache nobody used lately.
-pub(super) fn memory(dir: &Path) -> Option<u64> {
-    let charged: u64 = read(dir, "memory.current")?.trim().parse().ok()?;
-    let stat = read(dir, "memory.stat").unwrap_or_default();
-    Some(charged.saturating_sub(keyed(&stat, "inactive_file").unwrap_or_default()))
+pub(super) fn memory(dir: &Path, before: Option<Charge>) -> Option<Charge> {
+    Charge::read(dir, "memory.current", "inactive_file", before)
 }
 
 pub(super) fn oom_kills(dir: &Path) -> Option<u64> {
