@@ -3,12 +3,12 @@
 //! ```text
 //! just bench-micro                                     all of them, about two minutes
 //! cargo bench --bench micro -- wire                    those with "wire" in their names
-//! UPDATE_REFERENCE=1 cargo bench --bench micro         renews the stored ratios, on purpose
+//! UPDATE_REFERENCE=1 cargo bench --bench micro         renews the stored ratios of this processor, on purpose
 //! ```
 //!
 //! Times differ between machines and hours, so none is judged. Each cost is measured beside that of a
 //! *reference* which does a comparable thing with the same bytes and without this project's code, and
-//! only their ratio is compared with the one in `reference.toml`. If it is far above, the run fails.
+//! only their ratio is compared with the one that `reference.toml` has for the same kind of processor. If it is far above, the run fails.
 //!
 //! `core`, `wire` and `archives` have the workloads, `verdict` compares.
 
@@ -63,26 +63,32 @@ fn main() -> ExitCode {
     }
     let stored = match Stored::read(&file) {
         Ok(stored) => stored,
-        Err(reason) => {
-            eprintln!("error: {}: {reason}", file.display());
-            return ExitCode::FAILURE;
-        }
+        Err(reason) => return refused(&file, &reason),
     };
+    let processor = processor();
     let mut judged = Vec::new();
     for pair in &mut pairs {
         let Some(first) = bench(pair) else { continue };
-        let mut judgement = stored.judge(pair.name, first);
+        let mut judgement = stored.judge(&processor, pair.name, first);
         for _ in 0..AGAIN {
             if judgement.is_good() {
                 break;
             }
             let Some(ratio) = bench(pair) else { break };
-            judgement = judgement.or(stored.judge(pair.name, ratio));
+            judgement = judgement.or(stored.judge(&processor, pair.name, ratio));
         }
         judged.push(judgement);
     }
     println!("\n{}", verdict::table(&judged, stored.limit()));
-    for name in stored.names().filter(|name| pairs.iter().all(|pair| pair.name != *name)) {
+    if !stored.knows(&processor) {
+        println!(
+            "Nothing is stored of {processor:?}, so the most of other processors is allowed; \
+             `just bench-micro-renew` stores it."
+        );
+    }
+    for name in
+        stored.names().into_iter().filter(|name| pairs.iter().all(|pair| pair.name != *name))
+    {
         println!("{name} is stored and is not measured any more: renew the file");
     }
     if judged.iter().all(Judgement::is_good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -128,6 +134,12 @@ fn median(estimates: &Path) -> Option<f64> {
 }
 
 fn update(file: &Path, pairs: &mut [Pair], bench: impl Fn(&mut Pair) -> Option<f64>) -> ExitCode {
+    // What is stored of other processors stays.
+    let stored = if file.exists() { Stored::read(file) } else { Ok(Stored::default()) };
+    let mut stored = match stored {
+        Ok(stored) => stored,
+        Err(reason) => return refused(file, &reason),
+    };
     let mut seen: Vec<Vec<f64>> = vec![Vec::new(); pairs.len()];
     for run in 1..=RUNS {
         println!("run {run} of {RUNS}");
@@ -139,14 +151,24 @@ fn update(file: &Path, pairs: &mut [Pair], bench: impl Fn(&mut Pair) -> Option<f
         eprintln!("error: a filter leaves ratios out, and all of them are stored together");
         return ExitCode::FAILURE;
     }
-    let named = pairs.iter().map(|pair| pair.name).zip(seen);
-    match std::fs::write(file, verdict::render(RUNS, named.collect())) {
+    stored.renew(&processor(), pairs.iter().map(|pair| pair.name).zip(seen).collect());
+    match std::fs::write(file, stored.render()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}: {error}", file.display());
-            ExitCode::FAILURE
-        }
+        Err(error) => refused(file, &error.to_string()),
     }
+}
+
+/// The kind of this machine's processor.
+fn processor() -> String {
+    let known = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = known.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.map(|rest| rest.trim_start_matches(['\t', ' ', ':']).to_owned());
+    model.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+fn refused(file: &Path, reason: &str) -> ExitCode {
+    eprintln!("error: {}: {reason}", file.display());
+    ExitCode::FAILURE
 }
 
 /// Work that is nothing but a call.

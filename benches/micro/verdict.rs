@@ -1,17 +1,36 @@
 //! Compares ratios with those that are stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// How many times its stored ratio something may cost. Less differs between runs and processors already.
+/// How many times its stored ratio something may cost. Less differs between runs already.
 const LIMIT: f64 = 1.5;
 
+const HEADER: &str = "\
+# What each micro-benchmark costs as a multiple of its reference workload, which runs beside it, by processor:
+# between two kinds the ratios differ by more than what is allowed. Written by `just bench-micro-renew`, on a
+# machine with nothing else to do: it makes the section of that machine's processor anew, from the medians of several
+# runs. Renew it when a cost changed for a good reason, and say the reason in the commit.
+";
+
 /// What is stored.
+#[derive(Debug, Default)]
 pub(crate) struct Stored {
     limit: f64,
-    ratios: BTreeMap<String, f64>,
+    by_processor: BTreeMap<String, Ratios>,
+}
+
+/// What was measured on one processor, by the names of the costs.
+type Ratios = BTreeMap<String, Ratio>;
+
+/// A cost as a multiple of its reference.
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+struct Ratio {
+    median: f64,
+    least: f64,
+    most: f64,
 }
 
 /// What is thought of one ratio.
@@ -26,7 +45,8 @@ pub(crate) struct Judgement {
 #[derive(serde::Deserialize)]
 struct File {
     limit: f64,
-    ratio: BTreeMap<String, f64>,
+    #[serde(default)]
+    ratio: BTreeMap<String, Ratios>,
 }
 
 // === impl Stored ===
@@ -38,22 +58,66 @@ impl Stored {
             _ => error.to_string(),
         })?;
         let File { limit, ratio } = toml::from_str(&text).map_err(|error| error.to_string())?;
-        if !(limit > 1.0 && ratio.values().all(|ratio| *ratio > 0.0)) {
+        let is_sound =
+            |ratio: &Ratio| [ratio.median, ratio.least, ratio.most].iter().all(|it| *it > 0.0);
+        if !(limit > 1.0 && ratio.values().flat_map(Ratios::values).all(is_sound)) {
             return Err("limits are above 1 and ratios above 0".to_owned());
         }
-        Ok(Self { limit, ratios: ratio })
+        Ok(Self { limit, by_processor: ratio })
     }
 
-    pub(crate) fn judge(&self, name: &'static str, ratio: f64) -> Judgement {
-        Judgement { name, ratio, stored: self.ratios.get(name).copied(), limit: self.limit }
+    /// Judges what was measured on this processor. One that is not known may cost as much as the one that costs most.
+    pub(crate) fn judge(&self, processor: &str, name: &'static str, ratio: f64) -> Judgement {
+        let of = |ratios: &Ratios| ratios.get(name).map(|ratio| ratio.median);
+        let stored = match self.by_processor.get(processor) {
+            Some(ratios) => of(ratios),
+            None => self.by_processor.values().filter_map(of).max_by(f64::total_cmp),
+        };
+        Judgement { name, ratio, stored, limit: self.limit }
+    }
+
+    pub(crate) fn knows(&self, processor: &str) -> bool {
+        self.by_processor.contains_key(processor)
     }
 
     pub(crate) fn limit(&self) -> f64 {
         self.limit
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.ratios.keys().map(String::as_str)
+    /// All costs of which anything is stored.
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        self.by_processor.values().flat_map(Ratios::keys).map(String::as_str).collect()
+    }
+
+    /// Replaces what is known of a processor by what several runs came to.
+    pub(crate) fn renew(&mut self, processor: &str, seen: Vec<(&'static str, Vec<f64>)>) {
+        let ratios = seen.into_iter().map(|(name, mut ratios)| {
+            ratios.sort_by(f64::total_cmp);
+            let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+            (name.to_owned(), Ratio { median: ratios[ratios.len() / 2], least, most })
+        });
+        self.limit = LIMIT;
+        self.by_processor.insert(processor.to_owned(), ratios.collect());
+    }
+
+    /// The file.
+    pub(crate) fn render(&self) -> String {
+        let mut text = format!(
+            "{HEADER}\n# A ratio may be this many times its stored median.\nlimit = {:?}\n",
+            self.limit
+        );
+        for (processor, ratios) in &self.by_processor {
+            let processor = toml::Value::String(processor.clone());
+            writeln!(text, "\n[ratio.{processor}]").expect("memory is writable");
+            for (name, Ratio { median, least, most }) in ratios {
+                writeln!(
+                    text,
+                    "{name} = {{ median = {median:.3}, least = {least:.3}, most = {most:.3} }}"
+                )
+                .expect("memory is writable");
+            }
+        }
+        text
     }
 }
 
@@ -96,33 +160,4 @@ pub(crate) fn table(judged: &[Judgement], limit: f64) -> String {
     writeln!(text, "Beyond {percent:.0} % above its reference a cost fails the run.")
         .expect("memory is writable");
     text
-}
-
-/// The file with the medians of so many runs.
-pub(crate) fn render(runs: usize, seen: Vec<(&'static str, Vec<f64>)>) -> String {
-    let mut text = format!(
-        "# What each micro-benchmark costs as a multiple of its reference workload, which runs beside it.\n\
-         # Written by `just bench-micro-renew`, on a machine with nothing else to do: medians of {runs} runs,\n\
-         # with the lowest and the highest behind them. Renew it when a cost changed for a good reason, and\n\
-         # say the reason in the commit.\n\
-         # Processor: {}.\n\n\
-         # A ratio may be this many times its stored value.\n\
-         limit = {LIMIT:?}\n\n[ratio]\n",
-        processor(),
-    );
-    for (name, mut ratios) in seen {
-        ratios.sort_by(f64::total_cmp);
-        let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
-        let median = ratios[ratios.len() / 2];
-        writeln!(text, "{name} = {median:.3} # {least:.3} to {most:.3}")
-            .expect("memory is writable");
-    }
-    text
-}
-
-fn processor() -> String {
-    let known = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = known.lines().find_map(|line| line.strip_prefix("model name"));
-    let model = model.map(|rest| rest.trim_start_matches(['\t', ' ', ':']).to_owned());
-    model.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
