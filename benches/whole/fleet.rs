@@ -1,13 +1,14 @@
 //! Many plugins: what each costs, what a restart of the agent takes, and how fast a thousand are there.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 
 use crate::Extent;
+use crate::asker;
 use crate::harness::{Archive, ArchiveSpec, Bed, PATIENCE, RESOURCE, orders};
 use crate::report::{Row, Target};
 use crate::samples::Samples;
@@ -16,6 +17,9 @@ use crate::world::{self, Counted, MUCH_PATIENCE, bare, between, per_second};
 
 /// After this, what follows installations is done: probation, letting go of the code that only they needed. Checks have their usual distance then.
 const AT_REST: Duration = Duration::from_secs(35);
+
+/// How many agents with a fleet there are at a time.
+const AT_ONCE: usize = 3;
 
 /// The time between two points of metrics where many are wanted soon.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -28,7 +32,8 @@ const MEMORY_MAX: usize = 2 << 30;
 
 pub(crate) async fn measure(program: &Path, extent: Extent, aside: &Path) -> Vec<Row> {
     let bursts = bursts(program, extent, aside).await;
-    let mut rows = standing(program, extent).await;
+    let mut rows: Vec<_> = memory(program, extent).await.into_iter().collect();
+    rows.extend(standing(program, extent).await);
     rows.push(listed(program, extent).await);
     rows.extend(bursts);
     rows
@@ -55,24 +60,76 @@ async fn bursts(program: &Path, extent: Extent, aside: &Path) -> Vec<Row> {
     vec![first, again, large]
 }
 
-/// Memory and CPU time for a fleet that just runs, and restarts of the agent under it.
+/// What each plugin costs of an agent's memory. Agents are looked at a few at a time, because most of it is to wait until they
+/// are at rest.
+async fn memory(program: &Path, extent: Extent) -> Option<Row> {
+    let mut left = extent.memories;
+    let more = f64::from(u32::try_from(extent.fleet - 1).unwrap());
+    let [mut each, mut with_all] = [(); 2].map(|()| Samples::default());
+    while left > 0 {
+        let mut beds = Vec::new();
+        for _ in 0..left.min(AT_ONCE) {
+            let bed = world::bed(program, &[]).await;
+            let archive = bed.archive("plugin.tar.zst", world::plugin()).await;
+            install(&bed, (0..1).map(|number| order(number, &archive))).await;
+            beds.push((bed, archive));
+        }
+        left -= beds.len();
+        tokio::time::sleep(AT_REST).await;
+        let of_one: Vec<_> = beds.iter().map(|(bed, _)| Counted::of(bed.agent_pid())).collect();
+        for (bed, archive) in &beds {
+            install(bed, (1..extent.fleet).map(|number| order(number, archive))).await;
+        }
+        tokio::time::sleep(AT_REST).await;
+        for ((bed, _), one) in beds.into_iter().zip(of_one) {
+            let all = Counted::of(bed.agent_pid()).resident_kib;
+            each.add((all - one.resident_kib) / more);
+            with_all.add(all / 1024.0);
+            disband(bed, extent.fleet).await;
+        }
+    }
+    let row = Row::new("each further running plugin: resident memory of the agent", each, "KiB");
+    (extent.memories > 0).then(|| {
+        row.target(Target::AtMost(64.0)).note(format!(
+            "{} plugins against one; the agent has {:.1} MiB with all of them",
+            extent.fleet,
+            with_all.median()
+        ))
+    })
+}
+
+/// CPU time for a fleet that just runs, and restarts of the agent under it.
 async fn standing(program: &Path, extent: Extent) -> Vec<Row> {
-    let plugins = extent.fleet;
     let mut bed = world::bed(program, &[]).await;
     let archive = bed.archive("plugin.tar.zst", world::plugin()).await;
-    install(&bed, (0..1).map(|number| order(number, &archive))).await;
+    install(&bed, (0..extent.fleet).map(|number| order(number, &archive))).await;
     tokio::time::sleep(AT_REST).await;
-    let of_one = Counted::of(bed.agent_pid());
-    install(&bed, (1..plugins).map(|number| order(number, &archive))).await;
-    tokio::time::sleep(AT_REST).await;
-    let before = Counted::of(bed.agent_pid());
-    tokio::time::sleep(extent.rest).await;
-    let after = Counted::of(bed.agent_pid());
-    let share = (after.cpu - before.cpu).as_secs_f64() / extent.rest.as_secs_f64() * 100.0;
-    let more = f64::from(u32::try_from(plugins - 1).unwrap());
-    let each = (after.resident_kib - of_one.resident_kib) / more;
+    let rows = vec![at_rest(&bed, extent).await, restarted(&mut bed, extent).await];
+    disband(bed, extent.fleet).await;
+    rows
+}
 
-    let pids = pids(&bed).await;
+/// What a fleet costs that nobody asks for anything.
+async fn at_rest(bed: &Bed, extent: Extent) -> Row {
+    let [mut ours, mut asking] = [(); 2].map(|()| Samples::default());
+    let sockets = sockets(bed).await;
+    for _ in 0..extent.rounds {
+        ours.add(world::cpu_share(bed.agent_pid(), extent.look).await);
+        asking.add(asker::cpu_share(sockets.clone(), extent.look).await);
+    }
+    Row::new(format!("agent with {} plugins: CPU time, of one core", extent.fleet), ours, "%")
+        .target(Target::AtMost(0.5))
+        .beside("a thread that only asks each for its health, as often", asking)
+        .note(format!(
+            "default intervals: a health check of each and a point of its metrics every {:?}; looks of {:?}",
+            asker::INTERVAL, extent.look
+        ))
+}
+
+/// How long a fleet is without an agent that knows it.
+async fn restarted(bed: &mut Bed, extent: Extent) -> Row {
+    let plugins = extent.fleet;
+    let before = pids(bed).await;
     let mut restarts = Samples::default();
     for round in 0..=extent.rounds {
         bed.kill_agent().await;
@@ -96,24 +153,14 @@ async fn standing(program: &Path, extent: Extent) -> Vec<Row> {
             restarts.add_time(began.elapsed());
         }
     }
-    assert_eq!(self::pids(&bed).await, pids, "a plugin was restarted");
-    let restarted = Counted::of(bed.agent_pid());
-    disband(bed, plugins).await;
-    vec![
-        Row::new("each further running plugin: resident memory of the agent", Samples::once(each), "KiB")
-            .target(Target::AtMost(64.0))
-            .note(format!(
-                "{plugins} plugins against one; the agent has {:.1} MiB with all of them, and {:.1} MiB after a restart under them",
-                after.resident_kib / 1024.0,
-                restarted.resident_kib / 1024.0,
-            )),
-        Row::new(format!("agent with {plugins} plugins: CPU time, of one core"), Samples::once(share), "%")
-            .target(Target::AtMost(0.5))
-            .note("default intervals: a health check of each and a point of its metrics every 10 s"),
-        Row::new(format!("agent killed under {plugins} plugins → all adopted and reported"), restarts, "ms")
-            .target(Target::AtMost(500.0))
-            .note("from the execution of the next agent until the control plane has asked for states and all are RUNNING; none was restarted"),
-    ]
+    assert_eq!(pids(bed).await, before, "a plugin was restarted");
+    let memory = Counted::of(bed.agent_pid()).resident_kib / 1024.0;
+    Row::new(format!("agent killed under {plugins} plugins → all adopted and reported"), restarts, "ms")
+        .target(Target::AtMost(500.0))
+        .note(format!(
+            "from the execution of the next agent until the control plane has asked for states and all are RUNNING; none was \
+             restarted; the agent has {memory:.1} MiB afterwards"
+        ))
 }
 
 /// A report on all plugins, as long as it gets.
@@ -134,11 +181,11 @@ async fn listed(program: &Path, extent: Extent) -> Row {
     for _ in 0..extent.rounds {
         // What was reported is not reported again.
         tokio::time::sleep(INTERVAL * u32::try_from(full + 2).unwrap()).await;
-        let before = world::time_of_threads(bed.agent_pid());
+        let before = world::cpu_time(bed.agent_pid());
         let began = Instant::now();
         let states = bed.control_plane.list_plugin_states(RESOURCE, PATIENCE).await.unwrap();
         took.add_time(began.elapsed());
-        own.add_time(world::time_of_threads(bed.agent_pid()).saturating_sub(before));
+        own.add_time(world::cpu_time(bed.agent_pid()) - before);
         let points = states.daemon_plugin_states.iter().map(|it| it.current_plugin_metrics.len());
         assert!(points.clone().all(|points| points >= full), "{:?}", points.min());
     }
@@ -247,6 +294,13 @@ async fn install(bed: &Bed, orders: impl Iterator<Item = ConfigurePlugin>) -> Du
 async fn pids(bed: &Bed) -> BTreeMap<String, Option<u32>> {
     let status = bed.try_status().await.unwrap();
     status.plugins.into_iter().map(|plugin| (plugin.name, plugin.pid)).collect()
+}
+
+/// Where plugins listen.
+async fn sockets(bed: &Bed) -> Vec<PathBuf> {
+    let plugins = bed.try_status().await.unwrap().plugins;
+    let socket = |address: &str| address.strip_prefix("unix:").unwrap().into();
+    plugins.iter().map(|plugin| socket(&plugin.address)).collect()
 }
 
 /// Removes all at once; [`Bed::finish`] alone has less patience.

@@ -13,28 +13,21 @@ const SETTLED: Duration = Duration::from_secs(3);
 
 pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
     let size = std::fs::metadata(program).unwrap().len();
-    let [mut resident, mut anonymous] = [(); 2].map(|()| Samples::default());
-    for _ in 1..extent.rounds {
+    let [mut resident, mut anonymous, mut share] = [(); 3].map(|()| Samples::default());
+    for _ in 0..extent.rounds {
         world::forget(program);
         let bed = world::bed(program, &[]).await;
         tokio::time::sleep(SETTLED).await;
         let counted = Counted::of(bed.agent_pid());
         resident.add(counted.resident_kib / 1024.0);
         anonymous.add(counted.anonymous_kib / 1024.0);
+        share.add(world::cpu_share(bed.agent_pid(), extent.look).await);
         bed.finish().await;
     }
-    world::forget(program);
     let bed = world::bed(program, &[]).await;
     tokio::time::sleep(SETTLED).await;
-    let pid = bed.agent_pid();
-    let before = Counted::of(pid);
-    tokio::time::sleep(extent.rest).await;
-    let after = Counted::of(pid);
-    resident.add(after.resident_kib / 1024.0);
-    anonymous.add(after.anonymous_kib / 1024.0);
-    let share = (after.cpu - before.cpu).as_secs_f64() / extent.rest.as_secs_f64() * 100.0;
     let syncs = Syncs::count(&bed).await;
-    tokio::time::sleep(extent.rest / 2).await;
+    tokio::time::sleep(extent.look * 3).await;
     let syncs = syncs.map(|syncs| syncs.end(None));
     bed.finish().await;
     let mut rows = vec![
@@ -42,7 +35,7 @@ pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
             .target(Target::AtMost(10.0))
             .beside("what of it no file backs", anonymous)
             .note("no plugins, connected to its control plane; the program is read from the disk, as after a boot"),
-        Row::new("idle agent: CPU time, of one core", Samples::once(share), "%"),
+        Row::new("idle agent: CPU time, of one core", share, "%"),
         #[expect(clippy::cast_precision_loss, reason = "a file of a few MiB")]
         Row::new("the program", Samples::once(size as f64 / f64::from(1 << 20)), "MiB")
             .target(Target::AtMost(12.0)),

@@ -17,6 +17,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure has failed")]
 
+mod asker;
 mod control;
 mod fleet;
 mod idle;
@@ -57,8 +58,10 @@ pub(crate) struct Extent {
     pub(crate) agents: usize,
     /// Events that are told at once.
     pub(crate) events: usize,
-    /// How long an agent that has nothing to do is looked at.
-    pub(crate) rest: Duration,
+    /// How long an agent is looked at that nobody asks for anything.
+    pub(crate) look: Duration,
+    /// How many agents with a fleet are looked at for what each plugin costs of their memory. Each takes minutes.
+    pub(crate) memories: usize,
 }
 
 const WHOLE: Extent = Extent {
@@ -68,7 +71,9 @@ const WHOLE: Extent = Extent {
     window: 20,
     agents: 5_000,
     events: 10_000,
-    rest: Duration::from_secs(60),
+    // Each plugin is checked and measured once.
+    look: Duration::from_secs(10),
+    memories: 9,
 };
 const SHORT: Extent = Extent {
     rounds: 3,
@@ -77,7 +82,8 @@ const SHORT: Extent = Extent {
     window: 3,
     agents: 500,
     events: 2_000,
-    rest: Duration::from_secs(5),
+    look: Duration::from_secs(5),
+    memories: 0,
 };
 
 /// The groups, in the order in which they are measured.

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::harness::archive::Compression;
@@ -26,11 +28,6 @@ const SYNCS: &str = "trace=fsync,fdatasync,sync_file_range,syncfs,sync,msync";
 
 /// How long strace takes to hold a process, at most.
 const HOLD: Duration = Duration::from_millis(500);
-
-/// Fields of `/proc/<pid>/stat` after the name, and what they count.
-const USER_TICKS: usize = 11;
-const SYSTEM_TICKS: usize = 12;
-const TICKS_PER_SECOND: u32 = 100;
 
 /// The program that is measured.
 pub(crate) fn program() -> PathBuf {
@@ -117,34 +114,35 @@ pub(crate) struct Counted {
     pub(crate) resident_kib: f64,
     /// Of that, what no file backs.
     pub(crate) anonymous_kib: f64,
-    /// CPU time so far.
-    pub(crate) cpu: Duration,
 }
 
 impl Counted {
     /// Looks at a process.
     pub(crate) fn of(pid: u32) -> Self {
         let memory = processes::memory(pid);
-        // Threads that ended are in it.
-        let ticks =
-            |field| processes::field_after_name(pid, field).unwrap().parse::<u32>().unwrap();
-        let ticks = ticks(USER_TICKS) + ticks(SYSTEM_TICKS);
         Self {
             resident_kib: memory.resident_kib.into(),
             anonymous_kib: memory.anonymous_kib.into(),
-            cpu: Duration::from_secs(1) / TICKS_PER_SECOND * ticks,
         }
     }
 }
 
-/// The CPU time that the threads of a process took so far, to the microsecond; those that ended are not in it.
-pub(crate) fn time_of_threads(pid: u32) -> Duration {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let time = |thread: std::io::Result<std::fs::DirEntry>| {
-        let text = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-    };
-    threads.filter_map(time).sum()
+/// The CPU time that a process took so far, threads that ended included.
+pub(crate) fn cpu_time(pid: u32) -> Duration {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+    clock_getcpuclockid(pid).unwrap().now().unwrap().into()
+}
+
+/// How much of one core a process takes while it is looked at, in percent.
+pub(crate) async fn cpu_share(pid: u32, look: Duration) -> f64 {
+    let (began, before) = (Instant::now(), cpu_time(pid));
+    tokio::time::sleep(look).await;
+    percent(cpu_time(pid) - before, began.elapsed())
+}
+
+/// CPU time within some time, in percent of one core.
+pub(crate) fn percent(cpu: Duration, of: Duration) -> f64 {
+    cpu.as_secs_f64() / of.as_secs_f64() * 100.0
 }
 
 /// From one moment to a later one by the clock on the wall; nothing where the clock went back.
