@@ -15,9 +15,6 @@ use crate::samples::Samples;
 use crate::told::{STARTED, Told};
 use crate::world::{self, Counted, MUCH_PATIENCE, bare, between, per_second};
 
-/// After this, what follows installations is done: probation, letting go of the code that only they needed. Checks have their usual distance then.
-const AT_REST: Duration = Duration::from_secs(35);
-
 /// How many agents with a fleet there are at a time.
 const AT_ONCE: usize = 3;
 
@@ -75,12 +72,12 @@ async fn memory(program: &Path, extent: Extent) -> Option<Row> {
             beds.push((bed, archive));
         }
         left -= beds.len();
-        tokio::time::sleep(AT_REST).await;
+        tokio::time::sleep(extent.rest).await;
         let of_one: Vec<_> = beds.iter().map(|(bed, _)| Counted::of(bed.agent_pid())).collect();
         for (bed, archive) in &beds {
             install(bed, (1..extent.fleet).map(|number| order(number, archive))).await;
         }
-        tokio::time::sleep(AT_REST).await;
+        tokio::time::sleep(extent.rest).await;
         for ((bed, _), one) in beds.into_iter().zip(of_one) {
             let all = Counted::of(bed.agent_pid()).resident_kib;
             each.add((all - one.resident_kib) / more);
@@ -103,7 +100,7 @@ async fn standing(program: &Path, extent: Extent) -> Vec<Row> {
     let mut bed = world::bed(program, &[]).await;
     let archive = bed.archive("plugin.tar.zst", world::plugin()).await;
     install(&bed, (0..extent.fleet).map(|number| order(number, &archive))).await;
-    tokio::time::sleep(AT_REST).await;
+    tokio::time::sleep(extent.rest).await;
     let rows = vec![at_rest(&bed, extent).await, restarted(&mut bed, extent).await];
     disband(bed, extent.fleet).await;
     rows

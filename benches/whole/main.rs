@@ -58,6 +58,8 @@ pub(crate) struct Extent {
     pub(crate) agents: usize,
     /// Events that are told at once.
     pub(crate) events: usize,
+    /// How long a fleet is left alone first.
+    pub(crate) rest: Duration,
     /// How long an agent is looked at that nobody asks for anything.
     pub(crate) look: Duration,
     /// How many agents with a fleet are looked at for what each plugin costs of their memory. Each takes minutes.
@@ -71,6 +73,8 @@ const WHOLE: Extent = Extent {
     window: 20,
     agents: 5_000,
     events: 10_000,
+    // What follows installations is done: probation, letting go of the code that only they needed.
+    rest: Duration::from_secs(35),
     // Each plugin is checked and measured once.
     look: Duration::from_secs(10),
     memories: 9,
@@ -82,7 +86,8 @@ const SHORT: Extent = Extent {
     window: 3,
     agents: 500,
     events: 2_000,
-    look: Duration::from_secs(5),
+    rest: Duration::from_secs(5),
+    look: Duration::from_secs(2),
     memories: 0,
 };
 
