@@ -63,8 +63,8 @@ rpm:
 musl:
     tests/package/build-program
 
-# Measures the program that ships against baselines and writes docs/performance.md, in about twenty minutes; `just bench --short`
-# takes two and writes nothing.
+# Measures the program that ships against baselines and writes docs/performance.md, in about half an hour; `just bench
+# --short` takes less than two minutes and writes nothing. Both build it first.
 bench *args:
     cargo bench -p guest-agent --bench whole -- {{args}}
 

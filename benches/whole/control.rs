@@ -84,14 +84,17 @@ async fn fan_out(extent: Extent) -> Vec<Row> {
     assert_eq!(control_plane.agents().len(), agents, "all stayed connected");
     control_plane.shutdown().await;
     links.shutdown().await;
-    let agents = f64::from(u32::try_from(agents).unwrap());
+    let count = f64::from(u32::try_from(agents).unwrap());
+    let at_once =
+        Row::new("control plane: agents connected at once", Samples::once(count), "agents");
+    // That fewer were tried says nothing of the target.
+    let is_judged = agents >= crate::WHOLE.agents;
+    let at_once = if is_judged { at_once.target(Target::AtLeast(5_000.0)) } else { at_once };
     vec![
-        Row::new("control plane: agents connected at once", Samples::once(agents), "agents")
-            .target(Target::AtLeast(5_000.0))
-            .note(format!(
-                "on a connection each, connected and registered in {:.1} s; both ends are in one process",
-                connected.as_secs_f64()
-            )),
+        at_once.note(format!(
+            "on a connection each, connected and registered in {:.1} s; both ends are in one process",
+            connected.as_secs_f64()
+        )),
         Row::new("control plane: configurations fanned out, one for each agent", rates, "/s")
             .target(Target::AtLeast(2_000.0))
             .note("recorded, sent, received, acknowledged; kept in memory; the agents' ends are in the same process"),

@@ -71,7 +71,7 @@ async fn of_kind(bed: &Bed, kind: &Kind, extent: Extent, aside: &Path) -> Row {
         let name = format!("{}-{round}", kind.name);
         let dir = aside.join(&name);
         std::fs::create_dir(&dir).unwrap();
-        let warm = || world::warm(2 * UNPACKED);
+        let warm = || world::warm(4 * UNPACKED);
         warm();
         let installed = install(bed, &archive, &name).await;
         warm();
@@ -196,7 +196,7 @@ async fn by_shell(archive: &Archive, tar: &str, dir: &Path) -> Duration {
 /// Words with some noise between them: it shrinks to a third or so, as programs do. With a program that is ready at
 /// once.
 fn tarball() -> Tarball {
-    let program = std::fs::read(crate::harness::plugins::program("echo_plugin")).unwrap();
+    let program = std::fs::read(crate::harness::plugins::program(world::PLUGIN)).unwrap();
     let mut tar = Tarball::default().file("run", 0o755, &program);
     let each = UNPACKED.saturating_sub(program.len()) / (FILES - 1);
     let mut noise = noise();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench -p guest-agent --bench whole                     all of it, and writes docs/performance.md
-//! cargo bench -p guest-agent --bench whole -- --short          under two minutes, writes nothing
+//! cargo bench -p guest-agent --bench whole -- --short          under two minutes when all is built, writes nothing
 //! cargo bench -p guest-agent --bench whole -- install fleet    these groups only, writes nothing
 //! ```
 //!
@@ -38,7 +38,7 @@ mod tests {
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use report::Row;
 pub(crate) use tests::harness;
@@ -115,14 +115,16 @@ fn main() -> ExitCode {
     world::take_descriptors();
     let program = world::program();
     println!("program: {}", program.display());
+    world::build_plugins();
 
     // Nothing is deleted while something is measured: what groups leave is here until all are over.
     let aside = tempfile::tempdir().unwrap();
     let aside = aside.path();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut rows: Vec<Row> = Vec::new();
+    let began = Instant::now();
     for group in GROUPS.into_iter().filter(|it| wanted.is_empty() || wanted.contains(it)) {
-        println!("\n== {group}");
+        println!("\n== {group}, after {:.0} s", began.elapsed().as_secs_f64());
         let measured = runtime.block_on(async {
             match group {
                 "install" => install::measure(&program, extent, aside).await,
@@ -135,10 +137,11 @@ fn main() -> ExitCode {
         measured.iter().flat_map(Row::lines).for_each(|line| println!("{line}"));
         rows.extend(measured);
     }
+    println!("\nmeasured in {:.0} s", began.elapsed().as_secs_f64());
     if is_whole {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/performance.md");
         std::fs::write(&page, report::page(&rows, &machine::Machine::look(&program))).unwrap();
-        println!("\nwritten: {}", page.display());
+        println!("written: {}", page.display());
     }
     ExitCode::SUCCESS
 }

@@ -1,6 +1,7 @@
 //! What all groups need: the program, beds with its own settings, and what the kernel says of a process.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -19,6 +20,9 @@ const AS_SHIPPED: [&str; 3] = [
     "plugins.restart_max_backoff=5m",
     "install.cache_max_bytes=268435456",
 ];
+
+/// The plugin that agents run here; it is ready at once.
+pub(crate) const PLUGIN: &str = "echo_plugin";
 
 /// Longest that a thousand plugins may take.
 pub(crate) const MUCH_PATIENCE: Duration = Duration::from_secs(300);
@@ -46,6 +50,11 @@ pub(crate) fn program() -> PathBuf {
     path.into()
 }
 
+/// Has the plugins built that agents run here, where they are not, before anybody waits for them.
+pub(crate) fn build_plugins() {
+    println!("plugin: {}", plugins::program(PLUGIN).display());
+}
+
 /// Has the program read from the disk when it is started next, as after a boot. What was just built is in the file's cache
 /// in pieces of up to two megabytes, which the kernel maps whole and counts whole, whatever is used of them.
 pub(crate) fn forget(program: &Path) {
@@ -66,7 +75,7 @@ pub(crate) async fn bed(program: &Path, settings: &[&str]) -> Bed {
 
 /// A small plugin, as most are: its own program, packed.
 pub(crate) fn plugin() -> ArchiveSpec {
-    ArchiveSpec::program("echo_plugin").compressed(Compression::Zstd)
+    ArchiveSpec::program(PLUGIN).compressed(Compression::Zstd)
 }
 
 /// The same without a program of its own.
@@ -76,7 +85,7 @@ pub(crate) fn small_plugin() -> ArchiveSpec {
 
 /// The same plugin with nobody to look after it, listening on this socket.
 pub(crate) fn bare(socket: &Path) -> Child {
-    Command::new(plugins::program("echo_plugin"))
+    Command::new(plugins::program(PLUGIN))
         .args(["--protocol=unix", &format!("--address={}", socket.display())])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -87,8 +96,17 @@ pub(crate) fn bare(socket: &Path) -> Child {
 
 /// Makes sure that there is so much memory. The host of a virtual machine takes back what was not used for a while,
 /// and giving it anew takes longer than most of what is measured.
+///
+/// It is touched as the cache of a file. Pages of a process come and go one by one, and the kernel keeps those apart from the
+/// larger pieces that files are written to.
 pub(crate) fn warm(bytes: usize) {
-    std::hint::black_box(vec![1_u8; bytes]);
+    let mut file = tempfile::tempfile().unwrap();
+    let piece = vec![1; 256 << 10];
+    for _ in 0..bytes / piece.len() {
+        file.write_all(&piece).unwrap();
+    }
+    // What is gone at once is never written to the disk.
+    file.set_len(0).unwrap();
 }
 
 /// Ends all at once and keeps their files in another folder of the same file system.
