@@ -21,34 +21,39 @@
 //! that), or anything at all while it is unknown what must stay.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::ports::{
-    Claim, Known, ReferenceSet, References, SweepFate, SweepManner, SweepReport, Sweeper,
+    Claim, ReferenceSet, SweepFate, SweepManner, SweepReport, Sweeper,
 };
 
-use crate::cgroup::Cgroups;
 use crate::install::Pipeline;
 use crate::install::leftovers::{self, NAMES_MAX, shown};
 use crate::launch::address;
 
 mod alive;
+mod bounds;
+mod config;
 mod confined;
 mod groups;
 mod instances;
+mod keep;
 mod logs;
 mod sockets;
 
 #[cfg(test)]
 mod tests;
 
+pub use config::{OtherInstances, SweepConfig};
+
 use alive::Alive;
+use bounds::{Bounds, Ended, Whistle};
+use keep::Keep;
 
 /// Most things that one run looks at.
 const LOOKS_MAX: usize = 50_000;
@@ -56,61 +61,11 @@ const LOOKS_MAX: usize = 50_000;
 /// After this long a run ends where it is.
 const RUN_MAX: Duration = Duration::from_secs(300);
 
-/// Where to look.
-#[derive(Clone, Debug)]
-pub struct SweepConfig {
-    /// Holds a folder per instance.
-    pub state_dir: PathBuf,
-    /// The folder of this instance in it.
-    pub instance: String,
-    /// When folders of other instances may go.
-    pub others: OtherInstances,
-    /// Where sockets are.
-    pub runtime_dir: PathBuf,
-    /// Where the local plugins are, which are never touched.
-    pub local_plugin_dir: PathBuf,
-    /// Where plugins are walled in.
-    pub cgroups: Cgroups,
-}
-
-/// When folders of other instances may go. It depends on how sure the machine's own id is: an id that
-/// was only fallen back on must not cost the real instance its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtherInstances {
-    /// At once: the id was given to this machine.
-    Go,
-    /// When the agent has run under this id for so long: the id was found out.
-    GoAfter(Duration),
-    /// Never: the id is a makeshift.
-    Stay,
-}
-
 /// Sweeps the disk.
 pub struct DiskSweeper {
     config: SweepConfig,
     pipeline: Arc<Pipeline>,
     since: Instant,
-}
-
-/// How much one run may still do. Shared with the threads that do it; they stop when the run is
-/// dropped.
-#[derive(Debug)]
-struct Bounds {
-    looks_left: AtomicUsize,
-    deadline: Instant,
-    dropped: AtomicBool,
-}
-
-/// Tells the threads of a run that nobody waits any more.
-struct Whistle(Arc<Bounds>);
-
-/// What must stay, with what the disk itself says about that.
-#[derive(Clone, Debug)]
-struct Keep {
-    references: References,
-    /// Names in the folder of local plugins.
-    local: Arc<BTreeSet<String>>,
-    alive: Arc<Alive>,
 }
 
 /// One run.
@@ -123,9 +78,6 @@ struct Run<'a> {
     alive: Arc<Alive>,
     report: SweepReport,
 }
-
-/// Nobody can say any more what must stay, or the run has done enough.
-struct Ended;
 
 // === impl DiskSweeper ===
 
@@ -440,52 +392,6 @@ impl Run<'_> {
 
     fn leave(&mut self, path: &Path, why: &str) {
         self.report.push(shown(path), SweepFate::LeftAlone, why);
-    }
-}
-
-// === impl Keep ===
-
-impl Keep {
-    fn claim(&self, name: &PluginName) -> Claim {
-        if self.local.contains(name.as_str()) {
-            return Claim::Unknown("a local plugin has this name");
-        }
-        self.references.of(name)
-    }
-
-    /// Whether a file that names no plugin of ours is of one that is gone.
-    fn knows_all(&self) -> bool {
-        self.references.known == Known::All
-    }
-}
-
-// === impl Bounds ===
-
-impl Bounds {
-    fn new(looks: usize, time: Duration) -> Self {
-        Self {
-            looks_left: AtomicUsize::new(looks),
-            deadline: Instant::now() + time,
-            dropped: AtomicBool::new(false),
-        }
-    }
-
-    /// Asked before every step.
-    fn go_on(&self) -> Result<(), Ended> {
-        let enough = self
-            .looks_left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-            .is_err();
-        if enough || self.dropped.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
-            return Err(Ended);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Whistle {
-    fn drop(&mut self) {
-        self.0.dropped.store(true, Ordering::Relaxed);
     }
 }
 

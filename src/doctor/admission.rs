@@ -4,7 +4,7 @@ use std::path::Path;
 
 use guest_agent_actors::error::Chain;
 
-use super::{Finding, Host, Severity};
+use super::check::{Finding, Host, Severity};
 use crate::admission::check_program;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {

@@ -1,6 +1,6 @@
 //! Whether the agent runs, and whether it has its control plane.
 
-use super::{Agent, Finding, Host, Severity};
+use super::check::{Agent, Finding, Host, Severity};
 
 /// As many events as this wait only when something is wrong.
 const WAITING: u64 = 1000;

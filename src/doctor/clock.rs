@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{Agent, Finding, Host, Severity};
+use super::check::{Agent, Finding, Host, Severity};
 use crate::preflight::host::{SET_CLOCK, clock};
 
 /// Less than this is the pace of clocks being set.

@@ -1,6 +1,6 @@
 //! Room on the disk, and whether programs may be run from it.
 
-use super::{Finding, Host, Severity};
+use super::check::{Finding, Host, Severity};
 use crate::preflight::place::Place;
 
 /// With less than this the store may not be written much longer.

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use super::{Agent, Finding, Host, Severity};
+use super::check::{Agent, Finding, Host, Severity};
 
 /// How long somebody else on the address may take to take a connection.
 const CONNECT_WAIT: Duration = Duration::from_millis(300);

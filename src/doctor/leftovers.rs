@@ -1,6 +1,6 @@
 //! Files that are in the way: what the agent would delete and cannot, and what is not its own.
 
-use super::{Agent, Finding, Host, Severity};
+use super::check::{Agent, Finding, Host, Severity};
 
 /// Things that are named one by one.
 const NAMED: usize = 20;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Agent, Finding, Host, Severity};
+use super::check::{Agent, Finding, Host, Severity};
 
 /// Plugins that are named one by one.
 const NAMED: usize = 10;

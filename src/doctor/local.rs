@@ -2,7 +2,7 @@
 
 use guest_agent_actors::error::Chain;
 
-use super::{Finding, Host, Severity};
+use super::check::{Finding, Host, Severity};
 use crate::local_plugins::PluginFolders;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {

@@ -5,7 +5,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use super::{Agent, Finding, Host, Severity};
+use super::check::{Agent, Finding, Host, Severity};
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let path = host.config.agent.state_dir.join("lock");

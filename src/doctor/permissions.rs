@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{Finding, Host, Severity};
+use super::check::{Finding, Host, Severity};
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let agent = &host.config.agent;

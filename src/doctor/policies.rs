@@ -7,7 +7,7 @@ use crate::config::Policy;
 use crate::config::policy::{DEFAULTS, Seccomp};
 use crate::confine::{self, Host as Machine, LANDLOCK_WHOLE};
 
-use super::{Finding, Host, Severity};
+use super::check::{Finding, Host, Severity};
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let policies = &host.config.policies;

@@ -1,6 +1,6 @@
 //! Whether the security policy of the machine may be in the way of plugins.
 
-use super::{Finding, Host};
+use super::check::{Finding, Host};
 use crate::preflight::host::Security;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Agent, Finding, Host, Severity};
+use super::check::{Agent, Finding, Host, Severity};
 
 /// Records that are named in the text; `--json` has them all.
 const NAMED: usize = 3;

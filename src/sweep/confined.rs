@@ -10,7 +10,8 @@ use guest_agent_actors::id::PluginName;
 use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 
-use super::{Bounds, Keep};
+use super::bounds::Bounds;
+use super::keep::Keep;
 use crate::install::leftovers::{self, shown};
 use crate::launch::address;
 

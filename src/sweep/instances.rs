@@ -16,7 +16,8 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::alive::Alive;
-use super::{Bounds, SweepConfig};
+use super::bounds::Bounds;
+use super::config::SweepConfig;
 use crate::install::error::DeleteError;
 use crate::install::leftovers::{self, shown};
 use crate::storage;

@@ -12,7 +12,8 @@ use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::{Bounds, Keep};
+use super::bounds::Bounds;
+use super::keep::Keep;
 use crate::install::leftovers::{self, shown};
 use crate::launch::address;
 use crate::socket;

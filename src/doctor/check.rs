@@ -1,0 +1,53 @@
+//! What a check of `doctor` is given and what it answers.
+//!
+//! ```text
+//! Host ─► Check::run ─► findings
+//! ```
+
+use std::time::SystemTime;
+
+use guest_agent_proto::local::{ExamineResponse, PluginStatus, SweepResponse};
+
+use crate::config::Config;
+pub use crate::finding::{Finding, Severity};
+
+/// What is looked at.
+#[derive(Debug)]
+pub struct Host<'a> {
+    /// As the agent would be started.
+    pub config: &'a Config,
+    /// The agent, if it answers.
+    pub agent: Agent,
+    /// Now.
+    pub now: SystemTime,
+}
+
+/// The agent, if it answers.
+#[derive(Debug)]
+pub enum Agent {
+    /// It does.
+    Answers {
+        /// What it says of itself.
+        itself: Box<ExamineResponse>,
+        /// What it would sweep away, or why it cannot tell.
+        leftovers: Result<SweepResponse, String>,
+        /// All plugins.
+        plugins: Vec<PluginStatus>,
+    },
+    /// It does not.
+    Silent {
+        /// Why, as far as can be told.
+        reason: String,
+        /// What to try.
+        hint: String,
+    },
+}
+
+/// One thing that is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// What it is about, in a word.
+    pub about: &'static str,
+    /// Looks at it.
+    pub run: fn(&Host<'_>) -> Vec<Finding>,
+}

@@ -1,0 +1,50 @@
+//! How much one run of the sweep may do, and how its threads hear that it is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How much one run may still do. Shared with the threads that do it; they stop when the run is
+/// dropped.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    looks_left: AtomicUsize,
+    deadline: Instant,
+    dropped: AtomicBool,
+}
+
+/// Tells the threads of a run that nobody waits any more.
+pub(super) struct Whistle(pub(super) Arc<Bounds>);
+
+/// Nobody can say any more what must stay, or the run has done enough.
+pub(super) struct Ended;
+
+// === impl Bounds ===
+
+impl Bounds {
+    pub(super) fn new(looks: usize, time: Duration) -> Self {
+        Self {
+            looks_left: AtomicUsize::new(looks),
+            deadline: Instant::now() + time,
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// Asked before every step.
+    pub(super) fn go_on(&self) -> Result<(), Ended> {
+        let enough = self
+            .looks_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_err();
+        if enough || self.dropped.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
+            return Err(Ended);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Whistle {
+    fn drop(&mut self) {
+        self.0.dropped.store(true, Ordering::Relaxed);
+    }
+}
