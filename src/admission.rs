@@ -20,7 +20,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use guest_agent_actors::admission::Life;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::PluginName;
 use guest_agent_actors::ports::{AdmissionCommand, AdmissionHost, Cause, DeskRecipients};
 use rand::TryRngCore;
 use tokio::net::TcpListener;
@@ -32,6 +31,8 @@ mod metadata;
 mod output;
 mod process;
 mod service;
+
+pub use door::TicketOwner;
 #[cfg(test)]
 mod tests;
 
@@ -60,9 +61,6 @@ enum RunError {
 pub struct PluginHost {
     shared: Arc<Shared>,
 }
-
-/// Whose ticket this is, among plugins that are no admission plugins.
-pub type TicketOwner = Arc<dyn Fn(&str) -> Option<PluginName> + Send + Sync>;
 
 struct Shared {
     door: Arc<Door>,

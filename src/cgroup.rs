@@ -17,6 +17,7 @@
 //! asks is told ([`Unenforced`]). Nothing here decides how much a plugin may use.
 
 mod charge;
+mod files;
 mod hierarchy;
 mod limits;
 mod oom;
@@ -35,12 +36,12 @@ use guest_agent_actors::id::{PluginName, Sha256Digest};
 use guest_agent_actors::ports::{Unenforced, Usage};
 use guest_agent_actors::spec::Limits;
 use nix::libc;
-use rustix::fs::{CWD, Mode, OFlags, openat};
 
 pub use charge::Charge;
 pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
+use files::{is_below, members_below, remove_below, write};
 use hierarchy::{Found, KEEPER_LEAF, OWN_LEAF, Place, Together};
 
 /// How long a group that is being killed may take to become empty.
@@ -52,9 +53,6 @@ const KILL_BEAT: Duration = Duration::from_millis(5);
 /// Memory, in bytes, that no plugin can take from the agent where they are limited together. The agent
 /// with a few hundred plugins uses less.
 const AGENT_RESERVE: u64 = 64 << 20;
-
-/// How much of a file of the kernel's is read at a time, in bytes: all of it, most often.
-const AT_A_TIME: usize = 4096;
 
 /// All of this agent's groups.
 #[derive(Clone, Debug)]
@@ -522,89 +520,6 @@ impl Entrance {
         }
         entered
     }
-}
-
-// === helpers that both versions use ===
-
-/// Sets a file of a group.
-fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
-    let path = dir.join(file);
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{file}: {error}"));
-    // Never creates: in a hierarchy a file is there or the kernel cannot do it.
-    let mut opened = OpenOptions::new().write(true).open(path).map_err(named)?;
-    io::Write::write_all(&mut opened, value.as_bytes()).map_err(named)
-}
-
-/// Writes to a file of a group what it does not say already. For what the kernel has to look at all groups for: a
-/// thousand plugins would each wait for the others.
-fn settle(dir: &Path, file: &str, value: &str) -> io::Result<()> {
-    match read(dir, file) {
-        Some(said) if said.trim() == value => Ok(()),
-        _ => write(dir, file, value),
-    }
-}
-
-/// Reads a file of a group. Plugins are measured with this all the time, so it makes no call that it does not need.
-fn read(dir: &Path, file: &str) -> Option<String> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = openat(CWD, dir.join(file), flags, Mode::empty()).ok()?;
-    let mut text = Vec::new();
-    loop {
-        let mut part = [0; AT_A_TIME];
-        let length = rustix::io::read(&file, &mut part).ok()?;
-        text.extend_from_slice(&part[..length]);
-        // The kernel gives as many lines as there is room for, and none is half as long as the room.
-        if length <= AT_A_TIME / 2 {
-            return String::from_utf8(text).ok();
-        }
-    }
-}
-
-/// The number after a key in a file of `key number` lines.
-fn keyed(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
-}
-
-/// A limit as version 2 and the pids controller write it.
-fn maximum(limit: Option<u64>) -> String {
-    limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string())
-}
-
-fn members_of(dir: &Path) -> Vec<u32> {
-    let own = read(dir, "cgroup.procs").unwrap_or_default();
-    own.lines().filter_map(|line| line.trim().parse().ok()).collect()
-}
-
-/// Whether a process is in a group or below it. Most are where they were put, and looking below costs more.
-fn is_below(dir: &Path, pid: u32) -> bool {
-    members_of(dir).contains(&pid) || children(dir).iter().any(|child| is_below(child, pid))
-}
-
-fn members_below(dir: &Path) -> Vec<u32> {
-    let mut pids = members_of(dir);
-    for child in children(dir) {
-        pids.extend(members_below(&child));
-    }
-    pids
-}
-
-fn remove_below(dir: &Path) -> io::Result<()> {
-    for child in children(dir) {
-        remove_below(&child)?;
-    }
-    match std::fs::remove_dir(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn children(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
-    entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect()
 }
 
 /// Tells the groups of two agents on one machine apart.

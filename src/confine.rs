@@ -13,7 +13,6 @@
 //! another user needs are made its own by `ownership`.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
 use guest_agent_actors::ports::{Cause, Shortfall};
 
@@ -30,16 +29,13 @@ mod seccomp;
 
 pub use account::{AccountError, Identity, resolve};
 pub use host::Host;
-pub use plan::wants_landlock as keeps_to_files;
+pub(crate) use plan::Planned;
+pub use plan::{LANDLOCK_WHOLE, wants_landlock as keeps_to_files};
 pub use seccomp::is_supported as seccomp_is_supported;
 
 pub(crate) use child::{Failed, Orders, Step};
 pub(crate) use ownership::{Owner, give_file, give_folder, give_state, make_in_given, may_enter};
 pub(crate) use paths::Places;
-
-/// The least version of Landlock's interface that keeps a plugin from changing files elsewhere in every way:
-/// older ones do not govern truncation.
-pub const LANDLOCK_WHOLE: u32 = 3;
 
 /// Why a plugin cannot be confined as its policy says.
 #[derive(Debug, thiserror::Error)]
@@ -63,19 +59,6 @@ pub(crate) enum ConfineError {
     /// A filter cannot be made.
     #[error("failed to prepare the filter of its system calls")]
     Seccomp(#[source] Cause),
-}
-
-/// A confinement that is ready, but for what needs the plugin's files.
-#[derive(Debug)]
-pub(crate) struct Planned {
-    /// What the child is to do.
-    pub(crate) orders: Orders,
-    /// Whom the plugin's files belong to.
-    pub(crate) owner: Owner,
-    /// Where its user lives; `None` for the agent's own user.
-    pub(crate) home: Option<PathBuf>,
-    /// What this machine cannot enforce.
-    pub(crate) missing: Vec<Shortfall>,
 }
 
 /// Whether a plugin of this policy has a folder of its own for its socket: one that runs as another user can

@@ -69,6 +69,7 @@ mod strangers;
 mod ticket;
 mod tree;
 mod turns;
+mod variables;
 mod watch;
 
 /// How long the kernel may take to set limits: it looks for memory that can be dropped first.
@@ -329,7 +330,7 @@ impl ProcessLauncher {
         if slot.newest.as_ref().is_none_or(|newest| !newest.is_alive()) {
             slot.newest = Some(Arc::clone(&watched));
             if alive {
-                let carried = procfs::variable(&environ, start::TICKET_VARIABLE);
+                let carried = procfs::variable(&environ, variables::TICKET_VARIABLE);
                 let marked = census::carries(&environ, name, &self.state_dir(name));
                 table.tickets.restore(name, carried.filter(|_| marked));
             }
@@ -340,7 +341,7 @@ impl ProcessLauncher {
 
     /// The socket that a process of an earlier life of the agent was told to listen on.
     async fn endpoint_of(&self, name: &PluginName, pid: u32, environ: &[u8]) -> Option<Endpoint> {
-        let revision = procfs::variable(environ, start::REVISION_VARIABLE)?;
+        let revision = procfs::variable(environ, variables::REVISION_VARIABLE)?;
         let revision = std::str::from_utf8(revision).ok()?.parse().ok()?;
         let own = address::own_socket(&self.confined_dir(), name, &revision);
         let mut argument = OsString::from("--address=");

@@ -22,6 +22,7 @@
 
 mod cut;
 mod file;
+mod inotify;
 pub mod keeper;
 mod mark;
 pub(crate) mod read;
@@ -38,6 +39,7 @@ use guest_agent_actors::id::PluginName;
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation};
 use tokio::sync::Notify;
 
+use cut::Bound;
 use mark::Mark;
 pub use watch::Keeping;
 
@@ -71,27 +73,6 @@ struct Shared {
     launched: Notify,
     /// Wakes all who follow a log when one was written into.
     written: Notify,
-}
-
-/// How long a log may become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
-    /// In bytes.
-    max: u64,
-}
-
-// === impl Bound ===
-
-impl Bound {
-    /// Longer logs are cut. There is room above it for what is written until somebody does.
-    const fn trigger(self) -> u64 {
-        self.max - self.max / 4
-    }
-
-    /// What is left of a log that is cut.
-    const fn kept(self) -> u64 {
-        self.max / 2
-    }
 }
 
 // === impl PluginLogs ===

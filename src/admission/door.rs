@@ -8,12 +8,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guest_agent_actors::admission::Life;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::id::{PluginName, Sha256Digest};
 use guest_agent_actors::ports::DeskRecipients;
 use tonic::{Request, Status};
 
-use super::TicketOwner;
 use crate::ticket;
+
+/// Whose ticket this is, among plugins that are no admission plugins.
+pub type TicketOwner = Arc<dyn Fn(&str) -> Option<PluginName> + Send + Sync>;
 
 /// Names the ticket in the metadata of a call.
 const TICKET_KEY: &str = "x-plugin-ticket";

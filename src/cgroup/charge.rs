@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::{keyed, read};
+use super::files::{keyed, read};
 
 /// The memory of a group at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{read, write};
+use super::files::{read, write};
 
 /// Where the agent itself goes, where it has to. No plugin has a name like this.
 pub(super) const OWN_LEAF: &str = "@guest-agent";

@@ -6,7 +6,8 @@ use std::io;
 use guest_agent_actors::ports::{LimitError, Shortfall, Unenforced};
 use guest_agent_actors::spec::Limits;
 
-use super::{Absence, Cgroups, Controller, Group, Room, Version, maximum, v1, v2, write};
+use super::files::{maximum, write};
+use super::{Absence, Cgroups, Controller, Group, Room, Version, v1, v2};
 use v2::WhoEnds;
 
 /// What to do where the agent may use no control groups at all.

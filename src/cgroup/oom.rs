@@ -12,7 +12,7 @@ use inotify::{Inotify, WatchMask};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::io::unix::AsyncFd;
 
-use super::write;
+use super::files::write;
 use crate::readable;
 
 /// Tells of every OOM kill.

@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use super::files::{READ_BYTES, read};
 use super::*;
 
 type Memory = fn(&Path, Option<Charge>) -> Option<Charge>;
@@ -221,7 +222,7 @@ fn what_memory_consists_of_is_believed_while_it_is_as_much() {
 #[test]
 fn a_long_file_is_read_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
-    for length in [0, 1, AT_A_TIME / 2, AT_A_TIME, AT_A_TIME * 3 + 7] {
+    for length in [0, 1, READ_BYTES / 2, READ_BYTES, READ_BYTES * 3 + 7] {
         let text = "x".repeat(length);
         std::fs::write(dir.path().join("cgroup.procs"), &text).unwrap();
         assert_eq!(read(dir.path(), "cgroup.procs"), Some(text));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::charge::Charge;
-use super::{keyed, members_below, read, settle, write};
+use super::files::{keyed, members_below, read, settle, write};
 
 /// The period over which CPU time is counted, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::charge::Charge;
+use super::files::{keyed, maximum, read, settle, write};
 use super::v1::quota_us;
-use super::{keyed, maximum, read, settle, write};
 
 /// Who ends when memory runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

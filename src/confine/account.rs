@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User};
 
-use super::Host;
+use super::host::Host;
 use crate::config::policy::Account;
 
 /// Whom a plugin runs as.

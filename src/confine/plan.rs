@@ -1,13 +1,34 @@
 //! What a policy means on a machine. Pure.
 
+use std::path::PathBuf;
+
 use guest_agent_actors::ports::Shortfall;
 use rustix::process::{Resource, Rlimit};
 
+use super::account::Identity;
 use super::child::{Kept, Orders};
 use super::host::{Host, SETGID, SETPCAP, SETUID, SYS_RESOURCE};
-use super::{Identity, LANDLOCK_WHOLE, Owner, Planned, seccomp};
+use super::ownership::Owner;
+use super::seccomp;
 use crate::config::Policy;
 use crate::config::policy::{Capabilities, Limit, LimitName, Seccomp, Umask, capability_names};
+
+/// The least version of Landlock's interface that keeps a plugin from changing files elsewhere in every way:
+/// older ones do not govern truncation.
+pub const LANDLOCK_WHOLE: u32 = 3;
+
+/// A confinement that is ready, but for what needs the plugin's files.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    /// What the child is to do.
+    pub(crate) orders: Orders,
+    /// Whom the plugin's files belong to.
+    pub(crate) owner: Owner,
+    /// Where its user lives; `None` for the agent's own user.
+    pub(crate) home: Option<PathBuf>,
+    /// What this machine cannot enforce.
+    pub(crate) missing: Vec<Shortfall>,
+}
 
 /// Whether a policy keeps a plugin to some files.
 #[must_use]

@@ -27,22 +27,16 @@ use crate::launch::address::Address;
 use crate::launch::oom::OomRecord;
 use crate::launch::pidfd::Pidfd;
 use crate::launch::spawn::{Child, EXEC_TIMEOUT, Plan, SpawnError, Watchdog};
-use crate::launch::tree::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 use crate::launch::turns;
+use crate::launch::variables::{
+    HOST_SOCKET_VARIABLE, PLUGIN_VARIABLE, REVISION_VARIABLE, STATE_DIR_VARIABLE, TICKET_VARIABLE,
+};
 use crate::launch::watch::{Subject, Watched};
 use crate::launch::{
     ProcessLauncher, Transport, address, exec_error, make_dir, once, procfs, ready,
 };
 use crate::plugin_logs;
 use crate::preflight;
-
-/// Names the revision in the environment of a plugin.
-pub(super) const REVISION_VARIABLE: &str = "GUEST_AGENT_REVISION";
-
-/// Carries the ticket in the environment of a plugin.
-pub(super) const TICKET_VARIABLE: &str = "GUEST_AGENT_TICKET";
-
-const HOST_SOCKET_VARIABLE: &str = "GUEST_AGENT_HOST_SOCKET";
 
 /// Where a plugin's user lives, and where programs make temporary files.
 const HOME_VARIABLE: &str = "HOME";

@@ -26,12 +26,6 @@ use crate::launch::census::{Census, Lookout, look_aside};
 use crate::launch::pidfd::Pidfd;
 use crate::launch::procfs;
 
-/// Names the plugin in the environment of its processes.
-pub(crate) const PLUGIN_VARIABLE: &str = "GUEST_AGENT_PLUGIN";
-
-/// Names the plugin's state directory, which no other agent on the machine gives out.
-pub(crate) const STATE_DIR_VARIABLE: &str = "GUEST_AGENT_STATE_DIR";
-
 /// What is known of a plugin's processes before looking.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {

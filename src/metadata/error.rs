@@ -1,6 +1,6 @@
 //! Why the metadata server did not say something.
 
-use super::TreeError;
+use super::tree::TreeError;
 
 /// Why the metadata server did not say something. Never holds an answer: that may be a secret.
 #[derive(Debug, thiserror::Error)]

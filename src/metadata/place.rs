@@ -1,10 +1,11 @@
 //! Which machine this is and where it stands, in the control plane's terms.
 
-use super::{Client, MetadataError};
+use super::client::Client;
+use super::error::MetadataError;
 use crate::control_link::Endpoint;
 
 /// Paths of the values.
-pub(super) const INSTANCE_ID: &str = "instance/id";
+const INSTANCE_ID: &str = "instance/id";
 const ZONE: &str = "instance/zone";
 const PROJECT: &str = "project/numeric-project-id";
 const UNIVERSE: &str = "universe/universe-domain";
@@ -31,6 +32,16 @@ pub struct Place {
 pub struct PlaceError {
     #[from]
     source: crate::control_link::EndpointError,
+}
+
+impl Client {
+    /// The instance's id.
+    ///
+    /// # Errors
+    /// See [`MetadataError`]; also when the answer cannot be the name of a directory.
+    pub async fn instance_id(&self) -> Result<String, MetadataError> {
+        word(self.text(INSTANCE_ID).await?, "the instance id")
+    }
 }
 
 // === impl Place ===
@@ -70,7 +81,7 @@ impl Place {
 }
 
 /// One word that can be a part of a path, of a host name and of a header.
-pub(super) fn word(text: String, what: &'static str) -> Result<String, MetadataError> {
+fn word(text: String, what: &'static str) -> Result<String, MetadataError> {
     let wrong = |problem| MetadataError::Value { what, problem };
     if text.is_empty() {
         return Err(wrong("it is empty"));

@@ -2,6 +2,9 @@ use std::net::Ipv4Addr;
 
 use guest_agent_control_plane::metadata::{MetadataFaults, MetadataServer};
 
+use std::time::Duration;
+
+use super::client::TREE_MAX;
 use super::*;
 use crate::control_link::TokenSource as _;
 

@@ -11,7 +11,8 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use super::{Client, MetadataError};
+use super::client::Client;
+use super::error::MetadataError;
 use crate::control_link::{TokenError, TokenSource};
 
 const PATH: &str = "instance/service-accounts/default/identity?audience=agentcommunication.googleapis.com&format=full";

@@ -10,6 +10,19 @@ use std::sync::Arc;
 use guest_agent_actors::facts::{Attributes, Number, Value};
 use serde_json::Value as Json;
 
+/// Marks one state of the tree, so that a change of it can be waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Etag(String);
+
+/// A tree, and how to wait for the next one.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// What there is.
+    pub tree: Tree,
+    /// Absent where the server gives none; then changes cannot be waited for.
+    pub etag: Option<Etag>,
+}
+
 /// Most values of one scope.
 const VALUES_MAX: usize = 20_000;
 
@@ -183,6 +196,22 @@ fn with_dashes(name: &str) -> String {
         dashed.push(letter.to_ascii_lowercase());
     }
     dashed
+}
+
+// === impl Etag ===
+
+impl Etag {
+    /// As the server gave it.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// It goes back into a URL, so it is only letters and digits, as the real ones are.
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let text = text.trim_matches('"');
+        let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        (plain && (1..=64).contains(&text.len())).then(|| Self(text.to_owned()))
+    }
 }
 
 #[cfg(test)]

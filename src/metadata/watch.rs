@@ -16,7 +16,8 @@ use guest_agent_actors::error::Chain;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Etag, Fetched, MetadataError, Tree};
+use super::error::MetadataError;
+use super::tree::{Etag, Fetched, Tree};
 use crate::jitter;
 
 /// The first wait after a failure, doubled by every further one.

@@ -11,8 +11,6 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::Bound;
-
 /// What moves at a time.
 const STEP: usize = 64 * 1024;
 
@@ -21,6 +19,27 @@ pub(super) const MOVED_MAX: u64 = 16 * 1024 * 1024;
 
 /// Blocks of a file are no smaller in any file system that takes them out.
 const LEAST_BLOCK: u64 = 4096;
+
+/// How long a log may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bound {
+    /// In bytes.
+    pub(super) max: u64,
+}
+
+// === impl Bound ===
+
+impl Bound {
+    /// Longer logs are cut. There is room above it for what is written until somebody does.
+    pub(super) const fn trigger(self) -> u64 {
+        self.max - self.max / 4
+    }
+
+    /// What is left of a log that is cut.
+    pub(super) const fn kept(self) -> u64 {
+        self.max / 2
+    }
+}
 
 /// Cuts a file down to its newest bytes, and answers how many went from its beginning; `0` when it is
 /// short enough. The file is not to be open for appending.

@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 
 use super::PluginLogs;
-use super::watch::{Written, listen};
+use super::inotify::{Written, listen};
 use crate::cgroup::Cgroups;
 
 /// What the verb is called. In no help text.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::PluginName;
-use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
+use inotify::EventStream;
 use rustix::fs::FlockOperation;
 
+use super::inotify::{Written, listen};
 use super::keeper::Keeper;
-use super::{PluginLogs, file, owner};
+use super::{PluginLogs, file};
 use crate::cgroup::Cgroups;
 
 /// How often all logs are looked at, whether or not somebody was seen to write. Error logs are not
@@ -45,15 +45,6 @@ pub enum Keeping {
     },
     /// Nobody.
     ByNobody,
-}
-
-/// Which logs are to be looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Written {
-    /// Those of these plugins.
-    Some(BTreeSet<PluginName>),
-    /// Any of them.
-    Any,
 }
 
 // === impl PluginLogs ===
@@ -167,13 +158,6 @@ impl PluginLogs {
     }
 }
 
-/// Hears of writes into the logs.
-pub(super) fn listen(logs: &PluginLogs) -> io::Result<Inotify> {
-    let inotify = Inotify::init()?;
-    inotify.watches().add(&logs.shared.dir, WatchMask::MODIFY)?;
-    Ok(inotify)
-}
-
 /// What was written into since the last call. Waits until something was.
 async fn next(events: &mut Option<EventStream<Vec<u8>>>) -> Written {
     let Some(stream) = events else { return std::future::pending().await };
@@ -191,26 +175,6 @@ async fn next(events: &mut Option<EventStream<Vec<u8>>>) -> Written {
         match stream.next().now_or_never() {
             Some(more) => event = more,
             None => return written,
-        }
-    }
-}
-
-// === impl Written ===
-
-impl Written {
-    fn note(&mut self, event: &EventOwned) {
-        self.add(event.mask, event.name.as_deref());
-    }
-
-    /// Adds what the kernel said.
-    pub(super) fn add(&mut self, mask: EventMask, name: Option<&std::ffi::OsStr>) {
-        if mask.contains(EventMask::Q_OVERFLOW) {
-            *self = Self::Any;
-        }
-        if let (Self::Some(names), Some(name)) = (self, name)
-            && let Some(name) = owner(name.as_ref())
-        {
-            names.insert(name);
         }
     }
 }

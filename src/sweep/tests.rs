@@ -13,7 +13,12 @@ use guest_agent_actors::spec::{
     Source, Tries,
 };
 
+use std::path::PathBuf;
+
+use guest_agent_actors::ports::{Known, References};
+
 use super::*;
+use crate::cgroup::Cgroups;
 use crate::cgroup::Total;
 use crate::install::trust::Trust;
 use crate::install::{Limits, PipelineConfig, PressurePolicy};

@@ -1,0 +1,45 @@
+//! What inotify says of writes into the logs.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use guest_agent_actors::id::PluginName;
+use inotify::{EventMask, EventOwned, Inotify, WatchMask};
+
+use super::{PluginLogs, owner};
+
+/// Which logs are to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Those of these plugins.
+    Some(BTreeSet<PluginName>),
+    /// Any of them.
+    Any,
+}
+
+/// Hears of writes into the logs.
+pub(super) fn listen(logs: &PluginLogs) -> io::Result<Inotify> {
+    let inotify = Inotify::init()?;
+    inotify.watches().add(&logs.shared.dir, WatchMask::MODIFY)?;
+    Ok(inotify)
+}
+
+// === impl Written ===
+
+impl Written {
+    pub(super) fn note(&mut self, event: &EventOwned) {
+        self.add(event.mask, event.name.as_deref());
+    }
+
+    /// Adds what the kernel said.
+    pub(super) fn add(&mut self, mask: EventMask, name: Option<&std::ffi::OsStr>) {
+        if mask.contains(EventMask::Q_OVERFLOW) {
+            *self = Self::Any;
+        }
+        if let (Self::Some(names), Some(name)) = (self, name)
+            && let Some(name) = owner(name.as_ref())
+        {
+            names.insert(name);
+        }
+    }
+}
