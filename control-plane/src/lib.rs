@@ -24,7 +24,6 @@ mod event;
 mod faults;
 mod frame;
 mod hex;
-pub mod json;
 pub mod messages;
 pub mod metadata;
 mod operations;

@@ -5,7 +5,11 @@
 //! `tests/generated.rs` makes it anew and fails when it differs; run it with `UPDATE_GENERATED=1` to
 //! write the new code.
 //!
-//! Nothing here has behaviour of its own. In the core only `guest_agent_actors::wire` names these types.
+//! The feature `json` adds the module `json`: configurations as protobuf JSON, for the programs that
+//! read and write files. Nothing else here has behaviour of its own. In the core only `guest_agent_actors::wire` names these types.
+
+#[cfg(feature = "json")]
+pub mod json;
 
 pub use generated::agent_controlplane;
 pub use generated::cipd;

@@ -9,9 +9,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use guest_agent_control_plane::{ControlPlane, json};
+use guest_agent_control_plane::ControlPlane;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
+use guest_agent_proto::json;
 
 /// What every agent should run, by plugin name.
 pub(crate) type Desired = BTreeMap<String, ConfigurePlugin>;

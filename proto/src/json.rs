@@ -10,8 +10,8 @@ mod place;
 
 use std::sync::OnceLock;
 
-use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
-use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use crate::agent_controlplane::ConfigurePluginStates;
+use crate::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use thiserror::Error;
@@ -126,7 +126,7 @@ fn write<M: Message>(name: &str, message: &M) -> Result<String, UnrepresentableE
 fn descriptor(name: &str) -> MessageDescriptor {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
-        DescriptorPool::decode(guest_agent_proto::FILE_DESCRIPTOR_SET)
+        DescriptorPool::decode(crate::FILE_DESCRIPTOR_SET)
             .expect("the descriptors are generated and checked by a test of their crate")
     });
     pool.get_message_by_name(name).expect("the message is in the descriptors")
@@ -134,9 +134,7 @@ fn descriptor(name: &str) -> MessageDescriptor {
 
 #[cfg(test)]
 mod tests {
-    use guest_agent_proto::agent_controlplane::configure_plugin_states::{
-        Action, Manifest, Plugin, manifest,
-    };
+    use crate::agent_controlplane::configure_plugin_states::{Action, Manifest, Plugin, manifest};
 
     use super::*;
 
