@@ -6,6 +6,7 @@
 //! operation holds it; an agent that is away and owes nothing costs no memory.
 
 mod agent;
+mod session_handle;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,11 +25,12 @@ use crate::event::AgentEvent;
 use crate::faults::Faults;
 use crate::frame::{Frame, FrameContent};
 use crate::messages;
-use crate::server::{Limits, RateLimits, Timings};
-use crate::session::SessionHandle;
+use crate::settings::{Limits, RateLimits, Timings};
 use crate::store::{Appended, Report, Store, StoreError};
 
 pub(crate) use agent::{Agent, AgentRef};
+pub use session_handle::AgentConnection;
+pub(crate) use session_handle::{SessionHandle, ToAgent};
 
 /// Events that a slow subscriber may lag behind before it is told that it missed some.
 const EVENT_BACKLOG: usize = 1024;

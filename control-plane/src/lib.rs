@@ -20,6 +20,7 @@ pub mod artifacts;
 mod chain;
 mod core;
 mod delivery;
+mod error;
 mod event;
 mod faults;
 mod frame;
@@ -31,18 +32,18 @@ mod outbox;
 mod server;
 mod service;
 mod session;
+mod settings;
 pub mod store;
 
 pub use artifacts::ArtifactServer;
+pub use core::AgentConnection;
 pub use delivery::{Acknowledged, Delivery, DeliveryError};
+pub use error::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
 pub use event::AgentEvent;
 pub use faults::{EndStream, Faults, RefusalForm, RefuseRegistrations};
 pub use frame::{Frame, FrameContent};
 pub use metadata::MetadataServer;
-pub use operations::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
-pub use server::{
-    AddressError, Builder, ControlPlane, Limits, Listen, RateLimits, ServerTls, StartError, Timings,
-};
-pub use session::AgentConnection;
+pub use server::{AddressError, Builder, ControlPlane, Listen, ServerTls, StartError};
+pub use settings::{Limits, RateLimits, Timings};
 /// gRPC status codes, as faults and [`ControlPlane::disconnect`] take them.
 pub use tonic::Code;

@@ -12,21 +12,18 @@
 mod registration;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
 
 use guest_agent_proto::agent_communication::{
     ErrorReason, MessageBody, MessageResponse, StreamAgentMessagesRequest,
     StreamAgentMessagesResponse, stream_agent_messages_request, stream_agent_messages_response,
 };
 use guest_agent_proto::rpc;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use crate::core::{AgentRef, Core, lock};
+use crate::core::{AgentRef, Core, SessionHandle, ToAgent};
 use crate::faults::BodyFault;
 use crate::frame::FrameContent;
 use crate::messages;
@@ -36,47 +33,8 @@ pub(crate) use registration::{Identity, open};
 
 /// Frames that wait for the transport.
 pub(crate) const OUT_QUEUE: usize = 8;
-/// Raw frames that wait for the session.
-const RAW_QUEUE: usize = 64;
 /// Acknowledgements that the delay fault may hold back; then the session stops reading.
 const DELAYED_QUEUE: usize = 256;
-
-/// A frame to the agent, or the status its stream ends with, for the transport.
-pub(crate) type ToAgent = Result<StreamAgentMessagesResponse, Status>;
-
-/// A connected agent.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AgentConnection {
-    /// Resource id of the agent.
-    pub resource: Arc<str>,
-    /// Channel of the agent.
-    pub channel: Arc<str>,
-    /// Number of the stream: a later stream has a larger one.
-    pub stream: u64,
-    /// When the stream was registered.
-    pub since: SystemTime,
-    /// When the last frame came from the agent.
-    pub last_seen: SystemTime,
-}
-
-/// What others hold of a session.
-#[derive(Debug)]
-pub(crate) struct SessionHandle {
-    pub(crate) channel: Arc<str>,
-    pub(crate) stream: u64,
-    since: SystemTime,
-    /// Milliseconds after `since`.
-    last_seen: AtomicU64,
-    changed: Notify,
-    asked: Mutex<Asked>,
-}
-
-/// What others asked of a session and it has not done yet.
-#[derive(Debug, Default)]
-struct Asked {
-    end: Option<Status>,
-    raw: VecDeque<StreamAgentMessagesResponse>,
-}
 
 /// The session itself; lives in its task.
 struct Session {
@@ -102,60 +60,6 @@ enum Input {
     Due,
     Shutdown,
     Gone,
-}
-
-// === impl SessionHandle ===
-
-impl SessionHandle {
-    fn new(channel: Arc<str>, stream: u64) -> Self {
-        Self {
-            channel,
-            stream,
-            since: SystemTime::now(),
-            last_seen: AtomicU64::new(0),
-            changed: Notify::new(),
-            asked: Mutex::default(),
-        }
-    }
-
-    /// There may be something to send.
-    pub(crate) fn wake(&self) {
-        self.changed.notify_one();
-    }
-
-    /// Ends the stream with this status.
-    pub(crate) fn end(&self, status: Status) {
-        lock(&self.asked).end.get_or_insert(status);
-        self.wake();
-    }
-
-    /// Sends a frame as it is; false when too many wait already.
-    pub(crate) fn send_raw(&self, frame: StreamAgentMessagesResponse) -> bool {
-        let mut asked = lock(&self.asked);
-        if asked.raw.len() >= RAW_QUEUE {
-            return false;
-        }
-        asked.raw.push_back(frame);
-        drop(asked);
-        self.wake();
-        true
-    }
-
-    pub(crate) fn connection(&self, resource: &Arc<str>) -> AgentConnection {
-        let last_seen = Duration::from_millis(self.last_seen.load(Ordering::Relaxed));
-        AgentConnection {
-            resource: resource.clone(),
-            channel: self.channel.clone(),
-            stream: self.stream,
-            since: self.since,
-            last_seen: self.since + last_seen,
-        }
-    }
-
-    fn seen(&self) {
-        let millis = self.since.elapsed().unwrap_or_default().as_millis();
-        self.last_seen.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
 }
 
 // === impl Session ===
@@ -194,7 +98,7 @@ impl Session {
         tokio::select! {
             biased;
             () = self.core.shutdown.cancelled() => Input::Shutdown,
-            () = self.handle.changed.notified() => Input::Changed,
+            () = self.handle.changed() => Input::Changed,
             () = self.out.closed() => Input::Gone,
             () = due => Input::Due,
             frame = self.inbound.message(), if self.delayed.len() < DELAYED_QUEUE => {
@@ -211,13 +115,7 @@ impl Session {
         };
         loop {
             let now = Instant::now();
-            let raw = {
-                let mut asked = lock(&self.handle.asked);
-                if let Some(status) = asked.end.take() {
-                    return Err(Ending::Status(status));
-                }
-                asked.raw.pop_front()
-            };
+            let raw = self.handle.next_raw().map_err(Ending::Status)?;
             if let Some(frame) = raw {
                 self.send(frame).await?;
                 continue;

@@ -14,13 +14,12 @@ use prost::Message;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Core, lock};
+use super::{Core, SessionHandle, lock};
 use crate::chain::Chain;
 use crate::delivery::{Acknowledged, Delivery, DeliveryError, Outcome};
+use crate::error::{ConfigureError, RequestError};
 use crate::messages;
-use crate::operations::{ConfigureError, RequestError};
 use crate::outbox::{Due, Outbox, Resend, Settled};
-use crate::session::SessionHandle;
 use crate::store::StoreError;
 
 /// One agent, by resource id.

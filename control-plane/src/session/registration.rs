@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status, Streaming};
 
-use super::{Ending, Session, SessionHandle, ToAgent, refusal, response};
+use super::{Ending, Session, refusal, response};
 use crate::chain::Chain;
-use crate::core::{AgentRef, Core};
+use crate::core::{AgentRef, Core, SessionHandle, ToAgent};
 use crate::faults::RefusalForm;
 use crate::frame::FrameContent;
 
