@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::store::StoreError;
 
-/// Why a configuration was not taken on.
+/// Why a configuration was not recorded.
 #[derive(Debug, Error)]
 pub enum ConfigureError {
     /// Too many configurations wait for this agent already.
@@ -18,10 +18,10 @@ pub enum ConfigureError {
     /// No agent would accept a message of this size; it would break every stream it is sent on.
     #[error("the configuration has {0} bytes, which is more than a message may have")]
     TooLarge(usize),
-    /// It could not be made durable.
+    /// The store could not make the configuration durable.
     #[error("the configuration could not be recorded")]
     Store(#[from] StoreError),
-    /// The runtime is ending.
+    /// The runtime ended before the configuration was recorded.
     #[error("the runtime ended before the configuration was recorded")]
     Interrupted,
 }
@@ -38,7 +38,7 @@ pub enum RequestError {
     /// The agent is connected and did not reply in time.
     #[error("the agent did not reply within {0:?}")]
     NoReply(Duration),
-    /// The reply is of another type than was asked for.
+    /// The reply has another message type than the request asks for.
     #[error("the agent replied with `{0}`")]
     WrongReply(String),
     /// The reply cannot be read.
@@ -46,7 +46,7 @@ pub enum RequestError {
     Undecodable(#[source] prost::DecodeError),
 }
 
-/// Why something that was waited for did not come.
+/// Why a wait ended without a result.
 #[derive(Debug, Error)]
 pub enum WaitError {
     /// The deadline passed.

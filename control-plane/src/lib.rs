@@ -8,13 +8,14 @@
 //! ```
 //!
 //! A [`ControlPlane`] listens on unix sockets and TCP addresses, keeps one session per connected
-//! agent and is a handle that is cheap to clone. What agents should run and what they said is behind
-//! the [`store::Store`] trait. An [`ArtifactServer`] hands out the archives that agents install; a
-//! [`MetadataServer`] stands in for the one that a cloud has, and is not part of the server.
-//! `guest-agent dev` and the end-to-end tests embed both; the binary of this package serves them.
+//! agent and is a handle that is cheap to clone. The [`store::Store`] trait keeps the plugins that
+//! agents should run and the messages that agents sent. An [`ArtifactServer`] hands out the
+//! archives that agents install; a [`MetadataServer`] stands in for the metadata server of a cloud,
+//! and is not part of the control plane. `guest-agent dev` and the end-to-end tests embed all three; the
+//! binary of this package serves them.
 //!
-//! What it deliberately does not do: decide what should run where, keep users apart, or spread over
-//! machines. Those are built on the handle and on another `Store`.
+//! It deliberately does not decide which agent runs which plugin, separate users, or spread over
+//! machines. Build those on the handle and on another `Store`.
 
 pub mod artifacts;
 mod chain;

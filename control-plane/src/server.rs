@@ -50,7 +50,7 @@ struct Running {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Describes a control plane before it runs.
+/// The settings of a control plane that does not run yet.
 #[derive(Default)]
 #[must_use = "nothing listens before `start`"]
 pub struct Builder {
@@ -63,7 +63,7 @@ pub struct Builder {
     limits: Limits,
 }
 
-/// TLS for the TCP listeners. Unix sockets never use it.
+/// TLS for the TCP listeners. Unix sockets never use TLS.
 #[derive(Clone)]
 pub struct ServerTls {
     /// Certificate chain, PEM.
@@ -89,9 +89,9 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Listen {
-        /// Which address.
+        /// The address that was given.
         address: Listen,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -109,7 +109,7 @@ impl Builder {
         self
     }
 
-    /// Listens on a unix socket, owner-only. A socket that nobody answers on is replaced.
+    /// Listens on a unix socket, owner-only. A socket on which no process answers is replaced.
     pub fn listen_unix(self, path: impl Into<PathBuf>) -> Self {
         self.listen(Listen::Unix(path.into()))
     }
@@ -125,8 +125,8 @@ impl Builder {
         self
     }
 
-    /// Expects this token in the metadata `authentication: Bearer <token>`. Without one nothing is
-    /// expected there.
+    /// Requires this token in the metadata `authentication: Bearer <token>`. Without a token the
+    /// metadata is not checked.
     pub fn bearer_token(mut self, token: impl Into<String>) -> Self {
         self.bearer_token = Some(token.into());
         self
@@ -138,19 +138,19 @@ impl Builder {
         self
     }
 
-    /// Tells agents these limits.
+    /// Sends agents these limits in the response headers.
     pub fn rate_limits(mut self, limits: RateLimits) -> Self {
         self.rate_limits = limits;
         self
     }
 
-    /// Waits as long as this.
+    /// Sets the waits of the sessions.
     pub fn timings(mut self, timings: Timings) -> Self {
         self.timings = timings;
         self
     }
 
-    /// Holds no more than this.
+    /// Sets the bounds of the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -159,7 +159,7 @@ impl Builder {
     /// Binds all addresses and serves them on the current tokio runtime.
     ///
     /// # Errors
-    /// See [`StartError`]; nothing listens then.
+    /// See [`StartError`]; after an error no listener is left.
     pub async fn start(self) -> Result<ControlPlane, StartError> {
         if self.listen.is_empty() {
             return Err(StartError::NothingToListenOn);
@@ -181,7 +181,7 @@ impl Builder {
             match listener.serve(core.clone()) {
                 Ok(task) => tasks.push(task),
                 Err(error) => {
-                    // Those that serve already stop again.
+                    // The listeners that serve already stop again.
                     core.shutdown.cancel();
                     return Err(error);
                 }
@@ -195,12 +195,12 @@ impl Builder {
 // === impl ControlPlane ===
 
 impl ControlPlane {
-    /// A control plane to be described.
+    /// A builder with the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// What agents put into `control_plane.endpoint`, one per listener, in order:
+    /// The values for the agents' `control_plane.endpoint`, one per listener, in order:
     /// `unix:/path`, `http://127.0.0.1:1234` or `https://127.0.0.1:1234`.
     pub fn endpoints(&self) -> Vec<String> {
         self.running.bound.iter().map(Bound::endpoint).collect()
@@ -221,14 +221,14 @@ impl ControlPlane {
         *self.core().faults() = faults;
     }
 
-    /// What is left of the [`Faults`] that were set: counts go down as they strike.
+    /// The [`Faults`] that are left: each counted fault counts down when it strikes.
     pub fn faults(&self) -> Faults {
         self.core().faults().clone()
     }
 
     /// Ends all streams with UNAVAILABLE, stops listening, removes the unix sockets and waits for
-    /// connections to end, at most five seconds. The store is untouched: another control plane on the
-    /// same store and addresses carries on.
+    /// connections to end, at most five seconds. The store is untouched: another control plane on
+    /// the same store and addresses takes over.
     pub async fn shutdown(&self) {
         self.core().shutdown.cancel();
         let tasks = std::mem::take(&mut *lock(&self.running.tasks));

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Bounds: a handful of frames wait for the transport; while that queue is full the session reads
-//! nothing, so an agent that does not read cannot send either, and after
-//! [`Timings::send`](crate::Timings) its stream is ended. Messages to the agent wait in the outbox.
+//! nothing, so an agent that does not read cannot send either. After
+//! [`Timings::send`](crate::Timings) the session ends the stream. Messages to the agent wait in the
+//! outbox.
 
 mod registration;
 
@@ -36,7 +37,7 @@ pub(crate) const OUT_QUEUE: usize = 8;
 /// Acknowledgements that the delay fault may hold back; then the session stops reading.
 const DELAYED_QUEUE: usize = 256;
 
-/// The session itself; lives in its task.
+/// The session itself. Its task owns it.
 struct Session {
     core: Arc<Core>,
     agent: AgentRef,
@@ -48,9 +49,9 @@ struct Session {
 
 /// How a stream ends.
 enum Ending {
-    /// The agent closed it or is gone: nothing is left to say.
+    /// The agent closed the stream, or the connection broke: no status can be sent.
     Closed,
-    /// With this status; OK is a plain end.
+    /// The stream ends with this status; OK is a plain end.
     Status(Status),
 }
 
@@ -74,7 +75,8 @@ impl Session {
             match self.next_input(next).await {
                 Input::Changed | Input::Due => {}
                 Input::Gone | Input::Frame(Ok(None)) => return Ending::Closed,
-                // A frame that cannot be decoded, or a broken connection, which will not hear it.
+                // The frame cannot be decoded, or the connection broke and the status reaches
+                // nobody.
                 Input::Frame(Err(status)) => return Ending::Status(status),
                 Input::Shutdown => {
                     return Ending::Status(Status::unavailable("the server is shutting down"));
@@ -107,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Sends everything that can be sent now; returns when the next thing will be due.
+    /// Sends every frame that is due now; returns the instant at which the next one is due.
     async fn send_what_is_due(&mut self) -> Result<Option<Instant>, Ending> {
         let resend = Resend {
             after: self.core.timings.acknowledgement,
@@ -179,7 +181,7 @@ impl Session {
         }
     }
 
-    /// Records a body, then acknowledges it: what is acknowledged is never asked for again.
+    /// Records a body, then acknowledges it: the agent forgets a message once it is acknowledged.
     async fn body(&mut self, id: String, body: MessageBody) -> Result<(), Ending> {
         let fault = self.core.faults().next_body();
         if let BodyFault::Refuse(status) = fault {
@@ -226,7 +228,7 @@ impl Drop for Session {
     }
 }
 
-/// A message_response. No status says OK.
+/// A message_response. An absent status means OK.
 fn response(id: String, status: Option<rpc::Status>) -> StreamAgentMessagesResponse {
     StreamAgentMessagesResponse {
         message_id: id,
@@ -236,7 +238,7 @@ fn response(id: String, status: Option<rpc::Status>) -> StreamAgentMessagesRespo
     }
 }
 
-/// A gRPC status whose text begins with the reason's name, as agents know it.
+/// A gRPC status whose text begins with the reason's name, which agents look for.
 pub(crate) fn refusal(code: Code, reason: ErrorReason, text: &str) -> Status {
     Status::new(code, format!("{}: {text}", reason.as_str_name()))
 }

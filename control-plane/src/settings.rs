@@ -4,37 +4,37 @@
 
 use std::time::Duration;
 
-/// Limits that agents are told in the response headers. `None` says nothing. They are advice to
-/// well-behaved agents; the server does not count.
+/// Limits that the server sends agents in the response headers. `None` sends no header. They are
+/// advice to agents; the server does not enforce them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RateLimits {
-    /// Messages per minute.
+    /// Messages that an agent should send at most per minute.
     pub messages_per_minute: Option<u64>,
-    /// Bytes per minute.
+    /// Bytes that an agent should send at most per minute.
     pub bytes_per_minute: Option<u64>,
 }
 
-/// How long a session waits for what.
+/// The waits of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
-    /// For the registration after a stream was opened.
+    /// How long it waits for the registration after a stream was opened.
     pub registration: Duration,
-    /// For an acknowledgement before the same message is sent again.
+    /// How long it waits for an acknowledgement before it sends the same message again.
     pub acknowledgement: Duration,
     /// How often a message is sent on one stream. Then the stream is ended with DEADLINE_EXCEEDED
     /// and the message waits for the next one.
     pub attempts: u32,
-    /// For an agent that does not read, before its stream is dropped.
+    /// How long it waits for an agent that does not read, before it drops the stream.
     pub send: Duration,
 }
 
-/// What one server is willing to hold.
+/// The bounds of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Agents that are connected or that something waits for. Further ones are refused with
+    /// Number of agents that are connected or have waiting messages. Further ones are refused with
     /// RESOURCE_EXHAUSTED.
     pub agents: usize,
-    /// Channels of one agent.
+    /// Number of channels of one agent.
     pub channels: usize,
     /// Largest message that is accepted from an agent or configured for one, in bytes.
     pub message_bytes: usize,

@@ -78,7 +78,7 @@ impl SessionHandle {
         self.wake();
     }
 
-    /// Sends a frame as it is; false when too many wait already.
+    /// Queues a frame that is sent as it is; false when too many wait already.
     pub(crate) fn send_raw(&self, frame: StreamAgentMessagesResponse) -> bool {
         let mut asked = lock(&self.asked);
         if asked.raw.len() >= RAW_QUEUE {
