@@ -52,7 +52,7 @@ pub(crate) enum Due {
     Send(StreamAgentMessagesResponse),
     /// Send nothing before this instant.
     At(Instant),
-    /// Send nothing.
+    /// Send nothing until the next change.
     Nothing,
     /// The agent does not acknowledge: this stream is of no use.
     GiveUp,

@@ -199,7 +199,7 @@ pub enum StoreError {
     Io {
         /// The file operation, as a verb.
         operation: &'static str,
-        /// The file.
+        /// The file of the operation.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
