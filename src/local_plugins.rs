@@ -24,7 +24,7 @@ use guest_agent_actors::id::{IdError, PluginName, Sha256Digest};
 use guest_agent_actors::ports::{LocalPlugins, LocalScan, ScanError};
 use guest_agent_actors::spec::PluginSpec;
 use guest_agent_actors::wire;
-use guest_agent_control_plane::json::{JsonError, configure_plugin_from_json};
+use guest_agent_proto::json::{JsonError, configure_plugin_from_json};
 use prost::Message;
 use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;

@@ -4,10 +4,10 @@
 //!   publish / publish_file / directory ─► Catalog ─► handler ─► faults ─► body in chunks
 //! ```
 //!
-//! Files come from memory, from single paths or from a directory, and are streamed, never read whole.
-//! Each has an ETag made of its SHA-256, so an agent can go on where a broken download stopped: Range
-//! and If-Range, If-None-Match and HEAD are answered as RFC 9110 says. Faults per artifact
-//! and counters are for tests and game days.
+//! Files come from memory, from single paths or from a directory, and are streamed, never read
+//! whole. Each has an ETag made of its SHA-256, so an agent can resume a broken download: Range and
+//! If-Range, If-None-Match and HEAD are answered as RFC 9110 says. Faults per artifact and counters
+//! are for tests and game days.
 //!
 //! It has no TLS and no authentication: it listens on loopback or on a unix socket.
 
@@ -64,9 +64,9 @@ pub enum ArtifactStartError {
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Listen {
-        /// Which address.
+        /// The address that was given.
         address: String,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -81,9 +81,9 @@ pub enum PublishError {
     /// The file cannot be read.
     #[error("failed to read `{path}`", path = .path.display())]
     File {
-        /// Which file.
+        /// The file that was given.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -121,7 +121,7 @@ impl ArtifactServer {
         Ok(Self::serve(listener, None, Some(file)))
     }
 
-    /// Publishes bytes under a name, replacing what had it, and returns the URL.
+    /// Publishes bytes under a name, replacing an artifact of that name, and returns the URL.
     ///
     /// # Errors
     /// When the name is no artifact name.
@@ -130,8 +130,8 @@ impl ArtifactServer {
         Ok(self.url(name))
     }
 
-    /// Publishes a file under a name, replacing what had it, and returns the URL. The file is read
-    /// when it is asked for; replace it by renaming another over it.
+    /// Publishes a file under a name, replacing an artifact of that name, and returns the URL. The
+    /// file is read for each request; replace it by renaming another over it.
     ///
     /// # Errors
     /// When the name is no artifact name or the file cannot be opened now.
@@ -140,14 +140,14 @@ impl ArtifactServer {
         Ok(self.url(name))
     }
 
-    /// Serves every regular file in this directory whose name is an artifact name. What was published
-    /// under the same name comes first.
+    /// Serves every regular file in this directory whose name is an artifact name. An artifact that
+    /// was published under the same name takes precedence.
     pub fn publish_directory(&self, directory: impl Into<PathBuf>) {
         self.running.catalog.publish_directory(directory.into());
     }
 
-    /// Where an artifact of this name is, whether it exists or not. On a unix socket there is only
-    /// a path.
+    /// The URL of an artifact of this name, whether the artifact exists or not. On a unix socket it
+    /// is only a path.
     pub fn url(&self, name: &str) -> String {
         match self.running.address {
             Some(address) => format!("http://{address}/{name}"),
@@ -165,7 +165,7 @@ impl ArtifactServer {
         self.running.catalog.set_faults(name, faults);
     }
 
-    /// How often an artifact was asked for.
+    /// The request counters of an artifact.
     pub fn counters(&self, name: &str) -> ArtifactCounters {
         self.running.catalog.counters(name)
     }

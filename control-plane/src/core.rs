@@ -1,11 +1,12 @@
-//! The middle of the control plane: which agents there are, what waits for them, and what is done
-//! with what they say.
+//! The core of the control plane: it knows the agents, keeps the messages that wait for them, and
+//! records the messages that they send.
 //!
-//! Sessions and operations both call in here; it calls the [`Store`]. It knows nothing of sockets and
-//! spawns nothing. An [`Agent`] exists while a stream of it is open, something waits for it, or an
-//! operation holds it; an agent that is away and owes nothing costs no memory.
+//! Sessions and operations both call in here; it calls the [`Store`]. It knows nothing of sockets
+//! and spawns nothing. An [`Agent`] exists while a stream of it is open, a message waits for it, or
+//! an operation holds it; an agent without any of these costs no memory.
 
 mod agent;
+mod session_handle;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,18 +25,19 @@ use crate::event::AgentEvent;
 use crate::faults::Faults;
 use crate::frame::{Frame, FrameContent};
 use crate::messages;
-use crate::server::{Limits, RateLimits, Timings};
-use crate::session::SessionHandle;
+use crate::settings::{Limits, RateLimits, Timings};
 use crate::store::{Appended, Report, Store, StoreError};
 
 pub(crate) use agent::{Agent, AgentRef};
+pub use session_handle::AgentConnection;
+pub(crate) use session_handle::{SessionHandle, ToAgent};
 
-/// Events that a slow subscriber may lag behind before it is told that it missed some.
+/// A slow subscriber may lag behind by so many events; after that it learns that it missed some.
 const EVENT_BACKLOG: usize = 1024;
-/// The same for frames.
+/// A slow receiver of frames may lag behind by so many frames.
 const FRAME_BACKLOG: usize = 4096;
 
-/// What all listeners, sessions and handles share.
+/// The state that all listeners, sessions and handles share.
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) timings: Timings,
@@ -47,7 +49,7 @@ pub(crate) struct Core {
     faults: Mutex<Faults>,
     frames: broadcast::Sender<Arc<Frame>>,
     events: broadcast::Sender<Arc<AgentEvent>>,
-    /// Grows with every stream that is registered or ended; gives streams their numbers.
+    /// Grows with every stream that is registered or ended, and gives streams their numbers.
     streams: watch::Sender<u64>,
 }
 
@@ -90,10 +92,12 @@ impl Core {
         AgentRef::new(self.clone(), agent)
     }
 
-    /// Forgets an agent that nobody needs, given the last [`AgentRef`] to it.
+    /// Forgets an agent that nothing refers to any more. The caller holds the last [`AgentRef`] to
+    /// it.
     fn forget_if_idle(&self, agent: &Arc<Agent>) {
         let mut agents = lock(&self.agents);
-        // The table's and the caller's. New ones are only made under the table's lock, which we hold.
+        // One reference is the table's, one the caller's. New ones are only made under the table's
+        // lock, which this function holds.
         if Arc::strong_count(agent) == 2 && agent.is_idle() {
             agents.remove(&agent.resource);
         }
@@ -134,7 +138,7 @@ impl Core {
         number
     }
 
-    /// Wakes those who wait for a change of connections.
+    /// Wakes the operations that wait for a change of connections.
     pub(crate) fn streams_changed(&self) {
         self.streams.send_modify(|_| {});
     }
@@ -147,7 +151,7 @@ impl Core {
         self.events.subscribe()
     }
 
-    /// Shows a frame to the tap; costs nothing while nobody looks.
+    /// Sends a frame to the receivers of the tap; costs nothing while there is none.
     pub(crate) fn tap(
         &self,
         resource: &Arc<str>,
@@ -165,11 +169,12 @@ impl Core {
             at: SystemTime::now(),
             content: content(),
         };
-        // Fails only when the last receiver left meanwhile.
+        // It fails only when the last receiver was dropped meanwhile.
         drop(self.frames.send(Arc::new(frame)));
     }
 
-    /// Records what an agent said, durably where it matters. The error is the status to answer with.
+    /// Records a message of an agent: an event durably, a report as the last of its kind. The error
+    /// is the status to answer with.
     pub(crate) async fn record(
         &self,
         resource: &Arc<str>,
@@ -186,7 +191,8 @@ impl Core {
             messages::MODULE_METRICS => Report::ModuleMetrics(unpack(body)?),
             messages::PLATFORM_INFO => Report::PlatformInfo(unpack(body)?),
             other => {
-                // A newer agent may know more than we do; refusing would make it send for ever.
+                // A newer agent may know more message types; a refusal would make it send the
+                // message for ever.
                 tracing::debug!(%resource, message_type = other, "unknown message is ignored");
                 return Ok(());
             }
@@ -208,7 +214,7 @@ impl Core {
             .await
             .map_err(|error| unavailable(resource, &error))?;
         if let Appended::New(sequence) = appended {
-            // Fails only when nobody subscribed.
+            // It fails only when there is no subscriber.
             drop(self.events.send(Arc::new(AgentEvent {
                 resource: resource.clone(),
                 sequence,

@@ -7,12 +7,13 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-/// How a delivery ended, as its sender is told.
+/// The result of a delivery.
 pub(crate) type Outcome = Result<Acknowledged, DeliveryError>;
 
-/// A configuration on its way. Dropping it cancels nothing.
+/// A configuration that is being delivered. Dropping this value cancels nothing.
 ///
-/// As a future it resolves when the agent acknowledged the configuration, which may be never: prefer
+/// As a future it resolves when the agent acknowledged the configuration, and an agent may never do
+/// so: prefer
 /// [`Delivery::wait`], which has a deadline.
 #[derive(Debug)]
 #[must_use = "a configuration is only known to have arrived when its delivery was awaited"]
@@ -21,7 +22,7 @@ pub struct Delivery {
     outcome: oneshot::Receiver<Outcome>,
 }
 
-/// The agent has the configuration and will keep it.
+/// The agent has acknowledged the configuration and keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged;
 
@@ -36,10 +37,10 @@ pub enum DeliveryError {
         /// The agent's text.
         message: String,
     },
-    /// Newer configurations of all its plugins came before it was sent.
+    /// Newer configurations of all its plugins were recorded before it was sent.
     #[error("superseded by a newer configuration before it was sent")]
     Superseded,
-    /// Not acknowledged in time. It is still delivered later.
+    /// The agent did not acknowledge it in time. It is still delivered later.
     #[error("not acknowledged within {0:?}")]
     TimedOut(Duration),
     /// The control plane ended. A durable store still has the configuration.
@@ -50,13 +51,13 @@ pub enum DeliveryError {
 // === impl Delivery ===
 
 impl Delivery {
-    /// A delivery of the message `message_id`, and where its outcome is to be reported.
+    /// A delivery of the message `message_id`, and the sender that reports its outcome.
     pub(crate) fn new(message_id: String) -> (Self, oneshot::Sender<Outcome>) {
         let (sender, outcome) = oneshot::channel();
         (Self { message_id, outcome }, sender)
     }
 
-    /// Message id under which the configuration is sent, every time.
+    /// Message id under which the configuration is sent each time.
     pub fn message_id(&self) -> &str {
         &self.message_id
     }

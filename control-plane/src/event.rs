@@ -1,4 +1,4 @@
-//! One thing that an agent said happened, as the control plane keeps it.
+//! An event that an agent reported, as the control plane keeps it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType
 pub struct AgentEvent {
     /// Resource id of the agent.
     pub resource: Arc<str>,
-    /// Place among this agent's events: starts at 1 and grows by one with every new event.
+    /// Number among this agent's events: starts at 1 and grows by one with every new event.
     pub sequence: u64,
-    /// Message id under which the agent sent it; the same again is the same event.
+    /// Message id under which the agent sent it. A second event with this id is the same event.
     pub message_id: String,
-    /// When the control plane recorded it. When it happened stands in `event`.
+    /// When the control plane recorded it. `event` holds the time at which it happened.
     pub received_at: SystemTime,
-    /// What happened.
+    /// The message of the agent.
     pub event: PluginEventMessage,
 }
 
 // === impl AgentEvent ===
 
 impl AgentEvent {
-    /// What kind of event it is; unknown numbers read as unspecified.
+    /// The event's type; an unknown number reads as unspecified.
     pub fn kind(&self) -> PluginEventType {
         self.event.event_type()
     }
@@ -40,7 +40,7 @@ impl AgentEvent {
         &self.event.revision_id
     }
 
-    /// The free text of the event; empty when there is none.
+    /// The free text of the event; empty when the event has none.
     pub fn details(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.event.event_details.as_deref().unwrap_or_default())
     }

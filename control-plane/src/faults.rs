@@ -1,9 +1,9 @@
-//! Faults that can be switched on, for tests and game days only. Nothing here is on by default and
-//! nothing in normal operation sets any of it.
+//! Faults that can be switched on, for tests and game days only. All are off by default, and
+//! nothing in normal operation sets one.
 //!
-//! [`ControlPlane::set_faults`](crate::ControlPlane::set_faults) replaces them all; sessions ask at
-//! the moment a fault could strike, so a change works on streams that are already open. Counted
-//! faults are shared by all agents of the server.
+//! [`ControlPlane::set_faults`](crate::ControlPlane::set_faults) replaces them all. Sessions read
+//! them at the moment a fault could strike, so a change affects streams that are already open.
+//! Counted faults are shared by all agents of the server.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use guest_agent_proto::rpc;
 use tokio::time::Instant;
 use tonic::Code;
 
-/// What should go wrong. The default is nothing.
+/// The faults to inject. The default injects none.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// So many message bodies are recorded but never acknowledged.
+    /// Number of message bodies that are recorded but never acknowledged.
     pub drop_acknowledgements: u32,
-    /// Acknowledgements are sent this much later. Zero: at once.
+    /// Delay of each acknowledgement; zero sends it at once.
     pub delay_acknowledgements: Duration,
-    /// So many message bodies are not recorded and answered with RESOURCE_EXHAUSTED.
+    /// Number of message bodies that are not recorded and answered with RESOURCE_EXHAUSTED.
     pub exhaust_bodies: u32,
-    /// Ends a stream after some frames; happens once.
+    /// Ends one stream after some frames.
     pub end_stream_after: Option<EndStream>,
     /// Refuses registrations for a while.
     pub refuse_registrations: Option<RefuseRegistrations>,
@@ -29,7 +29,8 @@ pub struct Faults {
 /// Ends a stream after some frames from agents.
 #[derive(Clone, Debug)]
 pub struct EndStream {
-    /// Frames from registered agents that are still handled. The next one ends its stream unseen.
+    /// Frames from registered agents that are still handled. The next one ends its stream and is
+    /// not handled.
     pub frames: u32,
     /// gRPC status the stream ends with.
     pub code: Code,
@@ -42,11 +43,11 @@ pub struct RefuseRegistrations {
     pub until: Instant,
     /// gRPC status they are refused with.
     pub code: Code,
-    /// How the agent is told.
+    /// The form of the refusal.
     pub form: RefusalForm,
 }
 
-/// How a refused agent is told.
+/// The form in which a registration is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalForm {
     /// The stream ends with the status.
@@ -55,15 +56,15 @@ pub enum RefusalForm {
     MessageResponse,
 }
 
-/// What happens to the acknowledgement of one message body.
+/// The fault that strikes one message body.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum BodyFault {
     None,
-    /// Recorded, never acknowledged.
+    /// The body is recorded and never acknowledged.
     DropAcknowledgement,
-    /// Recorded, acknowledged later.
+    /// The body is recorded and acknowledged later.
     DelayAcknowledgement(Duration),
-    /// Not recorded, answered with this status.
+    /// The body is not recorded and is answered with this status.
     Refuse(rpc::Status),
 }
 
@@ -91,7 +92,7 @@ impl Faults {
         }
     }
 
-    /// Counts a frame; the status with which its stream has to end now, if it has to.
+    /// Counts a frame; returns the status if the frame's stream has to end now.
     pub(crate) fn next_frame(&mut self) -> Option<Code> {
         let end = self.end_stream_after.as_mut()?;
         if end.frames > 0 {
@@ -101,7 +102,7 @@ impl Faults {
         self.end_stream_after.take().map(|end| end.code)
     }
 
-    /// How to refuse a registration at `now`, if it is to be refused.
+    /// The refusal for a registration at `now`, if registrations are refused then.
     pub(crate) fn refusal(&self, now: Instant) -> Option<RefuseRegistrations> {
         self.refuse_registrations.clone().filter(|refuse| now < refuse.until)
     }

@@ -1,6 +1,6 @@
-//! The tap: every frame as it passes, for tests and for looking at a conversation.
+//! The tap: every frame of every stream, for tests and for people who follow a conversation.
 //!
-//! Frames hold configurations and signed URLs. Whoever prints them must leave the bodies out.
+//! Frames hold configurations and signed URLs. Code that prints frames must leave the bodies out.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,9 +17,9 @@ pub struct Frame {
     /// Channel of the agent.
     pub channel: Arc<str>,
     /// Number of the stream, as in [`AgentConnection::stream`](crate::AgentConnection); 0 for a
-    /// unary call and for what came before a stream was registered.
+    /// unary call and for a frame before the stream was registered.
     pub stream: u64,
-    /// When it passed.
+    /// When the server received the frame or sent it.
     pub at: SystemTime,
     /// Direction and content.
     pub content: FrameContent,

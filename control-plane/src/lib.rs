@@ -1,30 +1,31 @@
 //! The self-hosted control plane: the server that guest-agents connect to, as a library.
 //!
 //! ```text
-//!   agents ══ stream ══► service ─► session ─► core ─► Store        (desired state, events, reports)
+//!   agents ══ stream ══► service ─► session ─► core ─► Store     (desired state, events, reports)
 //!                                      ▲         │
-//!                                   outbox ◄── ControlPlane         (configure, list, wait, events)
+//!                                   outbox ◄── ControlPlane      (configure, list, wait, events)
 //!   agents ── HTTP ────► ArtifactServer ─► files on disk or in memory
 //! ```
 //!
 //! A [`ControlPlane`] listens on unix sockets and TCP addresses, keeps one session per connected
-//! agent and is a handle that is cheap to clone. What agents should run and what they said is behind
-//! the [`store::Store`] trait. An [`ArtifactServer`] hands out the archives that agents install; a
-//! [`MetadataServer`] stands in for the one that a cloud has, and is not part of the server.
-//! `guest-agent dev` and the end-to-end tests embed both; the binary of this package serves them.
+//! agent and is a handle that is cheap to clone. The [`store::Store`] trait keeps the plugins that
+//! agents should run and the messages that agents sent. An [`ArtifactServer`] hands out the
+//! archives that agents install; a [`MetadataServer`] stands in for the metadata server of a cloud,
+//! and is not part of the control plane. `guest-agent dev` and the end-to-end tests embed all
+//! three; the binary of this package serves them.
 //!
-//! What it deliberately does not do: decide what should run where, keep users apart, or spread over
-//! machines. Those are built on the handle and on another `Store`.
+//! It deliberately does not decide which agent runs which plugin, separate users, or spread over
+//! machines. Build those on the handle and on another `Store`.
 
 pub mod artifacts;
 mod chain;
 mod core;
 mod delivery;
+mod error;
 mod event;
 mod faults;
 mod frame;
 mod hex;
-pub mod json;
 pub mod messages;
 pub mod metadata;
 mod operations;
@@ -32,18 +33,18 @@ mod outbox;
 mod server;
 mod service;
 mod session;
+mod settings;
 pub mod store;
 
 pub use artifacts::ArtifactServer;
+pub use core::AgentConnection;
 pub use delivery::{Acknowledged, Delivery, DeliveryError};
+pub use error::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
 pub use event::AgentEvent;
 pub use faults::{EndStream, Faults, RefusalForm, RefuseRegistrations};
 pub use frame::{Frame, FrameContent};
 pub use metadata::MetadataServer;
-pub use operations::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
-pub use server::{
-    AddressError, Builder, ControlPlane, Limits, Listen, RateLimits, ServerTls, StartError, Timings,
-};
-pub use session::AgentConnection;
+pub use server::{AddressError, Builder, ControlPlane, Listen, ServerTls, StartError};
+pub use settings::{Limits, RateLimits, Timings};
 /// gRPC status codes, as faults and [`ControlPlane::disconnect`] take them.
 pub use tonic::Code;

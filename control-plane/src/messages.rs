@@ -1,8 +1,8 @@
-//! Names of the messages that travel inside a stream, and how a body is packed and unpacked.
+//! Names of the messages inside a stream, and functions that pack and unpack a body.
 //!
 //! Both sides route by the label `message_type`, never by the `Any`'s type URL: the URL is written
-//! for other readers and ignored when reading. Called by the sessions, the operations and by tests
-//! that speak the protocol themselves.
+//! for other programs and ignored when a body is read. Called by the sessions, the operations and
+//! by tests that speak the protocol themselves.
 
 use std::collections::HashMap;
 
@@ -26,16 +26,16 @@ pub const OS_INFO: &str = "agent_controlplane.OSInfo";
 pub const LIST_PLUGIN_STATES: &str = "agent_controlplane.ListPluginStates";
 /// Agent to server: the reply to [`LIST_PLUGIN_STATES`].
 pub const CURRENT_PLUGIN_STATES: &str = "agent_controlplane.CurrentPluginStates";
-/// Server to agent: what should run. Has no reply.
+/// Server to agent: the plugins that should run. It has no reply.
 pub const CONFIGURE_PLUGIN_STATES: &str = "agent_controlplane.ConfigurePluginStates";
-/// Agent to server: something happened to a plugin.
+/// Agent to server: an event of a plugin.
 pub const PLUGIN_EVENT: &str = "agent_controlplane.PluginEventMessage";
 /// Agent to server, unary: how the agent's own modules started.
 pub const MODULE_METRICS: &str = "agent_controlplane.GuestAgentModuleMetrics";
 /// Agent to server, unary: where the agent runs.
 pub const PLATFORM_INFO: &str = "agent_controlplane.PlatformInfo";
 
-/// Packs `message` as the message type `kind`, with that one label.
+/// Packs `message` as the message type `kind`, with the label `message_type` alone.
 pub fn pack<M: Message>(kind: &str, message: &M) -> MessageBody {
     MessageBody {
         labels: HashMap::from([(MESSAGE_TYPE.to_owned(), kind.to_owned())]),
@@ -53,7 +53,7 @@ pub fn pack_request<M: Message>(kind: &str, request_id: &str, message: &M) -> Me
     body
 }
 
-/// Which message the body is; empty when the label is missing.
+/// The message type of the body; empty when the label is missing.
 pub fn message_type(body: &MessageBody) -> &str {
     body.labels.get(MESSAGE_TYPE).map_or("", String::as_str)
 }

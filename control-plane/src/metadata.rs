@@ -1,19 +1,21 @@
-//! A metadata server: what a virtual machine's host tells it, over plain HTTP on loopback.
+//! A metadata server: the values that a host gives its virtual machine, over plain HTTP on
+//! loopback.
 //!
 //! ```text
 //!   set / remove ─► Tree ─┬─► handler: text, JSON, identity tokens
-//!   PUT / DELETE ─►       └─► whoever waits for a change
+//!   PUT / DELETE ─►       └─► requests that wait for a change
 //! ```
 //!
 //! It speaks the protocol of the Compute Engine metadata server as far as guest-agent uses it: the
-//! flavour header, values and directories below `/computeMetadata/v1/`, `alt=json`, `recursive=true`,
-//! `wait_for_change=true` with `last_etag` and `timeout_sec`, and identity tokens, which are not signed
-//! by anybody. Values are texts at paths such as `instance/attributes/role`; in JSON the path's parts
-//! become camel case, except below `attributes`, and texts of digits become numbers.
+//! flavour header, values and directories below `/computeMetadata/v1/`, `alt=json`,
+//! `recursive=true`, `wait_for_change=true` with `last_etag` and `timeout_sec`, and identity
+//! tokens, which nobody signs. Values are texts at paths such as `instance/attributes/role`; in
+//! JSON the path's parts become camel case, except below `attributes`, and texts of digits become
+//! numbers.
 //!
 //! `guest-agent dev` runs the agent against one, with [`MetadataServer::start_writable`], so that
-//! attributes can be set with `curl -X PUT`. Tests use it with [`MetadataFaults`]. It says nothing
-//! of the machine that it runs on, and checks nobody's identity.
+//! attributes can be set with `curl -X PUT`. Tests use it with [`MetadataFaults`]. It serves no
+//! facts of the machine that it runs on, and authenticates no client.
 
 mod handler;
 mod jwt;
@@ -34,7 +36,7 @@ use crate::chain::Chain;
 use crate::core::lock;
 use tree::Tree;
 
-/// How long a shutdown waits for answers to be sent; whoever waits for a change is cut off.
+/// How long a shutdown waits for answers to be sent; requests that wait for a change are cut off.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// A running metadata server. Clones are the same one; when the last is dropped it stops.
@@ -50,7 +52,7 @@ struct Running {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the handler works on.
+/// The state that the handler reads and changes.
 struct Shared {
     tree: watch::Sender<Tree>,
     faults: Mutex<MetadataFaults>,
@@ -60,22 +62,22 @@ struct Shared {
     shutdown: CancellationToken,
 }
 
-/// What goes wrong with every answer from now on. For tests and game days.
+/// The faults of every answer from now on. For tests and game days.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetadataFaults {
-    /// Wait so long before anything is answered.
+    /// Wait so long before each answer.
     pub delay: Duration,
     /// Answer with this HTTP status instead.
     pub status: Option<u16>,
-    /// Answer with this text instead of the value, whatever was asked.
+    /// Answer every request with this text instead of the value.
     pub garbage: Option<String>,
     /// Answer with a body of so many bytes.
     pub huge: Option<usize>,
-    /// Leave out the header that says what kind of server this is.
+    /// Leave out the `Metadata-Flavor` header.
     pub without_flavor: bool,
     /// Leave out the ETag.
     pub without_etag: bool,
-    /// Answer at once to those who want to wait for a change.
+    /// Answer requests that wait for a change at once.
     pub impatient: bool,
 }
 
@@ -88,9 +90,9 @@ pub enum MetadataStartError {
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Listen {
-        /// Which address.
+        /// The address that was given.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -99,7 +101,7 @@ pub enum MetadataStartError {
 // === impl MetadataServer ===
 
 impl MetadataServer {
-    /// Starts on a loopback address, with nothing to tell; port 0 takes a free one.
+    /// Starts on a loopback address, without values; port 0 takes a free one.
     ///
     /// # Errors
     /// See [`MetadataStartError`].
@@ -107,8 +109,8 @@ impl MetadataServer {
         Self::bind(address, false).await
     }
 
-    /// Like [`MetadataServer::start`], and takes values from whoever can reach it: `PUT` sets the value
-    /// at a path, `DELETE` removes it.
+    /// Like [`MetadataServer::start`], and takes values from every client that can reach it: `PUT`
+    /// sets the value at a path, `DELETE` removes it.
     ///
     /// # Errors
     /// See [`MetadataStartError`].
@@ -116,8 +118,8 @@ impl MetadataServer {
         Self::bind(address, true).await
     }
 
-    /// Sets the four values that say which machine this is: numeric project, zone, instance id, and
-    /// the name `dev` for the machine type's last part.
+    /// Sets the four values that identify the machine: numeric project, zone, instance id, and the
+    /// name `dev` for the machine type's last part.
     pub fn set_machine(&self, project: &str, zone: &str, instance: &str) {
         self.set("project/numeric-project-id", project);
         self.set("instance/id", instance);
@@ -130,7 +132,7 @@ impl MetadataServer {
         self.running.shared.set(path, value);
     }
 
-    /// Removes the value at a path, and whatever is below it.
+    /// Removes the value at a path and all values below it.
     pub fn remove(&self, path: &str) {
         self.running.shared.remove(path);
     }
@@ -140,18 +142,18 @@ impl MetadataServer {
         *lock(&self.running.shared.faults) = faults;
     }
 
-    /// How long identity tokens are good for from now on; an hour, if nothing is said.
+    /// Sets how long new identity tokens are valid; the default is an hour.
     pub fn set_token_life(&self, life: Duration) {
         *lock(&self.running.shared.token_life) = life;
     }
 
-    /// The paths, without their queries, that were asked for, oldest first; at most 10,000.
+    /// The requested paths without their queries, oldest first; at most 10,000.
     #[must_use]
     pub fn asked(&self) -> Vec<String> {
         lock(&self.running.shared.asked).clone()
     }
 
-    /// How many identity tokens were asked for.
+    /// Number of requests for identity tokens.
     #[must_use]
     pub fn tokens_asked(&self) -> usize {
         self.asked().iter().filter(|path| path.ends_with("/identity")).count()
@@ -175,7 +177,7 @@ impl MetadataServer {
         self.running.address
     }
 
-    /// Stops listening, and cuts off whoever waits.
+    /// Stops listening, and cuts off requests that wait for a change.
     pub async fn shutdown(&self) {
         self.running.shutdown.cancel();
         let task = lock(&self.running.task).take();

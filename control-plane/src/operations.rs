@@ -1,7 +1,7 @@
-//! What an operator, a test or a layer above can do with agents: the methods of [`ControlPlane`].
+//! The operations on agents, for operators, tests and layers above: methods of [`ControlPlane`].
 //!
-//! Every wait has a deadline given by the caller. Agents are named by resource id; where one agent has
-//! several channels, the newest stream is used.
+//! Every wait has a deadline given by the caller. Agents are named by resource id; where one agent
+//! has several channels, the newest stream is used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,98 +13,35 @@ use guest_agent_proto::agent_controlplane::{
     ListPluginStates, OsInfo,
 };
 use prost::Message;
-use thiserror::Error;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use crate::core::AgentConnection;
 use crate::delivery::Delivery;
+use crate::error::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
 use crate::event::AgentEvent;
 use crate::frame::Frame;
 use crate::messages;
 use crate::server::ControlPlane;
-use crate::session::AgentConnection;
 use crate::store::{Reports, Store, StoreError};
 
-/// What ids and labels may add to the size of a configuration.
+/// Bytes that ids and labels may add to a configuration.
 const ENVELOPE_BYTES: usize = 1024;
-
-/// Why a configuration was not taken on.
-#[derive(Debug, Error)]
-pub enum ConfigureError {
-    /// Too many configurations wait for this agent already.
-    #[error("too many configurations wait for this agent")]
-    QueueFull,
-    /// No agent would accept a message of this size; it would break every stream it is sent on.
-    #[error("the configuration has {0} bytes, which is more than a message may have")]
-    TooLarge(usize),
-    /// It could not be made durable.
-    #[error("the configuration could not be recorded")]
-    Store(#[from] StoreError),
-    /// The runtime is ending.
-    #[error("the runtime ended before the configuration was recorded")]
-    Interrupted,
-}
-
-/// Why a request has no reply.
-#[derive(Debug, Error)]
-pub enum RequestError {
-    /// Too many requests wait for this agent already.
-    #[error("too many requests wait for this agent")]
-    QueueFull,
-    /// The agent is not connected and did not connect in time.
-    #[error("the agent was not connected within {0:?}")]
-    NotConnected(Duration),
-    /// The agent is connected and did not reply in time.
-    #[error("the agent did not reply within {0:?}")]
-    NoReply(Duration),
-    /// The reply is of another type than was asked for.
-    #[error("the agent replied with `{0}`")]
-    WrongReply(String),
-    /// The reply cannot be read.
-    #[error("the reply cannot be decoded")]
-    Undecodable(#[source] prost::DecodeError),
-}
-
-/// Why something that was waited for did not come.
-#[derive(Debug, Error)]
-pub enum WaitError {
-    /// The deadline passed.
-    #[error("it did not happen within {0:?}")]
-    TimedOut(Duration),
-    /// Past events cannot be read.
-    #[error("the recorded events could not be read")]
-    Store(#[from] StoreError),
-}
-
-/// There is no stream of this agent.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the agent is not connected")]
-pub struct NotConnected;
-
-/// Why a raw frame was not sent.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum SendRawError {
-    /// There is no stream of this agent.
-    #[error("the agent is not connected")]
-    NotConnected,
-    /// Too many raw frames wait already.
-    #[error("too many raw frames wait for this agent")]
-    QueueFull,
-}
 
 // === Desired state ===
 
 impl ControlPlane {
-    /// Records what the agent should run and sends it: at once if it is connected, else when it
-    /// registers. It is sent until the agent answers, always under the same message id; agents that
-    /// answered get it no second time. Entries are passed on as they are: judging them is the agent's.
+    /// Records which plugins the agent should run and sends that configuration: at once if the
+    /// agent is connected, else when it registers. The configuration is sent until the agent
+    /// answers, always under the same message id. Entries are passed on unchecked; the agent checks
+    /// them.
     ///
-    /// Configurations of one agent arrive in the order of the calls. Entries that a newer call makes
-    /// meaningless before they were sent are left out.
+    /// Configurations of one agent arrive in the order of the calls. Entries that a newer call
+    /// replaces before they were sent are left out.
     ///
     /// # Errors
-    /// When it was not recorded; then it is not sent either.
+    /// When the configuration was not recorded; then it is not sent either.
     pub async fn configure(
         &self,
         resource: &str,
@@ -115,19 +52,19 @@ impl ControlPlane {
             return Err(ConfigureError::TooLarge(size));
         }
         let agent = self.core().agent(resource);
-        // In a task of its own: a caller that gives up in between must not leave it recorded but
-        // never sent.
+        // It runs in a task of its own: a caller that gives up in between must not leave the
+        // configuration recorded and never sent.
         tokio::spawn(async move { agent.configure(states).await })
             .await
             .unwrap_or(Err(ConfigureError::Interrupted))
     }
 
-    /// Where state is kept: desired plugins, pending configurations, events, reports.
+    /// The store, which keeps desired plugins, pending configurations, events and reports.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.core().store
     }
 
-    /// What is desired of each plugin of an agent, by plugin name.
+    /// The desired state of each plugin of an agent, sorted by plugin name.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -147,7 +84,7 @@ impl ControlPlane {
 // === Requests ===
 
 impl ControlPlane {
-    /// Asks the agent which plugins it has and how they are.
+    /// Asks the agent for the states of its plugins.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -160,7 +97,7 @@ impl ControlPlane {
         self.request(resource, ask, &ListPluginStates {}, reply, timeout).await
     }
 
-    /// Asks the agent who it is.
+    /// Asks the agent for its name, version and capabilities.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -173,7 +110,7 @@ impl ControlPlane {
         self.request(resource, ask, &GetAgentInfo {}, reply, timeout).await
     }
 
-    /// Asks the agent what it runs on.
+    /// Asks the agent for its operating system.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -224,8 +161,8 @@ impl ControlPlane {
         Some(self.core().session(resource)?.connection(&resource.into()))
     }
 
-    /// Changes whenever an agent connects or leaves; look at [`ControlPlane::agents`] then. The number
-    /// itself means nothing.
+    /// Changes whenever a stream is registered or ends; read [`ControlPlane::agents`] then. The
+    /// number itself means nothing.
     pub fn connection_changes(&self) -> watch::Receiver<u64> {
         self.core().watch_streams()
     }
@@ -233,7 +170,7 @@ impl ControlPlane {
     /// Waits until the agent is connected.
     ///
     /// # Errors
-    /// When it is not in time.
+    /// When the deadline passes before that.
     pub async fn wait_connected(
         &self,
         resource: &str,
@@ -245,7 +182,7 @@ impl ControlPlane {
     /// Waits until the agent is connected with a newer stream than `before`.
     ///
     /// # Errors
-    /// When it is not in time.
+    /// When the deadline passes before that.
     pub async fn wait_reconnected(
         &self,
         resource: &str,
@@ -270,10 +207,10 @@ impl ControlPlane {
     }
 
     /// Ends the agent's streams with a gRPC code, `Code::Ok` for a plain end. The agent counts as
-    /// disconnected from this moment on and will most likely come back.
+    /// disconnected from this moment on; it normally connects again.
     ///
     /// # Errors
-    /// When it is not connected.
+    /// When the agent is not connected.
     pub fn disconnect(&self, resource: &str, code: Code) -> Result<(), NotConnected> {
         let agent = self.core().agent(resource);
         let mut found = Err(NotConnected);
@@ -299,7 +236,7 @@ impl ControlPlane {
         if session.send_raw(frame) { Ok(()) } else { Err(SendRawError::QueueFull) }
     }
 
-    /// Every frame from now on, in both directions. A receiver that falls 4096 frames behind is told
+    /// Every frame from now on, in both directions. A receiver that falls 4096 frames behind learns
     /// how many it missed.
     pub fn frames(&self) -> broadcast::Receiver<Arc<Frame>> {
         self.core().subscribe_frames()
@@ -328,7 +265,7 @@ impl ControlPlane {
 // === Events ===
 
 impl ControlPlane {
-    /// The events of an agent that are kept, oldest first.
+    /// The recorded events of an agent, oldest first.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -336,18 +273,17 @@ impl ControlPlane {
         self.store().events(resource).await
     }
 
-    /// New events of all agents from now on, each once. A receiver that falls 1024 events behind is
-    /// told how many it missed and can read them with [`ControlPlane::events`].
+    /// New events of all agents from now on, each once. A receiver that falls 1024 events behind
+    /// learns how many it missed and can read them with [`ControlPlane::events`].
     pub fn subscribe_events(&self) -> broadcast::Receiver<Arc<AgentEvent>> {
         self.core().subscribe_events()
     }
 
-    /// The first event of the agent for which `wanted` holds, among those recorded already and
-    /// those to come. To look only at what is new, compare
-    /// [`sequence`](AgentEvent::sequence) in `wanted`.
+    /// The first event of the agent for which `wanted` holds, among the recorded and the coming
+    /// ones. To skip the recorded ones, compare [`sequence`](AgentEvent::sequence) in `wanted`.
     ///
     /// # Errors
-    /// When it does not come in time or the store cannot be read.
+    /// When no such event is recorded in time, or the store cannot be read.
     pub async fn wait_for_event(
         &self,
         resource: &str,
@@ -361,7 +297,7 @@ impl ControlPlane {
             if let Some(event) = recorded.into_iter().find(&wanted) {
                 return Ok(event);
             }
-            // Only after a lag are the recorded ones read again.
+            // The recorded events are read again only after a lag.
             loop {
                 match tokio::time::timeout_at(deadline, new.recv()).await {
                     Ok(Ok(event)) if *event.resource == *resource && wanted(&event) => {

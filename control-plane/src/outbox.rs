@@ -1,11 +1,12 @@
-//! What still has to reach one agent, and what is due now. Pure: time comes in as an argument.
+//! The messages that wait for one agent, and which of them is due. Pure: time is an argument.
 //!
 //! Two lanes. *Configurations* go strictly one after another: the next is sent when the agent
-//! answered the one before, because a resend that overtook a newer configuration would bring back an
-//! old state. *Requests* (information, lists) do not wait for anything, so that a slow order never
-//! delays a heartbeat. A message keeps its id through all its sendings.
+//! answered the one before, because a resend that overtook a newer configuration would bring back
+//! an old state. *Requests* (information, lists) do not wait for anything, so that a slow order
+//! never delays a heartbeat. A message keeps its id each time it is sent.
 //!
-//! Both lanes are bounded; who finds one full is told at once and nothing is dropped for it.
+//! Both lanes are bounded. A full lane refuses the new message with an error at once and drops no
+//! other.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,20 +45,20 @@ pub(crate) struct Resend {
     pub(crate) attempts: u32,
 }
 
-/// What a stream has to do next.
+/// The next step of a stream.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Due {
     /// Send this now.
     Send(StreamAgentMessagesResponse),
-    /// Nothing before this instant.
+    /// Send nothing before this instant.
     At(Instant),
-    /// Nothing at all.
+    /// Send nothing until the next change.
     Nothing,
     /// The agent does not acknowledge: this stream is of no use.
     GiveUp,
 }
 
-/// What the agent's answer settled.
+/// The kind of message that the agent's answer settled.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Settled {
     Configuration,
@@ -86,12 +87,12 @@ struct Request {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Progress {
-    /// Never sent: may still be changed or dropped.
+    /// The message was never sent: it may still be changed or dropped.
     Queued,
-    /// Sent on an earlier stream.
+    /// The message was sent on an earlier stream.
     Interrupted,
-    /// Sent on this stream, so often altogether and so often since the agent last said anything
-    /// about it.
+    /// The message was sent on this stream: `sendings` times altogether, `unanswered` times since
+    /// the agent last answered it.
     Sent { resend_at: Instant, sendings: u32, unanswered: u32 },
 }
 
@@ -117,7 +118,7 @@ impl Outbox {
         }
     }
 
-    /// Appends a configuration; returns the ids of queued ones of which nothing is left by it.
+    /// Appends a configuration; returns the ids of the queued ones whose last entry it replaced.
     pub(crate) fn configure(&mut self, id: String, states: ConfigurePluginStates) -> Vec<String> {
         let mut superseded = Vec::new();
         self.configurations.retain_mut(|queued| {
@@ -143,12 +144,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// Forgets a request that nobody waits for any more.
+    /// Forgets a request that no operation waits for any more.
     pub(crate) fn cancel_request(&mut self, id: &str) {
         self.requests.retain(|request| request.id != id);
     }
 
-    /// The stream is another one now: everything unanswered is due again, under the same ids.
+    /// Another stream sends from now on: every unanswered message is due again, under the same id.
     pub(crate) fn interrupt(&mut self) {
         let all = self
             .configurations
@@ -162,7 +163,7 @@ impl Outbox {
         }
     }
 
-    /// What to do at `now`. Asked again until it is not [`Due::Send`].
+    /// The step to take at `now`. The session asks again until the answer is not [`Due::Send`].
     pub(crate) fn due(&mut self, now: Instant, resend: Resend) -> Due {
         let mut earliest: Option<Instant> = None;
         for request in &mut self.requests {
@@ -185,7 +186,7 @@ impl Outbox {
         earliest.map_or(Due::Nothing, Due::At)
     }
 
-    /// The agent answered the message `id`.
+    /// Records the agent's answer to the message `id`.
     pub(crate) fn answered(
         &mut self,
         id: &str,
@@ -197,7 +198,7 @@ impl Outbox {
             self.postpone(id, now);
             return Settled::Nothing;
         }
-        // Only what was sent can be answered; anything else is an agent making up ids.
+        // Only a message that was sent can be answered; for any other id the agent made it up.
         let was_sent = |progress: &Progress| *progress != Progress::Queued;
         if let Some(at) =
             self.configurations.iter().position(|c| c.id == id && was_sent(&c.progress))
@@ -223,7 +224,7 @@ impl Outbox {
                 && known == id
             {
                 *resend_at = now + EXHAUSTED_PAUSE.saturating_mul(*sendings).min(LONGEST_PAUSE);
-                // It is busy, not deaf: the stream is of use.
+                // The agent answers and is only busy: the stream is of use.
                 *unanswered = 0;
             }
         }
@@ -236,7 +237,7 @@ enum Step {
     GiveUp,
 }
 
-/// Decides about one message and marks it as sent when it is to be sent.
+/// Decides whether one message is due, and marks it as sent if it is.
 fn advance(progress: &mut Progress, now: Instant, resend: Resend) -> Step {
     let (sendings, unanswered) = match *progress {
         Progress::Queued | Progress::Interrupted => (0, 0),

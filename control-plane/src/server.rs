@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::core::{Core, lock};
 use crate::faults::Faults;
+use crate::settings::{Limits, RateLimits, Timings};
 use crate::store::{MemoryStore, Store};
 
 pub use address::{AddressError, Listen};
@@ -49,7 +50,7 @@ struct Running {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Describes a control plane before it runs.
+/// The settings of a control plane that does not run yet.
 #[derive(Default)]
 #[must_use = "nothing listens before `start`"]
 pub struct Builder {
@@ -62,7 +63,7 @@ pub struct Builder {
     limits: Limits,
 }
 
-/// TLS for the TCP listeners. Unix sockets never use it.
+/// TLS for the TCP listeners. Unix sockets never use TLS.
 #[derive(Clone)]
 pub struct ServerTls {
     /// Certificate chain, PEM.
@@ -71,42 +72,6 @@ pub struct ServerTls {
     pub key: String,
     /// When set, agents must show a certificate of this authority, PEM.
     pub client_ca: Option<String>,
-}
-
-/// Limits that agents are told in the response headers. `None` says nothing. They are advice to
-/// well-behaved agents; the server does not count.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RateLimits {
-    /// Messages per minute.
-    pub messages_per_minute: Option<u64>,
-    /// Bytes per minute.
-    pub bytes_per_minute: Option<u64>,
-}
-
-/// How long a session waits for what.
-#[derive(Clone, Copy, Debug)]
-pub struct Timings {
-    /// For the registration after a stream was opened.
-    pub registration: Duration,
-    /// For an acknowledgement before the same message is sent again.
-    pub acknowledgement: Duration,
-    /// How often a message is sent on one stream. Then the stream is ended with DEADLINE_EXCEEDED
-    /// and the message waits for the next one.
-    pub attempts: u32,
-    /// For an agent that does not read, before its stream is dropped.
-    pub send: Duration,
-}
-
-/// What one server is willing to hold.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Agents that are connected or that something waits for. Further ones are refused with
-    /// RESOURCE_EXHAUSTED.
-    pub agents: usize,
-    /// Channels of one agent.
-    pub channels: usize,
-    /// Largest message that is accepted from an agent or configured for one, in bytes.
-    pub message_bytes: usize,
 }
 
 /// Why a control plane could not start.
@@ -124,32 +89,15 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Listen {
-        /// Which address.
+        /// The address that was given.
         address: Listen,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
     /// Certificate, key or client authority are unusable.
     #[error("the TLS configuration is unusable")]
     Tls(#[source] tonic::transport::Error),
-}
-
-impl Default for Timings {
-    fn default() -> Self {
-        Self {
-            registration: Duration::from_secs(30),
-            acknowledgement: Duration::from_secs(2),
-            attempts: 5,
-            send: Duration::from_secs(30),
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { agents: 100_000, channels: 4, message_bytes: 4 << 20 }
-    }
 }
 
 // === impl Builder ===
@@ -161,7 +109,7 @@ impl Builder {
         self
     }
 
-    /// Listens on a unix socket, owner-only. A socket that nobody answers on is replaced.
+    /// Listens on a unix socket, owner-only. A socket on which no process answers is replaced.
     pub fn listen_unix(self, path: impl Into<PathBuf>) -> Self {
         self.listen(Listen::Unix(path.into()))
     }
@@ -177,8 +125,8 @@ impl Builder {
         self
     }
 
-    /// Expects this token in the metadata `authentication: Bearer <token>`. Without one nothing is
-    /// expected there.
+    /// Requires this token in the metadata `authentication: Bearer <token>`. Without a token the
+    /// metadata is not checked.
     pub fn bearer_token(mut self, token: impl Into<String>) -> Self {
         self.bearer_token = Some(token.into());
         self
@@ -190,19 +138,19 @@ impl Builder {
         self
     }
 
-    /// Tells agents these limits.
+    /// Sends agents these limits in the response headers.
     pub fn rate_limits(mut self, limits: RateLimits) -> Self {
         self.rate_limits = limits;
         self
     }
 
-    /// Waits as long as this.
+    /// Sets the waits of the sessions.
     pub fn timings(mut self, timings: Timings) -> Self {
         self.timings = timings;
         self
     }
 
-    /// Holds no more than this.
+    /// Sets the bounds of the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -211,7 +159,7 @@ impl Builder {
     /// Binds all addresses and serves them on the current tokio runtime.
     ///
     /// # Errors
-    /// See [`StartError`]; nothing listens then.
+    /// See [`StartError`]; after an error no listener is left.
     pub async fn start(self) -> Result<ControlPlane, StartError> {
         if self.listen.is_empty() {
             return Err(StartError::NothingToListenOn);
@@ -233,7 +181,7 @@ impl Builder {
             match listener.serve(core.clone()) {
                 Ok(task) => tasks.push(task),
                 Err(error) => {
-                    // Those that serve already stop again.
+                    // The listeners that serve already stop again.
                     core.shutdown.cancel();
                     return Err(error);
                 }
@@ -247,12 +195,12 @@ impl Builder {
 // === impl ControlPlane ===
 
 impl ControlPlane {
-    /// A control plane to be described.
+    /// A builder with the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// What agents put into `control_plane.endpoint`, one per listener, in order:
+    /// The values for the agents' `control_plane.endpoint`, one per listener, in order:
     /// `unix:/path`, `http://127.0.0.1:1234` or `https://127.0.0.1:1234`.
     pub fn endpoints(&self) -> Vec<String> {
         self.running.bound.iter().map(Bound::endpoint).collect()
@@ -273,14 +221,14 @@ impl ControlPlane {
         *self.core().faults() = faults;
     }
 
-    /// What is left of the [`Faults`] that were set: counts go down as they strike.
+    /// The [`Faults`] that are left: each counted fault counts down when it strikes.
     pub fn faults(&self) -> Faults {
         self.core().faults().clone()
     }
 
     /// Ends all streams with UNAVAILABLE, stops listening, removes the unix sockets and waits for
-    /// connections to end, at most five seconds. The store is untouched: another control plane on the
-    /// same store and addresses carries on.
+    /// connections to end, at most five seconds. The store is untouched: another control plane on
+    /// the same store and addresses takes over.
     pub async fn shutdown(&self) {
         self.core().shutdown.cancel();
         let tasks = std::mem::take(&mut *lock(&self.running.tasks));

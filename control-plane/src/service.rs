@@ -16,9 +16,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::core::Core;
+use crate::core::{Core, ToAgent};
 use crate::frame::FrameContent;
-use crate::session::{self, Identity, OUT_QUEUE, ToAgent, refusal};
+use crate::session::{self, Identity, OUT_QUEUE, refusal};
 
 const MESSAGE_RATE_LIMIT: &str = "agent-communication-message-rate-limit";
 const BANDWIDTH_LIMIT: &str = "agent-communication-bandwidth-limit";

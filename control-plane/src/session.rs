@@ -6,27 +6,25 @@
 //! ```
 //!
 //! Bounds: a handful of frames wait for the transport; while that queue is full the session reads
-//! nothing, so an agent that does not read cannot send either, and after
-//! [`Timings::send`](crate::Timings) its stream is ended. Messages to the agent wait in the outbox.
+//! nothing, so an agent that does not read cannot send either. After
+//! [`Timings::send`](crate::Timings) the session ends the stream. Messages to the agent wait in the
+//! outbox.
 
 mod registration;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
 
 use guest_agent_proto::agent_communication::{
     ErrorReason, MessageBody, MessageResponse, StreamAgentMessagesRequest,
     StreamAgentMessagesResponse, stream_agent_messages_request, stream_agent_messages_response,
 };
 use guest_agent_proto::rpc;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use crate::core::{AgentRef, Core, lock};
+use crate::core::{AgentRef, Core, SessionHandle, ToAgent};
 use crate::faults::BodyFault;
 use crate::frame::FrameContent;
 use crate::messages;
@@ -36,49 +34,10 @@ pub(crate) use registration::{Identity, open};
 
 /// Frames that wait for the transport.
 pub(crate) const OUT_QUEUE: usize = 8;
-/// Raw frames that wait for the session.
-const RAW_QUEUE: usize = 64;
 /// Acknowledgements that the delay fault may hold back; then the session stops reading.
 const DELAYED_QUEUE: usize = 256;
 
-/// A frame to the agent, or the status its stream ends with, for the transport.
-pub(crate) type ToAgent = Result<StreamAgentMessagesResponse, Status>;
-
-/// A connected agent.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AgentConnection {
-    /// Resource id of the agent.
-    pub resource: Arc<str>,
-    /// Channel of the agent.
-    pub channel: Arc<str>,
-    /// Number of the stream: a later stream has a larger one.
-    pub stream: u64,
-    /// When the stream was registered.
-    pub since: SystemTime,
-    /// When the last frame came from the agent.
-    pub last_seen: SystemTime,
-}
-
-/// What others hold of a session.
-#[derive(Debug)]
-pub(crate) struct SessionHandle {
-    pub(crate) channel: Arc<str>,
-    pub(crate) stream: u64,
-    since: SystemTime,
-    /// Milliseconds after `since`.
-    last_seen: AtomicU64,
-    changed: Notify,
-    asked: Mutex<Asked>,
-}
-
-/// What others asked of a session and it has not done yet.
-#[derive(Debug, Default)]
-struct Asked {
-    end: Option<Status>,
-    raw: VecDeque<StreamAgentMessagesResponse>,
-}
-
-/// The session itself; lives in its task.
+/// The session itself. Its task owns it.
 struct Session {
     core: Arc<Core>,
     agent: AgentRef,
@@ -90,9 +49,9 @@ struct Session {
 
 /// How a stream ends.
 enum Ending {
-    /// The agent closed it or is gone: nothing is left to say.
+    /// The agent closed the stream, or the connection broke: no status can be sent.
     Closed,
-    /// With this status; OK is a plain end.
+    /// The stream ends with this status; OK is a plain end.
     Status(Status),
 }
 
@@ -102,60 +61,6 @@ enum Input {
     Due,
     Shutdown,
     Gone,
-}
-
-// === impl SessionHandle ===
-
-impl SessionHandle {
-    fn new(channel: Arc<str>, stream: u64) -> Self {
-        Self {
-            channel,
-            stream,
-            since: SystemTime::now(),
-            last_seen: AtomicU64::new(0),
-            changed: Notify::new(),
-            asked: Mutex::default(),
-        }
-    }
-
-    /// There may be something to send.
-    pub(crate) fn wake(&self) {
-        self.changed.notify_one();
-    }
-
-    /// Ends the stream with this status.
-    pub(crate) fn end(&self, status: Status) {
-        lock(&self.asked).end.get_or_insert(status);
-        self.wake();
-    }
-
-    /// Sends a frame as it is; false when too many wait already.
-    pub(crate) fn send_raw(&self, frame: StreamAgentMessagesResponse) -> bool {
-        let mut asked = lock(&self.asked);
-        if asked.raw.len() >= RAW_QUEUE {
-            return false;
-        }
-        asked.raw.push_back(frame);
-        drop(asked);
-        self.wake();
-        true
-    }
-
-    pub(crate) fn connection(&self, resource: &Arc<str>) -> AgentConnection {
-        let last_seen = Duration::from_millis(self.last_seen.load(Ordering::Relaxed));
-        AgentConnection {
-            resource: resource.clone(),
-            channel: self.channel.clone(),
-            stream: self.stream,
-            since: self.since,
-            last_seen: self.since + last_seen,
-        }
-    }
-
-    fn seen(&self) {
-        let millis = self.since.elapsed().unwrap_or_default().as_millis();
-        self.last_seen.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
 }
 
 // === impl Session ===
@@ -170,7 +75,8 @@ impl Session {
             match self.next_input(next).await {
                 Input::Changed | Input::Due => {}
                 Input::Gone | Input::Frame(Ok(None)) => return Ending::Closed,
-                // A frame that cannot be decoded, or a broken connection, which will not hear it.
+                // The frame cannot be decoded, or the connection broke and the status reaches
+                // nobody.
                 Input::Frame(Err(status)) => return Ending::Status(status),
                 Input::Shutdown => {
                     return Ending::Status(Status::unavailable("the server is shutting down"));
@@ -194,7 +100,7 @@ impl Session {
         tokio::select! {
             biased;
             () = self.core.shutdown.cancelled() => Input::Shutdown,
-            () = self.handle.changed.notified() => Input::Changed,
+            () = self.handle.changed() => Input::Changed,
             () = self.out.closed() => Input::Gone,
             () = due => Input::Due,
             frame = self.inbound.message(), if self.delayed.len() < DELAYED_QUEUE => {
@@ -203,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Sends everything that can be sent now; returns when the next thing will be due.
+    /// Sends every frame that is due now; returns the instant at which the next one is due.
     async fn send_what_is_due(&mut self) -> Result<Option<Instant>, Ending> {
         let resend = Resend {
             after: self.core.timings.acknowledgement,
@@ -211,13 +117,7 @@ impl Session {
         };
         loop {
             let now = Instant::now();
-            let raw = {
-                let mut asked = lock(&self.handle.asked);
-                if let Some(status) = asked.end.take() {
-                    return Err(Ending::Status(status));
-                }
-                asked.raw.pop_front()
-            };
+            let raw = self.handle.next_raw().map_err(Ending::Status)?;
             if let Some(frame) = raw {
                 self.send(frame).await?;
                 continue;
@@ -281,7 +181,7 @@ impl Session {
         }
     }
 
-    /// Records a body, then acknowledges it: what is acknowledged is never asked for again.
+    /// Records a body, then acknowledges it: the agent forgets a message once it is acknowledged.
     async fn body(&mut self, id: String, body: MessageBody) -> Result<(), Ending> {
         let fault = self.core.faults().next_body();
         if let BodyFault::Refuse(status) = fault {
@@ -328,7 +228,7 @@ impl Drop for Session {
     }
 }
 
-/// A message_response. No status says OK.
+/// A message_response. An absent status means OK.
 fn response(id: String, status: Option<rpc::Status>) -> StreamAgentMessagesResponse {
     StreamAgentMessagesResponse {
         message_id: id,
@@ -338,7 +238,7 @@ fn response(id: String, status: Option<rpc::Status>) -> StreamAgentMessagesRespo
     }
 }
 
-/// A gRPC status whose text begins with the reason's name, as agents know it.
+/// A gRPC status whose text begins with the reason's name, which agents look for.
 pub(crate) fn refusal(code: Code, reason: ErrorReason, text: &str) -> Status {
     Status::new(code, format!("{}: {text}", reason.as_str_name()))
 }

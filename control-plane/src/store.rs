@@ -1,9 +1,10 @@
-//! What the control plane remembers, behind a trait.
+//! The memory of the control plane, behind a trait.
 //!
-//! The core calls a [`Store`] for everything that has to outlive a stream: desired state,
-//! configurations that no agent acknowledged yet, events, last reports. Two implementations are here:
-//! [`MemoryStore`] and [`FileStore`]. Both bound what they keep per agent, and both are made of the
-//! same pure `record`, so they cannot differ in meaning.
+//! The core calls a [`Store`] for all data that has to outlive a stream: desired state,
+//! configurations that no agent acknowledged yet, events, last reports. Two implementations are
+//! here:
+//! [`MemoryStore`] and [`FileStore`]. Both bound the data per agent, and both use the same pure
+//! `record`, so they cannot differ in meaning.
 //!
 //! Operations of one resource take effect in the order in which they were called; resources do not
 //! wait for each other.
@@ -34,11 +35,11 @@ pub(crate) use record::supersede;
 pub trait Store: Send + Sync + 'static {
     /// Records that the agent shall be sent `states` as the message `message_id`, and updates its
     /// desired state: INSTALL and REMOVE replace the entry of their plugin, APPLY replaces only the
-    /// configuration in it. Entries of earlier pending configurations that this one makes
-    /// meaningless are dropped. Entries without a plugin name are sent but not remembered.
+    /// configuration in it. Entries of earlier pending configurations that this one replaces are
+    /// dropped. Entries without a plugin name are sent but not remembered.
     ///
     /// # Errors
-    /// When it could not be made durable.
+    /// When the change could not be made durable.
     async fn record_configuration(
         &self,
         resource: &str,
@@ -46,11 +47,11 @@ pub trait Store: Send + Sync + 'static {
         states: &ConfigurePluginStates,
     ) -> Result<(), StoreError>;
 
-    /// Records that the agent answered the message: it is not pending any more. Unknown ids are
+    /// Records that the agent answered the message, which ends its pending state. Unknown ids are
     /// ignored.
     ///
     /// # Errors
-    /// When it could not be made durable.
+    /// When the change could not be made durable.
     async fn settle_configuration(
         &self,
         resource: &str,
@@ -60,24 +61,24 @@ pub trait Store: Send + Sync + 'static {
     /// Configurations that the agent has not answered yet, oldest first.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the store cannot be read.
     async fn pending_configurations(
         &self,
         resource: &str,
     ) -> Result<Vec<PendingConfiguration>, StoreError>;
 
-    /// What is desired of each plugin, ordered by plugin name. A plugin that shall not run has a
+    /// The desired entry of each plugin, ordered by plugin name. A plugin that shall not run has a
     /// REMOVE entry.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the store cannot be read.
     async fn desired(&self, resource: &str) -> Result<Vec<ConfigurePlugin>, StoreError>;
 
-    /// Appends an event unless one of the same message id is kept already. The oldest events leave
-    /// when a bound is passed.
+    /// Appends an event unless the store keeps one of the same message id already. Beyond a bound
+    /// the oldest events are dropped.
     ///
     /// # Errors
-    /// When it could not be made durable.
+    /// When the change could not be made durable.
     async fn append_event(
         &self,
         resource: &str,
@@ -86,16 +87,16 @@ pub trait Store: Send + Sync + 'static {
         event: &PluginEventMessage,
     ) -> Result<Appended, StoreError>;
 
-    /// The events that are kept, oldest first.
+    /// The kept events, oldest first.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the store cannot be read.
     async fn events(&self, resource: &str) -> Result<Vec<AgentEvent>, StoreError>;
 
     /// Remembers the last report of its kind.
     ///
     /// # Errors
-    /// When it cannot be written. Reports may be lost with the power.
+    /// When the report cannot be written. A power failure may lose reports.
     async fn record_report(
         &self,
         resource: &str,
@@ -106,46 +107,46 @@ pub trait Store: Send + Sync + 'static {
     /// The last reports of the agent.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the store cannot be read.
     async fn reports(&self, resource: &str) -> Result<Reports, StoreError>;
 
-    /// Every resource of which something durable is known, sorted.
+    /// Every resource that has a durable record, sorted.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// When the resources cannot be listed.
     async fn resources(&self) -> Result<Vec<String>, StoreError>;
 }
 
 /// A configuration that the agent has not answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingConfiguration {
-    /// Message id under which it is sent.
+    /// Message id of the configuration.
     pub message_id: String,
-    /// What is sent.
+    /// The entries of the configuration.
     pub states: ConfigurePluginStates,
 }
 
-/// What [`Store::append_event`] did.
+/// The result of [`Store::append_event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// The event is new and has this sequence number.
     New(u64),
-    /// It was recorded before.
+    /// The event was recorded before.
     Duplicate,
 }
 
-/// Something an agent reports of which only the last is kept.
+/// A report of an agent. The store keeps the last one of each kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     /// State of all plugins.
     PluginStates(CurrentPluginStates),
-    /// Who the agent is.
+    /// Name, version and capabilities of the agent.
     AgentInfo(AgentInfo),
-    /// What it runs on.
+    /// The operating system of the agent.
     OsInfo(OsInfo),
-    /// How its modules started.
+    /// How the agent's own modules started.
     ModuleMetrics(GuestAgentModuleMetrics),
-    /// Which platform it found.
+    /// The platform that the agent found.
     PlatformInfo(PlatformInfo),
 }
 
@@ -154,7 +155,7 @@ pub enum Report {
 pub struct Reported<T> {
     /// When the control plane received it.
     pub at: SystemTime,
-    /// What was reported.
+    /// The content of the report.
     pub value: T,
 }
 
@@ -163,22 +164,22 @@ pub struct Reported<T> {
 pub struct Reports {
     /// State of all plugins.
     pub plugin_states: Option<Reported<CurrentPluginStates>>,
-    /// Who the agent is.
+    /// Name, version and capabilities of the agent.
     pub agent_info: Option<Reported<AgentInfo>>,
-    /// What it runs on.
+    /// The operating system of the agent.
     pub os_info: Option<Reported<OsInfo>>,
-    /// How its modules started.
+    /// How the agent's own modules started.
     pub module_metrics: Option<Reported<GuestAgentModuleMetrics>>,
-    /// Which platform it found.
+    /// The platform that the agent found.
     pub platform_info: Option<Reported<PlatformInfo>>,
 }
 
-/// How much a store keeps. Agents name themselves, so their number has to have a bound, too.
+/// The bounds of a store. Agents choose their own resource ids, so their number needs a bound, too.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreBounds {
     /// Number of agents. Nothing is recorded for further ones.
     pub agents: usize,
-    /// Number of events of one agent. The oldest leave; the newest is always kept.
+    /// Number of events of one agent. The oldest are dropped; the newest is always kept.
     pub events: usize,
     /// Sum of the encoded sizes of one agent's events, in bytes.
     pub event_bytes: usize,
@@ -190,24 +191,24 @@ impl Default for StoreBounds {
     }
 }
 
-/// Why a store could not do what it was asked.
+/// Why an operation of a store failed.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// A file operation failed.
     #[error("failed to {operation} `{path}`", path = .path.display())]
     Io {
-        /// What was tried.
+        /// The file operation, as a verb.
         operation: &'static str,
-        /// On which file.
+        /// The file of the operation.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The agent is new and there are too many already.
+    /// The agent is new and the store holds its bound of agents already.
     #[error("the store has its {0} agents")]
     Full(usize),
-    /// The work was cut off because the runtime is ending.
+    /// The runtime ended before the operation was done.
     #[error("the runtime ended before the store was done")]
     Interrupted,
     /// Another kind of store failed.

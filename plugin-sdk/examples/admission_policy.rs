@@ -1,11 +1,12 @@
-//! An admission plugin that goes by a file: what the file does not allow is not deployed.
+//! An admission plugin with a policy file: it denies content that the file does not allow.
 //!
 //! ```toml
 //! [admission]
 //! command = ["/usr/lib/guest-agent/admission_policy", "/etc/guest-agent/policy"]
 //! ```
 //!
-//! Each line of the file is a rule; the first one that fits decides, and nothing fits by itself:
+//! Each line of the file is a rule; the first one that fits decides, and content without a fitting
+//! rule is denied:
 //!
 //! ```text
 //! # comment
@@ -30,8 +31,8 @@ fn main() -> ExitCode {
 }
 
 async fn decide(path: Arc<Path>, check: Check) -> Result<(), Denial> {
-    // Read for every check, so that a change counts at once. Answers given before are remembered by the
-    // agent until it reads its configuration again (SIGHUP).
+    // Read for every check, so that a change counts at once. The agent remembers earlier answers
+    // until it reads its configuration again (SIGHUP).
     let rules = std::fs::read_to_string(&path)
         .map_err(|error| Denial::new(format!("{} cannot be read: {error}", path.display())))?;
     let verdict = judge(&rules, &check.package, &check.sha256);
@@ -47,7 +48,7 @@ async fn decide(path: Arc<Path>, check: Check) -> Result<(), Denial> {
     verdict.map_err(Denial::new)
 }
 
-/// What the first rule that fits says.
+/// The decision of the first rule that fits.
 fn judge(rules: &str, package: &str, sha256: &str) -> Result<(), String> {
     for (number, line) in rules.lines().enumerate() {
         let rule: Vec<&str> =

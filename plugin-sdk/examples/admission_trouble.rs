@@ -1,7 +1,7 @@
-//! An admission plugin that misbehaves as it is told, for tests of the agent.
+//! An admission plugin that misbehaves as its arguments say, for tests of the agent.
 //!
-//! It speaks the protocol itself and not through the SDK, which has manners. Every life appends `life PID` to
-//! the file of `--record`, and every check `check PACKAGE`.
+//! It speaks the protocol itself, because the SDK cannot misbehave. Every process appends
+//! `life PID` to the file of `--record`, and for every check `check PACKAGE`.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, Read, Write};
@@ -21,19 +21,19 @@ use tonic::{Code, Request, Status};
 #[derive(Clone, Default)]
 struct Orders {
     record: Option<String>,
-    /// Denies with this message; admits without.
+    /// Denies with this message; admits when absent.
     deny: Option<String>,
     version: i32,
     never_connect: bool,
     silent: bool,
-    /// Answers nothing before so many checks came.
+    /// Answers no check before so many have arrived.
     hold: usize,
     /// Exits with code 7 at this check.
     crash_at: Option<usize>,
     no_status: bool,
-    /// Does at the first check whatever should not be done, and logs what came of it.
+    /// Breaks every rule at the first check, and logs the agent's answers.
     manners: bool,
-    /// Does not go when asked.
+    /// Does not end when the agent asks for it.
     stay: bool,
 }
 
@@ -116,7 +116,7 @@ async fn serve(orders: &Orders, handshake: &Handshake) -> Result<ExitCode, Statu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything that should not be done, one after the other.
+/// All calls that break a rule, one after the other.
 async fn manners(
     channel: &Channel,
     handshake: &Handshake,

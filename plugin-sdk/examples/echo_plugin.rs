@@ -15,8 +15,8 @@ use guest_agent_plugin::{
     StopContext, async_trait,
 };
 
-/// The plugin's state. The methods take `&self` and may be called from several threads, so what
-/// changes is behind a `Mutex`.
+/// The plugin's state. The methods take `&self` and may be called from several threads, so state
+/// that changes is behind a `Mutex`.
 struct Echo {
     greeting: String,
     config: Mutex<Option<ServiceConfig>>,
@@ -26,7 +26,7 @@ struct Echo {
 impl Plugin for Echo {
     /// Called when the socket answers. Return when the work has begun, not when it is done.
     async fn start(&self, context: StartContext) -> Result<(), PluginError> {
-        // What goes to stdout and stderr is kept by the agent: `guest-agent logs echo`.
+        // The agent keeps what the plugin writes to stdout and stderr: `guest-agent logs echo`.
         println!("{}; my files are in {}", self.greeting, context.state_directory.display());
         self.remember(context.config);
         Ok(())
@@ -34,7 +34,7 @@ impl Plugin for Echo {
 
     /// A new configuration while running. Without this method the agent restarts the plugin.
     async fn apply(&self, config: Option<ServiceConfig>) -> Result<(), PluginError> {
-        // News about the VM takes the same way; this plugin is not interested.
+        // News about the VM arrives here as well; this plugin ignores it.
         if config.as_ref().and_then(ServiceConfig::vm_event).is_some() {
             return Err(PluginError::Unsupported);
         }
@@ -42,7 +42,8 @@ impl Plugin for Echo {
         Ok(())
     }
 
-    /// Health checks and questions. Answer quickly: a plugin that does not is taken for hung.
+    /// Health checks and questions. Answer quickly: the agent takes a plugin that does not for
+    /// hung.
     async fn status(&self, query: StatusQuery) -> PluginStatus {
         let StatusQuery::Question(question) = query else {
             return PluginStatus::healthy();
@@ -74,8 +75,8 @@ impl Echo {
 }
 
 fn main() -> ExitCode {
-    // The plugin's own arguments; the agent's are the SDK's business. If they are wrong, `main`
-    // below says so.
+    // These are the plugin's own arguments; the SDK reads the agent's. If those are wrong, `main`
+    // below prints the error.
     let arguments = Arguments::from_env().ok();
     let greeting = arguments.as_ref().and_then(|own| own.value("--greeting")).unwrap_or("hello");
     guest_agent_plugin::main(Echo { greeting: greeting.to_owned(), config: Mutex::default() })

@@ -39,12 +39,12 @@ fn work(run: RunContext) -> Result<(), PluginError> {
             config.parse().map_err(|error| PluginError::bad_config(error.to_string()))?
         }
     };
-    // What is in the plugin's own directory is there again in the next run.
+    // Files in the plugin's own directory are still there in the next run.
     let counter = run.state_directory.join("runs");
     let runs =
         fs::read_to_string(&counter).ok().and_then(|text| text.parse().ok()).unwrap_or(0u32) + 1;
     fs::write(&counter, runs.to_string())?;
-    // What goes to stdout and stderr last is part of the report to the control plane.
+    // The report to the control plane holds the last lines of stdout and stderr.
     println!("{}, this is run {runs}", settings.greeting);
     if let Ok(pause) = Duration::try_from_secs_f64(settings.sleep_seconds) {
         std::thread::sleep(pause);

@@ -1,8 +1,8 @@
-//! A plugin that uses what another one offers, whichever that is and however often it is upgraded.
+//! A plugin that uses an offer of another plugin, through restarts and upgrades of that plugin.
 //!
-//! `registry_provider.rs` is the other half. Questions: `greet NAME` asks the current provider for its
-//! greeting (waiting for one), `now NAME` does not wait, `wait NAME` waits and answers with the entry,
-//! `heard` lists what was told of the type since the start.
+//! `registry_provider.rs` is the other half. Questions: `greet NAME` asks the current provider for
+//! its greeting (waiting for one), `now NAME` does not wait, `wait NAME` waits and answers with the
+//! entry, `heard` lists the changes of the type since the start.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,13 +15,13 @@ use guest_agent_plugin::{
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
-/// How long a provider is waited for. Shorter than the agent waits for an answer.
+/// How long to wait for a provider: shorter than the agent waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The type of what is consumed.
+/// The type of the consumed offer.
 struct Greeter;
 
-/// A client of it. One that speaks gRPC would be made of `connection.channel()`.
+/// A client of the type. A gRPC client would be made of `connection.channel()`.
 #[derive(Clone)]
 struct GreeterClient(Connection);
 

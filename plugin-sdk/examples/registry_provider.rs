@@ -1,7 +1,7 @@
-//! A plugin that offers something to other plugins: greetings, on a unix socket of its own.
+//! A plugin that offers greetings to other plugins, on a unix socket of its own.
 //!
-//! `registry_consumer.rs` is the other half. The registry is the agent's, so this runs only under it;
-//! arguments: `--greeting=TEXT` (what it answers), `--name=NAME` (under which name it offers that).
+//! `registry_consumer.rs` is the other half. The registry is the agent's, so this runs only under
+//! it; arguments: `--greeting=TEXT` (its answer), `--name=NAME` (the name in the registry).
 //!
 //! Questions: `offer NAME [VERSION]` registers another name, `withdraw NAME` takes one back.
 
@@ -22,7 +22,7 @@ struct Provider {
     greeting: String,
     name: String,
     socket: OnceLock<PathBuf>,
-    /// As long as one of these is kept, it stays registered.
+    /// A name stays registered as long as its registration is kept here.
     registrations: Mutex<BTreeMap<String, Registration>>,
 }
 
@@ -32,7 +32,7 @@ impl Plugin for Provider {
         let socket = context.state_directory.join("greet.sock");
         listen(&socket, self.greeting.clone())?;
         let _first = self.socket.set(socket);
-        // Listening comes first: the agent looks whether somebody answers.
+        // It listens before it registers, because the agent tests whether the socket answers.
         self.offer(&self.name, &self.greeting).await
     }
 
@@ -80,10 +80,10 @@ impl Provider {
     }
 }
 
-/// Greets whoever connects.
+/// Greets every client that connects.
 fn listen(socket: &Path, greeting: String) -> Result<(), PluginError> {
     if socket.exists() {
-        // A former process left it.
+        // The socket of a former process.
         std::fs::remove_file(socket)?;
     }
     let listener = UnixListener::bind(socket)?;

@@ -1,4 +1,4 @@
-//! A plugin that misbehaves as it is told: what the end-to-end tests launch.
+//! A plugin that misbehaves as its arguments say, for the end-to-end tests.
 //!
 //! Do not learn plugins from it; `echo_plugin.rs` is the page for that. Arguments, all optional,
 //! as `--name=value` or `--name value`:
@@ -18,15 +18,15 @@
 //! | `--ignore-stop` | Stop is answered, the process lives on (SIGTERM still ends it) |
 //! | `--ignore-sigterm` | SIGTERM and SIGINT do nothing, before and after Stop |
 //! | `--apply=ok\|refuse\|unimplemented` | how Apply is answered; `ok` if absent |
-//! | `--on-apply=COMMAND` | an Apply first runs a shell command, which finds the configuration in `$1` |
+//! | `--on-apply=COMMAND` | an Apply first runs a shell command with the configuration in `$1` |
 //! | `--write-args-to=FILE` | a Start writes what the process was given to FILE, as JSON |
 //! | `--allocate-mb=N` | after a Start the process holds N MiB of written memory |
 //! | `--spam-stdout=BYTES` | after a Start that many bytes go to stdout, in lines |
 //!
-//! Questions: `echo TEXT`, `pid`, `children` (pids of those spawned), `config`, `exit N`,
-//! `log TEXT` (to stderr), `panic TEXT`, `run COMMAND` (answers with what a shell command exits with and says).
-//! FILE is relative to the state directory; its object has
-//! `argv`, `cwd`, `environment`, `descriptors` (number → target), `oom_score_adj`, `pid`, `session`.
+//! Questions: `echo TEXT`, `pid`, `children` (pids of the spawned processes), `config`, `exit N`,
+//! `log TEXT` (to stderr), `panic TEXT`, `run COMMAND` (answers with the exit code and the output
+//! of a shell command). FILE is relative to the state directory; its object has `argv`, `cwd`,
+//! `environment`, `descriptors` (number → target), `oom_score_adj`, `pid`, `session`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -47,7 +47,7 @@ const CRASH_CODE: i32 = 70;
 
 struct Trouble {
     arguments: Arguments,
-    /// What the process was given, taken before anything else was opened.
+    /// Arguments, environment and descriptors of the process, read before it opened any file.
     given: Value,
     config: Mutex<Option<ServiceConfig>>,
     children: Mutex<Vec<Child>>,

@@ -1,7 +1,7 @@
-//! Where a plugin listens: a unix socket, or a loopback port.
+//! The address of a plugin: a unix socket, or a loopback port.
 //!
-//! Parsed once from `--protocol` and `--address`; after that the address is known to be one a
-//! plugin may listen on. `listener` binds it.
+//! Parsed once from `--protocol` and `--address`; a value of the type is an address that a plugin
+//! may listen on. `listener` binds it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,43 +23,43 @@ pub enum Address {
 /// Why an address cannot be listened on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Neither of the two protocols.
+    /// The protocol is neither `unix` nor `tcp`.
     #[error("unknown protocol {given:?}: use --protocol=unix or --protocol=tcp")]
     UnknownProtocol {
-        /// What was given.
+        /// The value that was given.
         given: String,
     },
-    /// An empty path, or one with a NUL byte.
+    /// The path is empty or has a NUL byte.
     #[error("{given:?} is not the path of a socket: use an absolute path")]
     NotAPath {
-        /// What was given.
+        /// The value that was given.
         given: PathBuf,
     },
-    /// The kernel has no room for the path.
+    /// The path is longer than the kernel accepts.
     #[error(
         "socket path {} has {length} bytes and the kernel takes {MAX_SOCKET_PATH}: use a shorter one",
         path.display()
     )]
     PathTooLong {
-        /// What was given.
+        /// The value that was given.
         path: PathBuf,
         /// Its length in bytes.
         length: usize,
     },
-    /// Not `IP:PORT` and not `localhost:PORT`.
+    /// The text is neither `IP:PORT` nor `localhost:PORT`.
     #[error("{given:?} is not an address and a port: use 127.0.0.1:PORT or [::1]:PORT")]
     NotAnAddress {
-        /// What was given.
+        /// The value that was given.
         given: String,
     },
-    /// Other machines could connect.
+    /// The address is not a loopback address, so other machines could connect.
     #[error(
         "{given} can be reached from other machines and the plugin protocol has no authentication: \
          use 127.0.0.1:{port}, or better --protocol=unix",
         port = given.port()
     )]
     NotLoopback {
-        /// What was given.
+        /// The value that was given.
         given: SocketAddr,
     },
 }
@@ -97,7 +97,7 @@ impl Address {
         Ok(Address::Unix(path.to_owned()))
     }
 
-    /// A loopback port; port 0 lets the kernel choose one, which [`Server::address`] tells.
+    /// A loopback port; port 0 lets the kernel choose one, which [`Server::address`] returns.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Address {
     ///
     /// [`Server::address`]: crate::Server::address
     pub fn tcp(address: SocketAddr) -> Result<Address, AddressError> {
-        // An IPv4 address in IPv6 clothing is judged by what it is.
+        // An IPv4-mapped IPv6 address is checked as the IPv4 address that it stands for.
         if !address.ip().to_canonical().is_loopback() {
             return Err(AddressError::NotLoopback { given: address });
         }
@@ -122,7 +122,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// `localhost` is taken without asking a resolver: it might answer with anything.
+/// `localhost` is read without a resolver, which could answer with any address.
 fn parse_socket_address(given: &str) -> Result<SocketAddr, AddressError> {
     let local = given
         .strip_prefix("localhost:")

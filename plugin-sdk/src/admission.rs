@@ -1,4 +1,5 @@
-//! Admission plugins: the agent asks one before it deploys anything, and deploys only what it admits.
+//! Admission plugins: the agent asks one before it deploys any content, and deploys only content
+//! that it admits.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -15,12 +16,12 @@
 //! }
 //! ```
 //!
-//! The agent starts the program named by `admission.command` when it first needs it, tells it a port and a
-//! ticket on its standard input, and asks it to go by closing that. Answers are remembered by the agent, so
-//! a handler hears of the same content once.
+//! The agent starts the program named by `admission.command` when it first needs it, sends it a
+//! port and a ticket on its standard input, and closes that input to ask it to end. The agent
+//! remembers answers, so a handler is asked about the same content once.
 //!
-//! The protocol is CIPD's deployment admission: `proto/cipd_plugin.proto` and `docs/admission.md` in the
-//! agent's sources say the rest, for those who write a plugin in another language.
+//! The protocol is CIPD's deployment admission: `proto/cipd_plugin.proto` and `docs/admission.md`
+//! in the agent's sources describe the rest, for plugins in other languages.
 
 use std::future::Future;
 use std::io::{BufRead, BufReader, Read};
@@ -44,36 +45,36 @@ use tonic::{Code, Request, Status};
 
 use crate::error::chain;
 
-/// The protocol that is spoken here.
+/// The protocol version of this module.
 const PROTOCOL_VERSION: i32 = 1;
 
-/// Longest line that is read as the handshake.
+/// Longest handshake line, in bytes.
 const HANDSHAKE_MAX: u64 = 64 * 1024;
 
-/// How long connecting and one call may take.
+/// How long a connection attempt and one call may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Entries that are asked for at once.
+/// Metadata entries per request.
 const PAGE_SIZE: i32 = 100;
 
 /// Why an admission plugin ended before it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
-    /// What came on the standard input is no handshake.
+    /// The standard input did not hold a handshake.
     #[error(
         "no handshake on the standard input; the agent starts this program, see admission.command"
     )]
     Handshake(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// There is no runtime, or none could be made.
+    /// A tokio runtime could not be made, or the caller has none.
     #[error("the runtime failed")]
     Runtime(#[source] std::io::Error),
     /// The agent could not be reached.
     #[error("cannot connect to the agent on port {port}")]
     Connect {
-        /// Of 127.0.0.1.
+        /// The port of 127.0.0.1.
         port: u16,
-        /// Why.
+        /// The error of the transport.
         #[source]
         cause: tonic::transport::Error,
     },
@@ -82,52 +83,52 @@ pub enum AdmissionError {
     Refused {
         /// The gRPC code.
         code: Code,
-        /// What the agent says.
+        /// The agent's message.
         message: String,
     },
 }
 
-/// Why something may not be deployed. The text is shown to operators and sent to the control plane: never
-/// put a secret into it.
+/// Why content may not be deployed. The text is shown to operators and sent to the control plane:
+/// never put a secret into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     code: Code,
     reason: String,
 }
 
-/// How loud a line is in the agent's log.
+/// The level of a line in the agent's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// For who looks for a mistake.
+    /// Details for people who look for a mistake.
     Debug,
-    /// For everybody.
+    /// Information for all readers of the log.
     Info,
     /// Something may be wrong.
     Warning,
-    /// Something is.
+    /// Something is wrong.
     Error,
 }
 
-/// One entry of what is known of a package's content.
+/// One metadata entry of a package's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// What it is about, such as `revision`, `source-url` or `entry-point`.
+    /// The key, such as `revision`, `source-url` or `entry-point`.
     pub key: String,
-    /// What it says.
+    /// The value of the entry.
     pub value: Vec<u8>,
-    /// When the agent learned it.
+    /// When the agent recorded the entry.
     pub attached_at: Option<SystemTime>,
 }
 
-/// What the agent wants to know: may this content be deployed?
+/// A question of the agent: may this content be deployed?
 #[derive(Clone, Debug)]
 pub struct Check {
     /// The control plane that deploys.
     pub service_url: String,
     /// The plugin's name.
     pub package: String,
-    /// SHA-256 of its archive, in hexadecimal digits; of a plugin that came with the machine, that of its
-    /// entry point.
+    /// SHA-256 of its archive, in hexadecimal digits; of a plugin that came with the machine, that
+    /// of its entry point.
     pub sha256: String,
     admission: Arc<Admission>,
     host: HostClient<Authenticated>,
@@ -135,22 +136,23 @@ pub struct Check {
 
 type Authenticated = InterceptedService<Channel, Ticket>;
 
-/// The line on the standard input.
+/// The handshake line on the standard input.
 #[derive(Deserialize)]
 struct Handshake {
     port: u16,
     ticket: String,
 }
 
-/// Adds the ticket to every call.
+/// The interceptor that adds the ticket to every call.
 #[derive(Clone)]
 struct Ticket(MetadataValue<Ascii>);
 
-/// Answers checks until the agent asks the plugin to go: the whole `main` of one.
+/// Answers checks until the agent asks the plugin to end: the whole `main` of an admission plugin.
 ///
-/// `handler` is called for each check, for many at once if many wait. `version` is shown in the agent's log.
-/// A handler that panics denies. Exit code 0 when the agent asked the plugin to go; otherwise the error is
-/// printed to standard error, which the agent puts into its log, and the exit code is 1.
+/// `handler` is called for each check, concurrently if several wait. The agent's log shows
+/// `version`. A handler that panics denies. The exit code is 0 when the agent asked the plugin to
+/// end; otherwise the error is printed to standard error, which the agent puts into its log, and
+/// the exit code is 1.
 pub fn run<H, F>(version: &str, handler: H) -> ExitCode
 where
     H: Fn(Check) -> F + Send + Sync + 'static,
@@ -165,7 +167,7 @@ where
     }
 }
 
-/// The same, for a `main` that does something of its own before or after.
+/// Like [`run`], for a `main` with work of its own before or after.
 ///
 /// # Errors
 ///
@@ -192,21 +194,21 @@ where
     served
 }
 
-/// Reads the handshake, and says when the input ends.
+/// Reads the handshake, and returns a future that completes when the input ends.
 fn listen_to_input() -> Result<(Handshake, oneshot::Receiver<()>), AdmissionError> {
     let wrong = |error: Box<dyn std::error::Error + Send + Sync>| AdmissionError::Handshake(error);
     let mut input = BufReader::new(std::io::stdin());
     let mut line = String::new();
     (&mut input).take(HANDSHAKE_MAX).read_line(&mut line).map_err(|error| wrong(error.into()))?;
-    // The error of a parser may quote what it read, which holds a secret.
+    // The error of a parser may quote its input, which holds a secret.
     let handshake: Handshake = serde_json::from_str(&line).map_err(|error| {
         wrong(format!("not the JSON of a handshake (column {})", error.column()).into())
     })?;
     let (ended, gone) = oneshot::channel();
     std::thread::spawn(move || {
-        // Nothing else comes; what ends the reading is the end, or as good as that.
+        // The agent sends no further line; the end of the input and a read error both mean the end.
         drop(std::io::copy(&mut input, &mut std::io::sink()));
-        // Whoever waits may have ended already.
+        // The receiver may have been dropped already.
         ended.send(()).ok();
     });
     Ok((handshake, gone))
@@ -242,7 +244,7 @@ where
         let admission = match checks.message().await {
             Ok(Some(admission)) => admission,
             Ok(None) => return Ok(()),
-            // The agent closes, and is about to say so on the standard input.
+            // The agent ended the stream and is about to close the standard input.
             Err(status) if status.code() == Code::Aborted => return Ok(()),
             Err(status) => return Err(refused(status)),
         };
@@ -260,7 +262,7 @@ async fn answer<H, F>(
     F: Future<Output = Result<(), Denial>> + Send + 'static,
 {
     let admission_id = check.admission.admission_id.clone();
-    // In a task of its own, whose panic is a value here.
+    // It runs in a task of its own, so that a panic becomes a value here.
     let handled = tokio::spawn(async move { handler(check).await }).await;
     let verdict = handled.unwrap_or_else(|_| {
         Err(Denial::with_code(Code::Internal, "the admission plugin panicked over it"))
@@ -274,7 +276,7 @@ async fn answer<H, F>(
     let mut request = Request::new(ResolveAdmissionRequest { admission_id, status: Some(status) });
     request.set_timeout(CALL_TIMEOUT);
     if let Err(status) = admissions.resolve_admission(request).await {
-        eprintln!("an answer could not be given: {} ({})", status.message(), status.code());
+        eprintln!("cannot send an answer: {} ({})", status.message(), status.code());
     }
 }
 
@@ -292,13 +294,13 @@ impl Interceptor for Ticket {
 // === impl Denial ===
 
 impl Denial {
-    /// It is not allowed, for this reason.
+    /// A denial with the code PERMISSION_DENIED and this reason.
     pub fn new(reason: impl Into<String>) -> Denial {
         Denial::with_code(Code::PermissionDenied, reason)
     }
 
-    /// The same with another code than PERMISSION_DENIED. [`Code::Ok`] becomes [`Code::Unknown`]: a denial
-    /// is never an admission.
+    /// A denial with another code than PERMISSION_DENIED. [`Code::Ok`] becomes [`Code::Unknown`]: a
+    /// denial is never an admission.
     pub fn with_code(code: Code, reason: impl Into<String>) -> Denial {
         let code = if code == Code::Ok { Code::Unknown } else { code };
         Denial { code, reason: reason.into() }
@@ -318,11 +320,12 @@ impl Check {
         }
     }
 
-    /// What is known of the content, the newest first: only entries with these keys, or all.
+    /// The metadata entries of the content, newest first: those with these keys, or all if `keys`
+    /// is empty.
     ///
     /// # Errors
     ///
-    /// The agent did not answer, or refused to; as a reason to deny.
+    /// A denial, when the agent did not answer or refused to answer.
     pub async fn metadata(&self, keys: &[&str]) -> Result<Vec<Metadata>, Denial> {
         let mut host = self.host.clone();
         let mut all = Vec::new();
@@ -354,7 +357,7 @@ impl Check {
         }
     }
 
-    /// Writes a line into the agent's log. One that cannot be written is not missed.
+    /// Writes a line into the agent's log. A failure to write it is ignored.
     pub async fn log(&self, severity: Severity, message: impl Into<String>) {
         let severity = match severity {
             Severity::Debug => "debug",

@@ -1,7 +1,7 @@
 //! The command line: the plugin's own arguments first, then the agent's three.
 //!
-//! Because the agent's come last, the last occurrence of each counts; an earlier one is the
-//! plugin's own, whatever it means there.
+//! Because the agent's arguments come last, the last occurrence of each counts; an earlier one is
+//! an argument of the plugin.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const PROTOCOL: &str = "--protocol";
 const ADDRESS: &str = "--address";
 const ERROR_LOG: &str = "--errorlogfile";
 
-/// What the command line says, taken apart.
+/// The parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     own: Vec<String>,
@@ -23,13 +23,13 @@ pub struct Arguments {
 /// Why the command line could not be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentsError {
-    /// An argument that is not text.
+    /// An argument is not valid UTF-8.
     #[error("argument {position} is not valid UTF-8")]
     NotUtf8 {
         /// Counted from 1, without the program's name.
         position: usize,
     },
-    /// An argument the agent always gives is not there.
+    /// An argument that the agent always gives is missing.
     #[error(
         "{name} is missing: guest-agent adds it when it launches a plugin; to try one by hand, \
          add --protocol=unix --address=/tmp/plugin.sock"
@@ -51,7 +51,7 @@ impl Arguments {
         Arguments { own: Vec::new(), address, error_log: None }
     }
 
-    /// The same with an error log.
+    /// These arguments with an error log.
     #[must_use]
     pub fn with_error_log(mut self, path: impl Into<PathBuf>) -> Arguments {
         self.error_log = Some(path.into());
@@ -115,22 +115,22 @@ impl Arguments {
         self.own.iter().any(|argument| argument == flag)
     }
 
-    /// Where to listen.
+    /// The address on which to listen.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Where panics and fatal errors are written, if anywhere.
+    /// The error log for panics and fatal errors, if the agent gave one.
     pub fn error_log(&self) -> Option<&Path> {
         self.error_log.as_deref()
     }
 }
 
-/// Where the value of an argument stands.
+/// The position of an argument's value.
 enum Place {
-    /// `--key=value`.
+    /// The value stands in the argument itself: `--key=value`.
     Inside,
-    /// `--key value`.
+    /// The value is the next argument: `--key value`.
     Next,
 }
 
@@ -150,8 +150,8 @@ fn find_last(arguments: &[String], name: &str) -> Option<(usize, Place)> {
         if rest.starts_with('=') {
             return Some((index, Place::Inside));
         }
-        // A following argument with dashes is not a value: the plugin's own arguments may end
-        // with a word that only looks like one of ours.
+        // A following argument with dashes is not a value: the plugin's own arguments may end with
+        // a word that only looks like an argument of the agent.
         let next = arguments.get(index + 1)?;
         (rest.is_empty() && !next.starts_with("--")).then_some((index, Place::Next))
     })

@@ -1,4 +1,4 @@
-//! A plugin's configuration: text or a structure, and news about the VM that travels as text.
+//! A plugin's configuration: text or a structure; and news about the VM, which arrive as text.
 //!
 //! A configuration may hold secrets: neither `Debug` nor an error here shows anything of its
 //! content.
@@ -10,10 +10,10 @@ use prost_types::{Struct, Value};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-/// A configuration in the form in which it was given with the order.
+/// A configuration in the form that the order has.
 #[derive(Clone, PartialEq)]
 pub enum ServiceConfig {
-    /// Text; what it means is the plugin's own affair.
+    /// Text; the plugin defines its meaning.
     String(String),
     /// A structure of named values, like a JSON object. Its numbers are all `f64`.
     Struct(Struct),
@@ -32,7 +32,7 @@ pub enum VmEvent {
     Other(String),
 }
 
-/// Why a configuration could not be read into a type. Shows where, never what.
+/// Why a configuration could not be read into a type. It shows the place, never a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The text is not JSON.
@@ -43,12 +43,13 @@ pub enum ConfigError {
         /// Counted from 1.
         column: usize,
     },
-    /// JSON, but a field is missing, unknown or of another type. Line 0 for a structure.
+    /// The text is JSON, but a field is missing, unknown or of another type. Line 0 for a
+    /// structure.
     #[error("a field is missing, unknown or of the wrong type (line {line}, column {column})")]
     Mismatch {
-        /// Counted from 1; 0 if the configuration was a structure.
+        /// Counted from 1; 0 if the configuration is a structure.
         line: usize,
-        /// Counted from 1; 0 if the configuration was a structure.
+        /// Counted from 1; 0 if the configuration is a structure.
         column: usize,
     },
 }
@@ -56,7 +57,7 @@ pub enum ConfigError {
 // === impl ServiceConfig ===
 
 impl ServiceConfig {
-    /// The text, if it is one.
+    /// The text, if the configuration is text.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             ServiceConfig::String(text) => Some(text),
@@ -64,7 +65,7 @@ impl ServiceConfig {
         }
     }
 
-    /// The structure, if it is one.
+    /// The structure, if the configuration is a structure.
     pub fn as_struct(&self) -> Option<&Struct> {
         match self {
             ServiceConfig::String(_) => None,
@@ -73,7 +74,7 @@ impl ServiceConfig {
     }
 
     /// Reads the configuration into a type of the plugin's own: the text as JSON, or the structure
-    /// as the JSON object it stands for. Works alike for both forms, so the plugin need not care
+    /// as the JSON object it stands for. It reads both forms alike, so the plugin need not know
     /// which one the operator chose.
     ///
     /// # Errors
@@ -95,7 +96,7 @@ impl ServiceConfig {
         }
     }
 
-    /// The news about the VM, if this is some and not a configuration.
+    /// The news about the VM, if this value is news and not a configuration.
     pub fn vm_event(&self) -> Option<VmEvent> {
         let serde_json::Value::Object(fields) = serde_json::from_str(self.as_str()?).ok()? else {
             return None;
@@ -147,7 +148,7 @@ impl ConfigError {
     }
 }
 
-/// The decoder bounds the nesting of what arrives, so the recursion here is bounded too.
+/// The decoder bounds the nesting of a configuration, so the recursion here is bounded too.
 fn json_object(object: &Struct) -> serde_json::Value {
     object.fields.iter().map(|(name, value)| (name.clone(), json(value))).collect()
 }

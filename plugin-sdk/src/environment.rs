@@ -1,32 +1,32 @@
-//! What the agent puts into a plugin's environment.
+//! The environment variables that the agent sets for a plugin.
 //!
-//! All of it is optional for the plugin: started by hand, or by another agent that speaks the same
-//! protocol, it finds none of these variables.
+//! All are optional for the plugin: a process that was started by hand, or by another agent that
+//! speaks the same protocol, has none of them.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Who the plugin is and what belongs to it, as the agent says. A variable that is unset, empty or
-/// (where text is meant) not UTF-8 is `None`.
+/// The plugin's name, revision, directory, host socket and ticket, from the agent. A variable that
+/// is unset, empty or (where text is meant) not UTF-8 is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// The plugin's name.
     pub name: Option<String>,
-    /// The revision that runs.
+    /// The revision of this process.
     pub revision: Option<String>,
     /// The plugin's own directory, the same as in [`StartContext`](crate::StartContext).
     pub state_directory: Option<PathBuf>,
     /// The socket on which the agent answers its plugins.
     pub host_socket: Option<PathBuf>,
-    /// What proves to the host socket who is calling.
+    /// The secret that identifies the plugin at the host socket.
     pub ticket: Option<Ticket>,
 }
 
 /// The secret with which a plugin introduces itself at the host socket. Never printed.
 ///
-/// Children of the plugin inherit the environment; those that should not speak in the plugin's
-/// name are spawned with `Command::env_remove(Environment::TICKET)`.
+/// Children of the plugin inherit the environment; spawn those that must not call in the plugin's
+/// name with `Command::env_remove(Environment::TICKET)`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket(String);
 

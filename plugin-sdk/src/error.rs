@@ -1,6 +1,6 @@
 //! Why a plugin's method failed, in the plugin author's words.
 //!
-//! `service` turns it into a gRPC status; nothing else looks into it.
+//! `service` turns it into a gRPC status; no other module reads it.
 
 use std::error::Error;
 use std::io;
@@ -13,22 +13,22 @@ use crate::ConfigError;
 /// secret into it.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// The plugin does not do this. From `apply` it makes the agent restart the plugin with the
-    /// new configuration.
+    /// The plugin does not support this call. From `apply` it makes the agent restart the plugin
+    /// with the new configuration.
     #[error("not supported by this plugin")]
     Unsupported,
     /// The configuration cannot be used; trying again with the same one is pointless.
     #[error("bad configuration: {reason}")]
     BadConfig {
-        /// What is wrong with it, without quoting values.
+        /// The problem of the configuration, without its values.
         reason: String,
     },
-    /// Anything else.
+    /// The method failed for another reason.
     #[error("{doing}")]
     Failed {
-        /// What failed, as a fragment that fits after "failed: ".
+        /// The action that failed, as a fragment that fits after "failed: ".
         doing: String,
-        /// The cause, if there is one.
+        /// The cause, if the error has one.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
 }
@@ -46,7 +46,8 @@ impl PluginError {
         PluginError::Failed { doing: doing.into(), source: None }
     }
 
-    /// A failure with its cause: `.map_err(|e| PluginError::because("cannot open the database", e))`.
+    /// A failure with its cause:
+    /// `.map_err(|e| PluginError::because("cannot open the database", e))`.
     pub fn because(
         doing: impl Into<String>,
         cause: impl Into<Box<dyn Error + Send + Sync>>,

@@ -1,8 +1,8 @@
-//! The file in which a plugin leaves its last words.
+//! The error log: the file to which a plugin writes its panics and fatal errors.
 //!
 //! The agent reads the last lines of it into its crash events. `run` writes fatal errors here and
-//! makes the panic hook do the same; a plugin may add lines of its own. The file is bounded: when it has
-//! grown too large only its newest part is kept, because the agent may still have to tell of that.
+//! makes the panic hook do the same; a plugin may add lines of its own. The file is bounded: a file
+//! that has grown too large is cut to its newest part, which the agent may still have to report.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,11 +11,11 @@ use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-/// Beyond this many bytes only the newest are kept. A plugin that panics at every health check would
-/// otherwise fill the disk.
+/// Beyond this many bytes only the newest are kept. A plugin that panics at every health check
+/// would otherwise fill the disk.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// So many of them: more than the agent shows in an event.
+/// So many bytes are kept: more than the agent shows in an event.
 const KEPT: u64 = 64 * 1024;
 
 /// The longest text of one entry, in bytes.
@@ -35,7 +35,7 @@ impl ErrorLog {
         ErrorLog { path: path.into() }
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! What a plugin author depends on: implement [`Plugin`], hand it to [`main`], and guest-agent can
+//! The crate for plugin authors: implement [`Plugin`], pass it to [`main`], and guest-agent can
 //! install, start, configure, watch, upgrade and remove it.
 //!
 //! ```no_run
@@ -11,7 +11,8 @@
 //! #[async_trait]
 //! impl Plugin for Greeter {
 //!     async fn start(&self, context: StartContext) -> Result<(), PluginError> {
-//!         let greeting = context.config.as_ref().and_then(|config| config.as_str()).unwrap_or("hello");
+//!         let config = context.config.as_ref().and_then(|config| config.as_str());
+//!         let greeting = config.unwrap_or("hello");
 //!         std::fs::write(context.state_directory.join("greeting"), greeting)?;
 //!         Ok(())
 //!     }
@@ -25,46 +26,46 @@
 //! # The life of a plugin
 //!
 //! The agent launches the executable with the plugin's own arguments followed by three of the
-//! agent's. The plugin listens on the address it was given and answers four calls, each of which
-//! becomes a method of [`Plugin`]:
+//! agent's. The plugin listens on the address in these arguments and answers four calls, each of
+//! which becomes a call of a method of [`Plugin`]:
 //!
 //! ```text
 //!   agent ── exec ──►  main / serve: arguments, error log, socket (owner-only)
 //!         ── Start ──►      start    once, until it succeeds
-//!         ── GetStatus ──►  status   every few seconds, and whenever somebody asks a question
+//!         ── GetStatus ──►  status   every few seconds, and for every question
 //!         ── Apply ──►      apply    a new configuration, or news about the VM
 //!         ── Stop ──►       stop     once; then the server drains and the process exits 0
 //! ```
 //!
-//! `SIGTERM` and `SIGINT` do the same as Stop. A panic in a method fails that call and nothing
-//! else (unless the program is built with `panic = "abort"`), and is appended to the error log,
-//! whose last lines the agent puts into its crash events.
+//! `SIGTERM` and `SIGINT` do the same as Stop. A panic in a method fails that call alone (unless
+//! the program is built with `panic = "abort"`). The SDK appends it to the error log, whose last
+//! lines the agent puts into its crash events.
 //!
 //! # Four ways to run
 //!
 //! | call | for |
 //! |---|---|
 //! | [`main`] | a plugin whose whole `main` is this one call |
-//! | [`serve_blocking`] | a `main` that does something of its own before or after |
+//! | [`serve_blocking`] | a `main` with work of its own before or after |
 //! | [`serve`] | a program with a tokio runtime of its own, such as `#[tokio::main]` |
-//! | [`serve_with`] | arguments that do not come from the command line |
+//! | [`serve_with`] | arguments from another source than the command line |
 //!
-//! [`Server`] is what they are made of, without anything that concerns the whole process (no
-//! signals, no panic hook): use it in tests.
+//! All four use [`Server`], which leaves the process alone (no signals, no panic hook): use it in
+//! tests.
 //!
 //! A plugin that runs to completion instead (`plugin_type` ONE_SHOT) serves nothing: its `main` is
 //! one call of [`run_once`].
 //!
-//! A program that decides what may be deployed on a machine is an admission plugin: see
+//! A program that decides which plugins may be deployed on a machine is an admission plugin: see
 //! [`admission::run`].
 //!
 //! # Reading order of the source
 //!
-//! `plugin` is the trait; `config`, `status` and `error` are what its methods take and give.
-//! `arguments`, `address` and `environment` are what the agent hands to the process. `server`
-//! ties them together: it binds a `listener` and serves `service` (wire types in and out), which
-//! drives `life` (order of calls, panics, deadlines). `registry` is the other direction: what plugins
-//! ask of the agent. `admission` stands for itself.
+//! `plugin` is the trait; `config`, `status` and `error` are the arguments and results of its
+//! methods. `arguments`, `address` and `environment` read what the agent hands to the process.
+//! `server` ties them together: it binds a `listener` and serves `service` (wire types in and out),
+//! which drives `life` (order of calls, panics, deadlines). `registry` is the other direction:
+//! calls of plugins to the agent. `admission` is independent of the rest.
 
 pub mod admission;
 mod plugin;
@@ -100,8 +101,7 @@ pub use run::{ServeError, main, serve, serve_blocking, serve_with};
 pub use server::Server;
 pub use status::PluginStatus;
 
-/// What the methods of [`Plugin`] are marked with; re-exported so that a plugin needs no
-/// dependency for it.
+/// The attribute for `impl Plugin`; re-exported so that a plugin needs no dependency for it.
 pub use async_trait::async_trait;
 
 /// The types inside [`ServiceConfig::Struct`].

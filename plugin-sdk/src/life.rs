@@ -1,7 +1,7 @@
 //! The promises of [`Plugin`] about its calls: their order, panics, deadlines.
 //!
-//! `service` calls it for every RPC and `server` for signals; it calls the plugin. It knows
-//! nothing of gRPC, sockets or signals.
+//! `service` calls it for every RPC and `server` for signals; it calls the plugin. It does not
+//! depend on gRPC, sockets or signals.
 
 use std::any::Any;
 use std::future::Future;
@@ -17,17 +17,17 @@ use crate::{
     Plugin, PluginError, PluginStatus, ServiceConfig, StartContext, StatusQuery, StopContext,
 };
 
-/// No deadline is later than this; it keeps arithmetic on hostile numbers from overflowing.
+/// The longest deadline; it keeps arithmetic on hostile numbers from overflowing.
 const LONGEST_STOP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A plugin and how far its life has come.
+/// A plugin and the state of its life.
 pub(crate) struct Life<P> {
     plugin: Arc<P>,
     /// Whether a start has succeeded. Locked while `start` or `apply` runs.
     started: Arc<Mutex<bool>>,
-    /// Set when the first stop is asked for.
+    /// Set by the first request to stop.
     stopping: AtomicBool,
-    /// How the one stop ended. Locked while `stop` runs.
+    /// The result of the one stop. Locked while `stop` runs.
     stopped: Mutex<Option<Result<(), Arc<CallError>>>>,
     ended: watch::Sender<Ended>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Life<P> {
 /// Whether the plugin has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Calls are still taken.
+    /// The plugin still takes calls.
     NotYet,
     /// `stop` is over; the process should be gone by the deadline.
     Yes {
@@ -44,19 +44,19 @@ pub(crate) enum Ended {
     },
 }
 
-/// Why a call of the plugin has no good answer.
+/// Why a call of the plugin failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// Apply before Start.
+    /// Apply was called before Start.
     #[error("the plugin has not been started")]
     NotStarted,
-    /// Start or Apply after Stop.
+    /// Start or Apply was called after Stop.
     #[error("the plugin is stopping")]
     Stopping,
-    /// The plugin's own answer.
+    /// The plugin returned an error.
     #[error(transparent)]
     Failed(PluginError),
-    /// A bug in the plugin.
+    /// The plugin panicked, which is a bug in it.
     #[error("{method} panicked: {message}")]
     Panicked { method: &'static str, message: String },
     /// The runtime is shutting down.
@@ -80,7 +80,8 @@ impl<P: Plugin> Life<P> {
         })
     }
 
-    /// Starts the plugin, unless it is started already. Runs to its end even if the caller leaves.
+    /// Starts the plugin, unless it is started already. It runs to its end even if the caller gives
+    /// up.
     pub(crate) async fn start(&self, context: StartContext) -> Result<(), CallError> {
         let mut started = Arc::clone(&self.started).lock_owned().await;
         self.refuse_if_stopping()?;
@@ -96,7 +97,7 @@ impl<P: Plugin> Life<P> {
         .await
     }
 
-    /// Hands over a configuration. Runs to its end even if the caller leaves.
+    /// Hands over a configuration. It runs to its end even if the caller gives up.
     pub(crate) async fn apply(&self, config: Option<ServiceConfig>) -> Result<(), CallError> {
         let started = Arc::clone(&self.started).lock_owned().await;
         self.refuse_if_stopping()?;
@@ -106,21 +107,22 @@ impl<P: Plugin> Life<P> {
         let plugin = Arc::clone(&self.plugin);
         detached("apply", async move {
             let answer = contained("apply", async move { plugin.apply(config).await }).await?;
-            // Held until here, so that no other start or apply runs meanwhile.
+            // The lock is held until here, so that no other start or apply runs meanwhile.
             drop(started);
             answer.map_err(CallError::Failed)
         })
         .await
     }
 
-    /// Asks the plugin. Cancelled when the caller leaves: hung answers do not pile up.
+    /// Asks the plugin for its status. The call is cancelled when the caller gives up, so that hung
+    /// answers do not pile up.
     pub(crate) async fn status(&self, query: StatusQuery) -> Result<PluginStatus, CallError> {
         let plugin = Arc::clone(&self.plugin);
         contained("status", async move { plugin.status(query).await }).await
     }
 
-    /// Stops the plugin within the deadline; afterwards its life has ended, however that went.
-    /// Whoever asks again is told how the first stop ended.
+    /// Stops the plugin within the deadline; afterwards its life has ended, with success or not. A
+    /// second call returns the result of the first stop.
     pub(crate) async fn stop(self: &Arc<Self>, context: StopContext) -> Result<(), Arc<CallError>> {
         let allowed = context.deadline.min(LONGEST_STOP);
         let deadline = Instant::now() + allowed;
@@ -149,7 +151,8 @@ impl<P: Plugin> Life<P> {
         }
     }
 
-    /// Waits until the plugin has stopped, and says by when the process should be gone.
+    /// Waits until the plugin has stopped, and returns the deadline by which the process should
+    /// have ended.
     pub(crate) async fn ended(&self) -> Instant {
         let mut ended = self.ended.subscribe();
         loop {
@@ -176,7 +179,8 @@ impl CallError {
     }
 }
 
-/// Runs a method of the plugin so that its panic is an error here, and its caller's leaving ends it.
+/// Runs a method of the plugin: a panic becomes an error, and dropping the future cancels the
+/// method.
 async fn contained<T: Send + 'static>(
     method: &'static str,
     work: impl Future<Output = T> + Send + 'static,
@@ -185,7 +189,7 @@ async fn contained<T: Send + 'static>(
     (&mut task.0).await.map_err(|error| CallError::from_join(method, error))
 }
 
-/// Runs work that goes on when its caller leaves.
+/// Runs work that continues when its caller gives up.
 async fn detached(
     method: &'static str,
     work: impl Future<Output = Result<(), CallError>> + Send + 'static,

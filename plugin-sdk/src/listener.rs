@@ -1,8 +1,8 @@
 //! Binding: from an [`Address`] to a socket that listens.
 //!
-//! A unix socket is made owner-only between `bind` and `listen`, when nobody can connect yet, so
-//! there is no moment in which others could; the process-wide umask stays as it is. What lies at
-//! the path is removed only if it is a socket on which nobody listens.
+//! A unix socket is made owner-only between `bind` and `listen`, when no process can connect yet,
+//! so other users can never connect; the process-wide umask stays as it is. A file at the path is
+//! removed only if it is a socket on which no process listens.
 
 use std::fs::Permissions;
 use std::io;
@@ -16,38 +16,38 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::Address;
 
-/// How many connections may wait to be accepted. There is one agent.
+/// Number of connections that may wait to be accepted. Only the agent connects.
 const BACKLOG: i32 = 64;
 
 /// Why an address could not be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Something else than a socket lies at the path; it is left alone.
+    /// The file at the path is not a socket; it is left alone.
     #[error("{} exists and is not a socket: it was left alone; use another path", path.display())]
     NotASocket {
         /// The path of the socket.
         path: PathBuf,
     },
-    /// A process answers at the path.
+    /// Another process listens on the socket at the path.
     #[error("another process listens on {}: end it first or use another path", path.display())]
     InUse {
         /// The path of the socket.
         path: PathBuf,
     },
-    /// It could not be told whether the file at the path is stale, or it could not be removed.
+    /// The socket file at the path could not be tested for a listener, or could not be removed.
     #[error("cannot replace the stale socket {}", path.display())]
     Stale {
         /// The path of the socket.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The kernel refused, for instance because the directory does not exist.
     #[error("cannot listen on {address}")]
     Listen {
-        /// The address.
+        /// The address that was given.
         address: Address,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -100,7 +100,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let metadata = self.path.symlink_metadata();
         if metadata.is_ok_and(|now| now.dev() == self.device && now.ino() == self.inode) {
-            // If it cannot be removed it is stale, which the next start copes with.
+            // A file that cannot be removed is stale; the next start replaces it.
             drop(std::fs::remove_file(&self.path));
         }
     }
@@ -115,7 +115,7 @@ fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((UnixListener::from(socket), file))
 }
 
-/// Removes what a predecessor left at the path.
+/// Removes the stale socket of an earlier process.
 fn remove_stale(path: &Path) -> Result<(), BindError> {
     let failed = |source| BindError::Stale { path: path.to_owned(), source };
     match path.symlink_metadata() {
@@ -135,7 +135,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
     }
 }
 
-/// Tries to connect, without waiting: a listener whose queue is full is a listener.
+/// Tries to connect, without waiting: a listener whose queue is full counts as a listener.
 fn somebody_listens(path: &Path) -> io::Result<bool> {
     let socket = unix_socket()?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {

@@ -1,8 +1,8 @@
 //! Plugins that run to completion: no server, no calls, only work and an exit code.
 //!
 //! The agent launches such a plugin like any other and waits for its end. Exit code 0 is
-//! EXECUTION_COMPLETED, anything else EXECUTION_FAILED; the last lines of what it wrote to standard
-//! output and error are part of the report.
+//! EXECUTION_COMPLETED, anything else EXECUTION_FAILED; the report holds the last lines of its
+//! standard output and error.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,31 @@ use std::process::ExitCode;
 use crate::error::chain;
 use crate::{Arguments, Environment, PluginError, ServiceConfig};
 
-/// Names the file with the configuration.
+/// The environment variable that names the file with the configuration.
 const CONFIG: &str = "GUEST_AGENT_CONFIG";
 
-/// What a run is given.
+/// The arguments of a run.
 #[derive(Clone, Debug)]
 pub struct RunContext {
-    /// The configuration, if there is one. One that was given as a structure is JSON text here;
-    /// [`ServiceConfig::parse`] reads both forms alike.
+    /// The configuration, if there is one. A structure is JSON text here; [`ServiceConfig::parse`]
+    /// reads both forms alike.
     pub config: Option<ServiceConfig>,
-    /// The plugin's own directory; survives upgrades.
+    /// The plugin's own directory, which survives upgrades.
     pub state_directory: PathBuf,
     /// The plugin's own arguments, without the agent's.
     pub arguments: Vec<String>,
-    /// Who the plugin is and what belongs to it.
+    /// The plugin's name, revision, directory and host socket.
     pub environment: Environment,
 }
 
-/// Does the work of a plugin that runs to completion: the whole `main` of one.
+/// Runs a plugin that runs to completion: the whole `main` of one.
 ///
 /// Exit code 0 if the work succeeded; otherwise the error with its causes is printed to standard
 /// error, where the agent finds it, and the exit code is 1. A panic ends the process with Rust's
 /// own code 101.
 ///
-/// SIGTERM asks the process to end: because its time is over, another revision comes, or the plugin
-/// is removed. Without a handler of its own it ends at once.
+/// SIGTERM asks the process to end: because its time is over, another revision is installed, or the
+/// plugin is removed. A process without a handler of its own ends at once.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -61,8 +61,8 @@ pub fn run_once(work: impl FnOnce(RunContext) -> Result<(), PluginError>) -> Exi
 // === impl RunContext ===
 
 impl RunContext {
-    /// What this process was given. Started by hand, without the agent, it has no configuration and
-    /// works in the current directory.
+    /// The arguments of this process. A process that was started by hand, without the agent, has no
+    /// configuration and works in the current directory.
     ///
     /// # Errors
     ///

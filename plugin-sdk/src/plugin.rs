@@ -1,4 +1,4 @@
-//! The trait a plugin implements, and what its methods are given.
+//! The trait that a plugin implements, and the arguments of its methods.
 //!
 //! Called by `life`, which keeps the promises made here about order, panics and deadlines. No wire
 //! type appears in it, so a plugin can be tested by calling its methods.
@@ -10,10 +10,10 @@ use async_trait::async_trait;
 
 use crate::{PluginError, PluginStatus, ServiceConfig};
 
-/// A plugin: what guest-agent asks of it, as four methods of which only [`start`](Plugin::start)
-/// has to be written.
+/// A plugin: four methods that guest-agent calls, of which only [`start`](Plugin::start) has to be
+/// written.
 ///
-/// The methods take `&self`; state that changes belongs behind a `Mutex` or a channel. What the SDK
+/// The methods take `&self`; state that changes belongs behind a `Mutex` or a channel. The SDK
 /// promises about the calls:
 ///
 /// - `start` and `apply` never run at the same time as each other, and `apply` is never called
@@ -29,19 +29,19 @@ use crate::{PluginError, PluginStatus, ServiceConfig};
 /// times in a row for hung, so work that blocks a thread belongs in `tokio::task::spawn_blocking`.
 #[async_trait]
 pub trait Plugin: Send + Sync + 'static {
-    /// Begins the plugin's work and returns when it is running, not when it is done: work that
-    /// lasts goes into a task or thread of its own.
+    /// Begins the plugin's work and returns when it is running, not when it is done: run lasting
+    /// work in a task or thread of its own.
     ///
-    /// The agent waits for the answer for the start timeout of the plugin's manifest (30 s if it
-    /// says nothing). A start that succeeded is not repeated: if the agent asks again, because it
-    /// was restarted and is not sure, it is told that all is well and this method is not called. A
-    /// configuration that differs then is not looked at; changes arrive through
+    /// The agent waits for the answer as long as the start timeout of the plugin's manifest (30 s
+    /// if the manifest has none). A start that succeeded is not repeated: if the agent asks again,
+    /// because it was restarted and is not sure, the SDK answers with success and does not call
+    /// this method. It then ignores the configuration in the request; changes arrive through
     /// [`apply`](Plugin::apply).
     ///
     /// # Errors
     ///
-    /// Whatever keeps the plugin from working. The agent shows the text in its events, ends the
-    /// process and tries again later, so the text must not contain secrets.
+    /// Any failure that keeps the plugin from working. The agent shows the text in its events, ends
+    /// the process and tries again later, so the text must not contain secrets.
     async fn start(&self, context: StartContext) -> Result<(), PluginError>;
 
     /// Ends the plugin's work. When it returns, with success or not, the server finishes the calls
@@ -51,7 +51,7 @@ pub trait Plugin: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What could not be ended or cleaned up. It is reported; the process ends all the same.
+    /// A failure to end or to clean up. The SDK reports it; the process ends all the same.
     async fn stop(&self, context: StopContext) -> Result<(), PluginError> {
         let _unused = context;
         Ok(())
@@ -59,7 +59,7 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// Answers a health check or a question.
     ///
-    /// By default every health check is answered with healthy and every question with code 1.
+    /// By default it answers every health check with healthy and every question with code 1.
     async fn status(&self, query: StatusQuery) -> PluginStatus {
         match query {
             StatusQuery::HealthCheck => PluginStatus::healthy(),
@@ -71,41 +71,41 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// Takes over a new configuration while running; `None` clears it.
     ///
-    /// By default [`PluginError::Unsupported`], which is a fine answer: the agent then restarts the
-    /// plugin with the new configuration.
+    /// By default it returns [`PluginError::Unsupported`], which is a fine answer: the agent then
+    /// restarts the plugin with the new configuration.
     ///
     /// News about the VM (startup, shutdown, specialize) arrives through this method as well: as
     /// [`ServiceConfig::String`] with the JSON text that was sent to the agent's command socket,
     /// such as `{"Command":"VmEvent","Event":"startup"}`. [`ServiceConfig::vm_event`] tells the two
     /// apart; for such news `Unsupported` means "not interested" and restarts nothing. A plugin
-    /// that overrides this method should look for it first, or it takes the news for a new
+    /// that overrides this method should look for news first, or it takes them for a new
     /// configuration.
     ///
     /// # Errors
     ///
-    /// [`PluginError::Unsupported`] as said above; anything else is a refusal: the plugin goes on
-    /// with the configuration it had, and the agent reports the text.
+    /// [`PluginError::Unsupported`], see above. Any other error is a refusal: the plugin keeps the
+    /// configuration it had, and the agent reports the text.
     async fn apply(&self, config: Option<ServiceConfig>) -> Result<(), PluginError> {
         let _unused = config;
         Err(PluginError::Unsupported)
     }
 }
 
-/// What [`Plugin::start`] is given.
+/// The argument of [`Plugin::start`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartContext {
     /// A directory that belongs to this plugin alone and survives restarts and upgrades. It exists
     /// already. Empty if the agent named none.
     pub state_directory: PathBuf,
     /// The configuration that came with the order to install the plugin, or the latest one since;
-    /// `None` if there is none.
+    /// `None` if the plugin has no configuration.
     pub config: Option<ServiceConfig>,
 }
 
-/// What [`Plugin::stop`] is given.
+/// The argument of [`Plugin::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopContext {
-    /// Whether the plugin's traces on the machine should go too.
+    /// Whether the plugin should delete its traces on the machine.
     pub cleanup: Cleanup,
     /// How long stopping may take, counted from the call. A `stop` that is still running then is
     /// cancelled, and the agent kills the process.
@@ -115,16 +115,16 @@ pub struct StopContext {
 /// Whether a stopping plugin leaves its traces on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanup {
-    /// The plugin will be back, after a restart or an upgrade: keep everything.
+    /// The plugin will run again, after a restart or an upgrade: keep all files.
     Keep,
-    /// The plugin is being removed: wipe what it left outside its own directories.
+    /// The plugin is being removed: delete its files outside its own directories.
     Remove,
 }
 
-/// What [`Plugin::status`] is asked.
+/// The argument of [`Plugin::status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusQuery {
-    /// Is all well? Answer quickly; code 0 is healthy.
+    /// A health check. Answer quickly; code 0 is healthy.
     HealthCheck,
     /// A question only this plugin understands, from an operator or the control plane.
     Question(String),

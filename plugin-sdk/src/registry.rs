@@ -1,10 +1,10 @@
-//! What plugins offer each other, and how to find it.
+//! The registry: plugins register what they offer, and find what others offer.
 //!
 //! ```no_run
 //! # use guest_agent_plugin::registry::{Offer, Registry, RegistryError};
 //! # async fn example() -> Result<(), RegistryError> {
 //! let registry = Registry::from_env()?;
-//! // A provider listens on a socket first, then says so. Keep what this returns.
+//! // A provider listens on a socket first, then registers it. Keep the returned value.
 //! let offer = Offer::new("greeter", "hello", "/run/hello.sock").version("1.0");
 //! let registration = registry.offer(offer).await?;
 //! // A consumer waits for it, wherever and whenever it is offered.
@@ -19,14 +19,14 @@
 //! | offer something for as long as the plugin runs | [`Registry::offer`] |
 //! | look once | [`Registry::list`], [`Registry::get`] |
 //! | wait until it is there | [`Registry::wait`] |
-//! | hear of every change | [`Registry::watch`] |
+//! | receive every change | [`Registry::watch`] |
 //! | get a typed client | [`Kind`], [`Registry::dispense`] |
 //! | always have a client of the current provider | [`Registry::follow`] |
 //! | test a consumer without an agent | [`Registry::stub`] |
 //!
-//! An entry ends with the process that registered it, and outlives restarts of the agent. Every call is
-//! tried again for a while when the agent cannot be reached, and a watch begins again by itself, with a
-//! snapshot of what there is.
+//! An entry ends with the process that registered it, and survives restarts of the agent. While the
+//! agent cannot be reached, every call is retried for a while, and a watch connects again by itself
+//! and begins with a snapshot of all entries.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,20 +58,21 @@ pub use watch::{Gone, Update, Watch};
 
 use retry::Pauses;
 
-/// How long a call is tried again while the agent cannot be reached.
+/// How long a call is retried while the agent cannot be reached.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Longest that one try of a call may take; only a wait may take longer.
+/// Timeout of one try of a call; only a wait may take longer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Longest wait that is asked for at a time, so that a connection that broke unseen is not waited on.
+/// Longest wait in one request, so that a connection that broke unseen delays the wait no longer
+/// than this.
 const WAIT_SLICE: Duration = Duration::from_secs(60);
 
-/// How long a connection may be silent before the agent is asked whether it still lives.
+/// How long a connection may be silent before a keepalive ping is sent to the agent.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// The agent's registry, as one plugin sees it. Cheap to clone; clones share one connection, which is
-/// made when it is first used and again whenever it broke.
+/// The agent's registry, as one plugin sees it. Cheap to clone; clones share one connection, which
+/// is made on first use and again after each break.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: Arc<Inner>,
@@ -83,27 +84,27 @@ enum Inner {
     Stub(Stub),
 }
 
-/// Why the registry did not do what it was asked.
+/// Why a call of the registry failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RegistryError {
     /// The plugin was not started by an agent that has a registry.
     #[error("{0} is not set: only a plugin that guest-agent started can use its registry")]
     NotUnderAgent(&'static str),
-    /// The path or the ticket cannot be used at all.
+    /// The path or the ticket is invalid.
     #[error("{0} cannot be used: {1}")]
     Unusable(&'static str, String),
-    /// The agent says no, and would again.
+    /// The agent refused the call, and would refuse it again.
     #[error("the registry refused: {message}")]
     Refused {
         /// The gRPC code.
         code: Code,
-        /// Why, and what would be right.
+        /// The agent's reason, with the fix.
         message: String,
     },
-    /// There is no such entry.
+    /// The registry has no such entry.
     #[error("{0}")]
     NotFound(String),
-    /// It did not happen in time.
+    /// The wait reached its deadline.
     #[error("{0}")]
     TimedOut(String),
     /// The agent could not be reached for a while.
@@ -114,7 +115,7 @@ pub enum RegistryError {
     Stubbed(String),
 }
 
-/// Shows the ticket with every call.
+/// The interceptor that adds the ticket to every call.
 #[derive(Clone, Debug)]
 struct Shown(MetadataValue<Ascii>);
 
@@ -130,10 +131,10 @@ type Host = InterceptedService<Channel, Shown>;
 // === impl Registry ===
 
 impl Registry {
-    /// The registry of the agent that started this plugin. Connects to nobody yet.
+    /// The registry of the agent that started this plugin. It does not connect yet.
     ///
     /// # Errors
-    /// No agent that has a registry started this process.
+    /// This process was not started by an agent that has a registry.
     pub fn from_env() -> Result<Registry, RegistryError> {
         Registry::of(&Environment::from_env())
     }
@@ -141,7 +142,7 @@ impl Registry {
     /// The registry that an environment names.
     ///
     /// # Errors
-    /// It names none, or one that cannot be used.
+    /// The environment names no registry, or its path or ticket is invalid.
     pub fn of(environment: &Environment) -> Result<Registry, RegistryError> {
         let missing = RegistryError::NotUnderAgent;
         let socket = environment.host_socket.as_deref();
@@ -150,29 +151,29 @@ impl Registry {
         Registry::new(socket, ticket)
     }
 
-    /// The registry behind a host socket, for whoever has the ticket.
+    /// The registry behind a host socket, with the ticket of a plugin.
     ///
     /// # Errors
-    /// One of them cannot be used.
+    /// The path or the ticket is invalid.
     pub fn new(socket: &Path, ticket: &Ticket) -> Result<Registry, RegistryError> {
         let channel = channel_to(socket)
             .map_err(|reason| RegistryError::Unusable(Environment::HOST_SOCKET, reason))?;
         let mut ticket: MetadataValue<Ascii> = format!("Bearer {}", ticket.reveal())
             .parse()
-            // What it says would quote the ticket.
+            // The text of that error would quote the ticket.
             .map_err(|_| RegistryError::Unusable(Environment::TICKET, "it is no ticket".into()))?;
         ticket.set_sensitive(true);
         Ok(Registry { inner: Arc::new(Inner::Host { channel, ticket }) })
     }
 
-    /// A registry without an agent, for tests of consumers: it dispenses what it is given.
+    /// A registry without an agent, for tests of consumers: it dispenses the clients of `stub`.
     pub fn stub(stub: Stub) -> Registry {
         Registry { inner: Arc::new(Inner::Stub(stub)) }
     }
 
-    /// Offers something until the process ends or [`Registration::withdraw`] is called, also if the agent
-    /// loses what it knows meanwhile. Somebody has to listen on the socket already. Answers when the
-    /// agent has made it durable.
+    /// Offers something until the process ends or [`Registration::withdraw`] is called, even if the
+    /// agent loses its store meanwhile. The plugin must listen on the socket already. It returns
+    /// when the agent has made the entry durable.
     ///
     /// # Errors
     /// The agent refuses the offer, or cannot be reached for a while.
@@ -180,7 +181,7 @@ impl Registry {
         Registration::begin(self.clone(), offer).await
     }
 
-    /// Registers once, or changes what is said of an instance of this plugin.
+    /// Registers an instance once, or changes an instance of this plugin.
     ///
     /// # Errors
     /// The agent refuses the offer, or cannot be reached for a while.
@@ -192,8 +193,8 @@ impl Registry {
         Entry::of(answer.entry)
     }
 
-    /// Takes an instance back. One that is not there is no error, a type that nobody ever offered is.
-    /// Without an instance it is that of this plugin's own name.
+    /// Deregisters an instance. An unknown instance is no error; a type that no plugin ever offered
+    /// is. Without `instance` it is the instance with this plugin's own name.
     ///
     /// # Errors
     /// The agent refuses, or cannot be reached for a while.
@@ -213,7 +214,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The current instance of every name of a type; nothing for a type that is unknown.
+    /// The current instance of every name of a type; empty for an unknown type.
     ///
     /// # Errors
     /// The agent refuses, or cannot be reached for a while.
@@ -228,8 +229,8 @@ impl Registry {
     /// One entry: an instance exactly, or the current one.
     ///
     /// # Errors
-    /// [`RegistryError::NotFound`] says whether type, name or instance is unknown; or the agent refuses,
-    /// or cannot be reached for a while.
+    /// [`RegistryError::NotFound`] says whether type, name or instance is unknown; or the agent
+    /// refuses, or cannot be reached for a while.
     pub async fn get(
         &self,
         kind: &str,
@@ -246,11 +247,11 @@ impl Registry {
         Entry::of(answer.entry)
     }
 
-    /// Waits until a name is offered and somebody answers there.
+    /// Waits until a name is offered and its socket answers.
     ///
     /// # Errors
-    /// [`RegistryError::TimedOut`] when that did not happen in time, also for want of an agent; or the
-    /// agent refuses.
+    /// [`RegistryError::TimedOut`] when the deadline passes, also without an agent; or the agent
+    /// refuses.
     pub async fn wait(
         &self,
         kind: &str,
@@ -267,7 +268,7 @@ impl Registry {
                 instance: String::new(),
                 timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1),
             });
-            // A little more than the agent takes, if it answers at all.
+            // A little longer than the agent's own deadline, so that its answer arrives first.
             request.set_timeout(left + Duration::from_secs(1));
             match self.reader()?.wait(request).await {
                 Ok(answer) => return Entry::of(answer.into_inner().entry),
@@ -283,12 +284,12 @@ impl Registry {
         }
     }
 
-    /// Follows what is offered: of one type or of all, of one name or of all. Begins with a snapshot.
+    /// Watches the entries of one type or of all, of one name or of all. It begins with a snapshot.
     pub fn watch(&self, kind: Option<&str>, name: Option<&str>) -> Watch {
         Watch::new(self.clone(), kind, name)
     }
 
-    /// Calls until the agent answers, for a while.
+    /// Retries a call for a while until the agent answers.
     async fn call<T, F>(&self, call: impl Fn() -> F) -> Result<T, RegistryError>
     where
         F: Future<Output = Result<tonic::Response<T>, Failed>>,
@@ -341,11 +342,11 @@ impl From<Status> for RegistryError {
     }
 }
 
-/// Where a call failed.
+/// The place at which a call failed.
 enum Failed {
-    /// It was not made.
+    /// The connection could not be made.
     Here(RegistryError),
-    /// The agent, or the way to it, says so.
+    /// The agent or the connection returned this status.
     There(Status),
 }
 
@@ -367,7 +368,7 @@ fn in_time<T>(message: T) -> Request<T> {
     request
 }
 
-/// A connection to a unix socket, made when it is first used.
+/// A connection to a unix socket, made on first use.
 fn channel_to(socket: &Path) -> Result<Channel, String> {
     let path = socket.to_str().ok_or_else(|| "it is not UTF-8".to_owned())?;
     let endpoint = Endpoint::from_shared(format!("unix:{path}")).map_err(|e| e.to_string())?;

@@ -1,6 +1,6 @@
 //! From a plugin to a process: arguments, error log, signals, runtime, exit code.
 //!
-//! Everything that concerns the whole process is here; the work is done by [`Server`].
+//! This module changes the state of the whole process; [`Server`] does the rest.
 
 use std::error::Error;
 use std::future::Future;
@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::error::chain;
 use crate::{Arguments, ArgumentsError, BindError, ErrorLog, Plugin, Server};
 
-/// Why a plugin could not be served, or not until a good end.
+/// Why a plugin could not be served, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The command line could not be understood.
@@ -21,10 +21,11 @@ pub enum ServeError {
     /// The address could not be listened on.
     #[error("cannot begin to listen")]
     Bind(#[from] BindError),
-    /// There is no tokio runtime, or none could be made, or it takes no signals or sockets.
+    /// The current thread has no tokio runtime, or a runtime could not be made, or it takes no
+    /// signals or sockets.
     #[error("the runtime failed")]
     Runtime(#[source] io::Error),
-    /// The gRPC server broke.
+    /// The gRPC server failed.
     #[error("the server broke")]
     Transport(#[source] tonic::transport::Error),
     /// A signal asked the plugin to stop and that failed.
@@ -49,7 +50,7 @@ pub fn main<P: Plugin>(plugin: P) -> ExitCode {
 /// Serves the plugin until it is stopped, on a tokio runtime of its own with two worker threads:
 /// a method that blocks one of them does not keep health checks from being answered.
 ///
-/// When it returns, tasks of that runtime that still run are abandoned; nothing is waited for. Ends
+/// When it returns, tasks of that runtime that still run are abandoned without waiting. Otherwise
 /// like [`serve_with`].
 ///
 /// # Errors
@@ -68,8 +69,8 @@ pub fn serve_blocking<P: Plugin>(plugin: P) -> Result<(), ServeError> {
     served
 }
 
-/// Serves the plugin until it is stopped, with the process's own arguments, on the runtime it is
-/// awaited on: for `#[tokio::main]`.
+/// Serves the plugin until it is stopped, with the process's own arguments, on the runtime of the
+/// caller: for `#[tokio::main]`.
 ///
 /// ```no_run
 /// # use guest_agent_plugin::{Plugin, PluginError, ServeError, StartContext, async_trait};
@@ -84,10 +85,9 @@ pub fn serve_blocking<P: Plugin>(plugin: P) -> Result<(), ServeError> {
 /// }
 /// ```
 ///
-/// On a runtime with one thread, as here, a method that blocks keeps everything else from being
-/// answered.
+/// On a runtime with one thread, as here, a method that blocks delays all other answers.
 ///
-/// Ends like [`serve_with`].
+/// Otherwise like [`serve_with`].
 ///
 /// # Errors
 ///
@@ -119,7 +119,7 @@ pub async fn serve_with<P: Plugin>(plugin: P, arguments: Arguments) -> Result<()
     served.await.map_err(|error| logged(&arguments, error))
 }
 
-/// The command line; if it is wrong, the error log it names may still be good.
+/// Reads the command line. If it is wrong, the error log it names may still be usable.
 fn process_arguments() -> Result<Arguments, ServeError> {
     Arguments::from_env().map_err(|error| {
         let error = ServeError::Arguments(error);
@@ -157,7 +157,7 @@ fn end_signal() -> io::Result<impl Future<Output = ()> + Send> {
 
 async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
-        // No signal will come any more: the runtime is ending.
+        // The runtime is ending, so no signal will arrive any more.
         std::future::pending::<()>().await;
     }
 }

@@ -1,7 +1,7 @@
-//! A plugin that listens: serves calls until its life ends, then drains and is done.
+//! A plugin that listens: it serves calls until its life ends, then finishes the calls in flight.
 //!
-//! Used by `run` for whole processes and directly in tests. It touches nothing that belongs to the
-//! process: no signal handler, no panic hook, no exit.
+//! `run` uses it for whole processes, tests use it directly. It leaves the process alone: no signal
+//! handler, no panic hook, no exit.
 
 use std::future::{Future, pending};
 use std::io;
@@ -25,11 +25,12 @@ use crate::{Address, BindError, Cleanup, Plugin, ServeError, StopContext};
 /// How long `stop` may take when a signal asks for it, which names no deadline.
 const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
 
-/// After the end, calls in flight get until the stop's deadline, but within these two.
+/// After the end, calls in flight get until the stop's deadline, but no less and no more than these
+/// two.
 const SHORTEST_DRAIN: Duration = Duration::from_millis(200);
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 
-/// Calls at once per connection; more of them wait.
+/// Concurrent calls per connection; further ones wait.
 const MAX_CALLS: u32 = 64;
 
 /// A pause after a failed accept. Without it a process out of descriptors would spin.
@@ -72,7 +73,7 @@ impl<P: Plugin> Server<P> {
         Ok(Server { life: Life::new(plugin), listener, address })
     }
 
-    /// Where the plugin listens; for port 0 with the port the kernel chose.
+    /// The address on which the plugin listens; for port 0 with the port that the kernel chose.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -82,17 +83,18 @@ impl<P: Plugin> Server<P> {
     ///
     /// # Errors
     ///
-    /// [`ServeError::Transport`] if the server broke.
+    /// [`ServeError::Transport`] if the server failed.
     pub async fn run(self) -> Result<(), ServeError> {
         self.run_until(pending()).await
     }
 
-    /// The same, and stops the plugin (keeping its traces, within 10 s) when `end` completes.
+    /// Like [`run`](Server::run), and stops the plugin (keeping its traces, within 10 s) when `end`
+    /// completes.
     ///
     /// # Errors
     ///
-    /// [`ServeError::Transport`] if the server broke; [`ServeError::Stop`] if `end` completed and
-    /// the plugin's `stop` failed, since no caller is there to be told.
+    /// [`ServeError::Transport`] if the server failed; [`ServeError::Stop`] if `end` completed and
+    /// the plugin's `stop` failed, because no caller receives that error.
     pub async fn run_until(self, end: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let Server { life, listener, .. } = self;
         let context = StopContext { cleanup: Cleanup::Keep, deadline: SIGNAL_DEADLINE };
@@ -100,7 +102,7 @@ impl<P: Plugin> Server<P> {
         let stop_at_end = async {
             end.await;
             asked.store(true, Ordering::Relaxed);
-            // How it went is looked up below; the server may be done before this line goes on.
+            // The result is read below; the server may end before this await returns.
             drop(life.stop(context).await);
             pending::<()>().await;
         };
@@ -114,14 +116,14 @@ impl<P: Plugin> Server<P> {
             () = stop_at_end => {}
         }
         if asked.load(Ordering::Relaxed) {
-            // The plugin has been stopped, so this only asks how that went.
+            // The plugin has been stopped, so this only reads the result.
             life.stop(context).await.map_err(|error| ServeError::Stop(error.into()))?;
         }
         Ok(())
     }
 }
 
-/// Serves on either kind of socket; a unix socket's file goes with the server.
+/// Serves on either kind of socket; a unix socket's file is removed with the server.
 async fn serve<P: Plugin>(life: &Arc<Life<P>>, listener: Listener) -> Result<(), ServeError> {
     match listener {
         Listener::Unix(listener, file) => {

@@ -1,7 +1,7 @@
 //! The gRPC service: wire types in, calls of `life`, wire types out.
 //!
-//! The only file that names the generated types. It decides which gRPC code an error becomes and
-//! nothing else.
+//! The only file that names the generated types. It decides which gRPC code an error becomes, and
+//! makes no other decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::error::chain;
 use crate::life::{CallError, Life};
 use crate::{Cleanup, Plugin, PluginError, ServiceConfig, StartContext, StatusQuery, StopContext};
 
-/// How long a stop may take when the request does not say: what the agent uses when a manifest is
-/// silent.
+/// How long a stop may take when the request has no deadline: the agent's default for a manifest
+/// without one.
 const DEFAULT_STOP: Duration = Duration::from_secs(30);
 
 /// The longest error text put on the wire. It travels in a header, percent-encoded, and clients
@@ -57,7 +57,7 @@ impl<P: Plugin> GuestAgentPlugin for Service<P> {
         let StopRequest { cleanup, deadline } = request.into_inner();
         let context = StopContext {
             cleanup: if cleanup { Cleanup::Remove } else { Cleanup::Keep },
-            // Zero, negative and absent all mean that the sender did not care.
+            // A zero, negative or absent deadline means that the sender set none.
             deadline: deadline
                 .and_then(|deadline| Duration::try_from(deadline).ok())
                 .filter(|deadline| !deadline.is_zero())
@@ -107,9 +107,9 @@ impl From<apply_request::ServiceConfig> for ServiceConfig {
     }
 }
 
-/// The status of a call that failed. UNIMPLEMENTED is said only when the plugin says it, because
-/// it makes the agent restart the plugin; UNKNOWN and UNAVAILABLE never, because they are what a
-/// broken connection looks like.
+/// The status of a call that failed. It is UNIMPLEMENTED only when the plugin answered so, because
+/// the agent then restarts the plugin. It is never UNKNOWN or UNAVAILABLE, because a broken
+/// connection looks like these.
 fn refusal(error: &CallError) -> Status {
     let code = match error {
         CallError::NotStarted | CallError::Stopping => Code::FailedPrecondition,

@@ -1,9 +1,9 @@
 //! The answer to a health check or a question.
 
-/// A code and lines of text: how a plugin is, or what it answers.
+/// A code and lines of text: the health of a plugin, or its answer to a question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginStatus {
-    /// Zero is healthy. Anything else is unhealthy but alive; the numbers are the plugin's own.
+    /// Zero is healthy. Anything else is unhealthy but alive; the plugin defines the numbers.
     pub code: i32,
     /// Lines for people that explain the code, or the answer to a question.
     pub results: Vec<String>,
@@ -12,12 +12,12 @@ pub struct PluginStatus {
 // === impl PluginStatus ===
 
 impl PluginStatus {
-    /// Code 0, nothing to say.
+    /// Healthy: code 0 without lines.
     pub fn healthy() -> PluginStatus {
         PluginStatus::default()
     }
 
-    /// A code other than zero and the reason. Code 0 would mean healthy and becomes 1.
+    /// Unhealthy: a code other than zero and the reason. Code 0 would mean healthy and becomes 1.
     pub fn unhealthy(code: i32, reason: impl Into<String>) -> PluginStatus {
         let code = if code == 0 { 1 } else { code };
         PluginStatus { code, results: vec![reason.into()] }
@@ -28,7 +28,7 @@ impl PluginStatus {
         PluginStatus::healthy().with_line(text)
     }
 
-    /// The same with one more line.
+    /// This status with one more line.
     #[must_use]
     pub fn with_line(mut self, line: impl Into<String>) -> PluginStatus {
         self.results.push(line.into());

@@ -1,11 +1,16 @@
 //! Wire types of guest-agent, one module per protobuf package.
 //!
-//! The `.proto` files in `proto/` are the source; what `prost` and `tonic` make of them is committed
-//! under `src/gen/`, so that building needs neither `protoc` nor a build script. The test
-//! `tests/generated.rs` makes it anew and fails when it differs; run it with `UPDATE_GENERATED=1` to
-//! write the new code.
+//! The `.proto` files in `proto/` are the source; the code that `prost` and `tonic` generate from
+//! them is committed under `src/gen/`, so that the build needs neither `protoc` nor a build script.
+//! The test `tests/generated.rs` generates it again and fails on a difference; run it with
+//! `UPDATE_GENERATED=1` to write the new code.
 //!
-//! Nothing here has behaviour of its own. In the core only `guest_agent_actors::wire` names these types.
+//! The feature `json` adds the module `json`: configurations as protobuf JSON, for the programs
+//! that read and write files. Nothing else here has behaviour of its own. In the core only
+//! `guest_agent_actors::wire` names these types.
+
+#[cfg(feature = "json")]
+pub mod json;
 
 pub use generated::agent_controlplane;
 pub use generated::cipd;
@@ -19,8 +24,9 @@ pub use generated::plugin_comm;
 /// Descriptors of all packages, for protobuf JSON: an encoded `google.protobuf.FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");
 
-/// Encodes a report on all plugins, by far the longest message: thousands of points of metrics, byte for byte.
-/// `encode_to_vec` is compiled with the crate that calls it, which ships small; this one ships fast.
+/// Encodes a report on all plugins, by far the longest message: thousands of points of metrics,
+/// byte for byte. `encode_to_vec` is compiled with the calling crate, which is optimised for size;
+/// this crate is optimised for speed.
 #[must_use]
 pub fn encode_plugin_states(states: &agent_controlplane::CurrentPluginStates) -> Vec<u8> {
     prost::Message::encode_to_vec(states)

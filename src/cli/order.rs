@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use guest_agent_actors::plugin::machine::Order;
 use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire;
-use guest_agent_control_plane::json::{
-    JsonError, configure_plugin_from_json, configure_plugin_states_from_json,
-};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Manifest, Plugin,
+};
+use guest_agent_proto::json::{
+    JsonError, configure_plugin_from_json, configure_plugin_states_from_json,
 };
 use prost::Message;
 use serde_json::{Value, json};

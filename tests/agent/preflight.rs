@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use guest_agent_control_plane::json::configure_plugin_to_json;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::json::configure_plugin_to_json;
 use serde_json::Value;
 
 use crate::harness::archive::Tarball;

@@ -153,7 +153,7 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
     plugin.checksum.clear();
     local.manifest.get_or_insert_default().plugin_installation_type =
         PluginInstallationType::LocalInstallation.into();
-    let json = guest_agent_control_plane::json::configure_plugin_to_json(&local).unwrap();
+    let json = guest_agent_proto::json::configure_plugin_to_json(&local).unwrap();
     let small = br#"{"action":"INSTALL","plugin":{"name":"monitor","revisionId":"1","entryPoint":
         "run"},"manifest":{"pluginInstallationType":"LOCAL_INSTALLATION","stopTimeout":"1.5s"}}"#;
     vec![local.encode_to_vec(), json.into_bytes(), small.to_vec()]

@@ -61,7 +61,7 @@ pub(crate) fn orders(data: &[u8]) {
 pub(crate) fn manifests(data: &[u8]) {
     manifest(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
-    match guest_agent_control_plane::json::configure_plugin_from_json(text) {
+    match guest_agent_proto::json::configure_plugin_from_json(text) {
         Ok(order) => manifest(&order.encode_to_vec()),
         Err(error) => assert!(error.to_string().len() < 4096, "an error has to stay readable"),
     }

@@ -1,4 +1,4 @@
-//! The body of an answer, in chunks, with what is injected to go wrong in it.
+//! The body of an answer, in chunks, with its injected faults.
 //!
 //! A chunk is read when the transport asks for it, so a slow reader costs one chunk of memory.
 
@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::catalog::Content;
 use super::faults::RequestFaults;
 
-/// Each read of a file is a trip to another thread, which small chunks would be dominated by.
+/// Each read of a file runs on another thread; with small chunks the hand-over would cost more than
+/// the read.
 const CHUNK: u64 = 256 << 10;
 /// Throttled bodies are sent in so many pieces per second.
 const PIECES_PER_SECOND: u64 = 20;
@@ -22,7 +23,7 @@ const PIECES_PER_SECOND: u64 = 20;
 /// How long a client that reads has to take what was sent before its connection is cut.
 const BEFORE_CUTTING: Duration = Duration::from_millis(100);
 
-/// Which bytes to send, and how.
+/// The bytes to send, and the faults on the way.
 pub(super) struct Plan {
     pub(super) first: u64,
     pub(super) length: u64,
@@ -43,7 +44,7 @@ enum Source {
     File(tokio::fs::File),
 }
 
-/// The body; `count` is told the size of every chunk that is handed over.
+/// The body. It calls `count` with the size of every chunk that it hands to the transport.
 pub(super) fn stream<C>(content: Content, plan: Plan, count: C) -> Body
 where
     C: Fn(u64) + Send + 'static,
@@ -72,8 +73,8 @@ impl<C: Fn(u64)> Sending<C> {
             return Err(io::Error::other("stalled until the shutdown"));
         }
         if faults.truncate_after.is_some_and(|after| self.sent >= after) {
-            // An error makes the transport drop what it has not written yet, so it gets time to write
-            // all that was handed over.
+            // An error makes the transport drop the bytes that it has not written yet, so it gets
+            // time to write them first.
             tokio::time::sleep(BEFORE_CUTTING).await;
             return Err(io::Error::other("truncated"));
         }
@@ -91,7 +92,7 @@ impl<C: Fn(u64)> Sending<C> {
         Ok(Some(chunk))
     }
 
-    /// Waits until as much as was sent may have been sent.
+    /// Waits until the rate allows the bytes that were sent.
     async fn keep_to(&mut self, bytes_per_second: u64) -> io::Result<()> {
         let micros = u128::from(self.sent) * 1_000_000 / u128::from(bytes_per_second);
         let due = self.since + Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
@@ -117,7 +118,8 @@ impl<C: Fn(u64)> Sending<C> {
         let mut chunk = BytesMut::with_capacity(capacity);
         file.take(size).read_buf(&mut chunk).await?;
         if chunk.is_empty() {
-            // The promised length cannot be kept; closing the connection says so.
+            // The body cannot have the promised length; the connection is closed so that the client
+            // notices.
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
         }
         Ok(chunk.freeze())

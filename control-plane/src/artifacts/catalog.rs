@@ -1,4 +1,4 @@
-//! Which artifacts there are, with their faults and counters.
+//! The published artifacts, with their faults and counters.
 //!
 //! A file's ETag is the SHA-256 of its content, found once and remembered for as long as length,
 //! modification time and inode stay the same. Opening and hashing run off the runtime's thread.
@@ -20,13 +20,13 @@ use crate::core::lock;
 use crate::hex::hex;
 
 const MAX_NAME_BYTES: usize = 255;
-/// ETags of files in directories that are remembered; beyond that all are found anew.
+/// Number of remembered ETags of files in directories; beyond that all are computed anew.
 const MAX_REMEMBERED: usize = 4096;
 const HASH_CHUNK: usize = 256 << 10;
-/// `O_NONBLOCK`: opening a FIFO that somebody put there must not wait for a writer.
+/// `O_NONBLOCK`: opening a FIFO in the directory must not wait for a writer.
 const NON_BLOCKING: i32 = 0o4000;
 
-/// Everything that is published.
+/// All published artifacts.
 pub(super) struct Catalog {
     pub(super) shutdown: CancellationToken,
     state: Mutex<State>,
@@ -47,7 +47,7 @@ enum Source {
     File(PathBuf),
 }
 
-/// What changes when a file is changed or replaced.
+/// The properties of a file that change when it is changed or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Version {
     length: u64,
@@ -60,7 +60,7 @@ struct Version {
 pub(super) struct Artifact {
     pub(super) content: Content,
     pub(super) length: u64,
-    /// Strong, with its quotes.
+    /// The strong ETag, with its quotes.
     pub(super) etag: String,
 }
 
@@ -102,8 +102,8 @@ impl Catalog {
         lock(&self.state).counters.get(name).copied().unwrap_or_default()
     }
 
-    /// Changes the counters of an artifact. Only called for names that exist or have faults, so that
-    /// made-up names take no memory.
+    /// Changes the counters of an artifact. Only called for names that exist or have faults, so
+    /// that requests for other names take no memory.
     pub(super) fn count(&self, name: &str, change: impl FnOnce(&mut ArtifactCounters)) {
         change(lock(&self.state).counters.entry(name.to_owned()).or_default());
     }
@@ -113,7 +113,7 @@ impl Catalog {
         state.faults.get_mut(name).map(ArtifactFaults::next_request).unwrap_or_default()
     }
 
-    /// Finds an artifact; `None` when there is none of this name.
+    /// Finds an artifact; `None` when no artifact has this name.
     pub(super) async fn find(self: &Arc<Self>, name: &str) -> io::Result<Option<Artifact>> {
         if check_name(name).is_err() {
             return Ok(None);

@@ -1,22 +1,23 @@
-//! What a request's conditions and range mean for an artifact: RFC 9110 sections 13 and 14. Pure.
+//! The meaning of a request's conditions and range for an artifact: RFC 9110 sections 13 and 14.
+//! Pure.
 //!
-//! One range is answered with a part. Several ranges, another unit or a malformed header are ignored,
-//! which the RFC allows: the whole artifact is the answer. There is no Last-Modified, so an If-Range
-//! with a date never holds.
+//! One range is answered with a part. Several ranges, another unit or a malformed header are
+//! ignored, which the RFC allows: the whole artifact is the answer. There is no Last-Modified, so
+//! an If-Range with a date never holds.
 
 use http::header::{IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
 
-/// What is to be answered.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// 200 and everything.
+    /// Status 200 and the whole artifact.
     Whole,
-    /// 206 and the bytes from `first` to `last`, both included.
+    /// Status Status 206 and the bytes from `first` to `last`, both included.
     Part { first: u64, last: u64 },
-    /// 304.
+    /// Status 304, without a body.
     NotModified,
-    /// 416.
+    /// Status 416, without a body.
     Unsatisfiable,
 }
 
@@ -77,7 +78,7 @@ fn number(text: &str) -> Number {
     if text.is_empty() {
         Number::Absent
     } else if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number too large for us is beyond every artifact.
+        // A number that does not fit is beyond the end of every artifact.
         Number::Is(text.parse().unwrap_or(u64::MAX))
     } else {
         Number::Not

@@ -1,8 +1,8 @@
-//! Faults and counters of one artifact, for tests and game days. Nothing is on by default.
+//! Faults and counters of one artifact, for tests and game days. All faults are off by default.
 
 use std::time::Duration;
 
-/// What should go wrong with the requests for one artifact. The default is nothing.
+/// The faults of the requests for one artifact. The default injects none.
 #[derive(Clone, Debug, Default)]
 pub struct ArtifactFaults {
     /// Answers some requests with a status and no artifact.
@@ -20,7 +20,7 @@ pub struct ArtifactFaults {
 /// Answers the next `requests` requests with `status`.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusFault {
-    /// HTTP status, 200 to 599; others count as 500.
+    /// HTTP status, 200 to 599; another number is answered as 500.
     pub status: u16,
     /// How many requests are left.
     pub requests: u32,
@@ -36,14 +36,14 @@ pub struct CutOff {
     pub requests: u32,
 }
 
-/// How often an artifact was asked for.
+/// The request counters of one artifact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArtifactCounters {
-    /// All requests, also those that were answered with a fault.
+    /// All requests, including those that were answered with a fault.
     pub requests: u64,
     /// Answers with a part (206).
     pub partial: u64,
-    /// Answers that nothing has changed (304).
+    /// Answers that the artifact has not changed (304).
     pub not_modified: u64,
     /// Answers with an injected status.
     pub faults: u64,
@@ -51,7 +51,7 @@ pub struct ArtifactCounters {
     pub bytes: u64,
 }
 
-/// What goes wrong with one request.
+/// The faults of one request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestFaults {
     pub(super) status: Option<u16>,
@@ -68,7 +68,7 @@ impl ArtifactFaults {
     pub(super) fn next_request(&mut self) -> RequestFaults {
         let status = take(&mut self.status, |fault| &mut fault.requests).map(|f| f.status);
         if status.is_some() {
-            // The others wait for a request that gets the artifact.
+            // The other faults wait for a request that gets the artifact.
             return RequestFaults {
                 status,
                 header_delay: self.header_delay,

@@ -23,7 +23,7 @@ pub(super) async fn answer(State(catalog): State<Arc<Catalog>>, request: Request
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    // The query is where signatures stand; artifacts are found without it.
+    // The query holds the signature of a signed URL; artifacts are found without it.
     let name = request.uri().path().trim_start_matches('/').to_owned();
     let faults = catalog.next_request(&name);
     if !faults.header_delay.is_zero() {

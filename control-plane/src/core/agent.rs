@@ -1,7 +1,7 @@
-//! One agent: what waits for it and which streams it has.
+//! One agent: the messages that wait for it, and its streams.
 //!
-//! State is behind a short lock that is never held over an await; only recording a configuration is
-//! serialised over the store, so that the store and the outbox agree on the order.
+//! A lock guards the state and is never held over an await. Only recordings of configurations wait
+//! for the store one after another, so that the store and the outbox agree on the order.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -14,20 +14,19 @@ use prost::Message;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Core, lock};
+use super::{Core, SessionHandle, lock};
 use crate::chain::Chain;
 use crate::delivery::{Acknowledged, Delivery, DeliveryError, Outcome};
+use crate::error::{ConfigureError, RequestError};
 use crate::messages;
-use crate::operations::{ConfigureError, RequestError};
 use crate::outbox::{Due, Outbox, Resend, Settled};
-use crate::session::SessionHandle;
 use crate::store::StoreError;
 
 /// One agent, by resource id.
 pub(crate) struct Agent {
     pub(crate) resource: Arc<str>,
-    /// Held while a configuration is recorded and queued, so that both happen in the same order.
-    /// True once the store's pending configurations are in the outbox.
+    /// Locked while a configuration is recorded and queued, so that both happen in the same order.
+    /// The value is true once the store's pending configurations are in the outbox.
     restored: tokio::sync::Mutex<bool>,
     state: Mutex<AgentState>,
 }
@@ -35,14 +34,15 @@ pub(crate) struct Agent {
 #[derive(Default)]
 struct AgentState {
     outbox: Outbox,
-    /// One per channel, the newest last. The last one carries the outbox.
+    /// One session per channel, the newest last. The last one sends the messages of the outbox.
     sessions: Vec<Arc<SessionHandle>>,
     deliveries: HashMap<String, oneshot::Sender<Outcome>>,
-    /// By request id.
+    /// The waiting requests, by request id.
     replies: HashMap<String, oneshot::Sender<MessageBody>>,
 }
 
-/// An agent in use. When the last one is dropped and nothing waits, the agent is forgotten.
+/// A reference to an agent. When the last one is dropped and no message waits, the core forgets the
+/// agent.
 pub(crate) struct AgentRef {
     core: Arc<Core>,
     agent: Arc<Agent>,
@@ -84,7 +84,7 @@ impl AgentRef {
         Ok(delivery)
     }
 
-    /// Brings the store's pending configurations into the outbox, once.
+    /// Copies the store's pending configurations into the outbox, once.
     pub(crate) async fn restore(&self) -> Result<(), StoreError> {
         let mut restored = self.restored.lock().await;
         self.restore_into(&mut restored).await
@@ -99,8 +99,7 @@ impl AgentRef {
         Ok(())
     }
 
-    /// Queues a request; its reply comes through the returned value, which withdraws the request
-    /// when it is dropped.
+    /// Queues a request. The returned value receives the reply; dropping it withdraws the request.
     pub(crate) fn request<M: Message>(
         self,
         kind: &'static str,
@@ -118,7 +117,7 @@ impl AgentRef {
         Ok(PendingReply { agent: self, id, reply })
     }
 
-    /// The agent answered the message `id`.
+    /// Records that the agent answered the message `id`.
     pub(crate) async fn answered(&self, id: &str, status: Option<&rpc::Status>) {
         let settled = self.state().outbox.answered(id, status, Instant::now());
         match settled {
@@ -128,7 +127,8 @@ impl AgentRef {
             Settled::Request => {}
             Settled::Configuration => {
                 if let Err(error) = self.core.store.settle_configuration(&self.resource, id).await {
-                    // The agent has it. At worst it gets it again, which changes nothing.
+                    // The agent has the configuration. At worst it receives it again, which changes
+                    // nothing.
                     tracing::warn!(
                         resource = %self.resource,
                         error = %Chain(&error),
@@ -174,7 +174,7 @@ impl Agent {
         state.sessions.is_empty() && state.outbox.is_empty() && state.replies.is_empty()
     }
 
-    /// The session that carries messages.
+    /// The session that sends messages to the agent.
     pub(super) fn session(&self) -> Option<Arc<SessionHandle>> {
         self.state().sessions.last().cloned()
     }
@@ -189,7 +189,7 @@ impl Agent {
         lock(&self.state)
     }
 
-    /// Makes `session` the one that carries messages; returns the older one of the same channel.
+    /// Makes `session` the one that sends messages; returns the older one of the same channel.
     pub(crate) fn attach(&self, session: Arc<SessionHandle>) -> Option<Arc<SessionHandle>> {
         let mut state = self.state();
         let older = state.sessions.iter().position(|other| other.channel == session.channel);
@@ -207,7 +207,7 @@ impl Agent {
         self.state().sessions.iter().any(|session| &*session.channel == channel)
     }
 
-    /// The stream is gone. What it carried goes to the newest of the others.
+    /// Removes a stream. The newest of the other streams sends its messages again.
     pub(crate) fn detach(&self, stream: u64) {
         let mut state = self.state();
         let carried = state.sessions.last().is_some_and(|last| last.stream == stream);
@@ -218,7 +218,7 @@ impl Agent {
         }
     }
 
-    /// What the stream has to send now.
+    /// The message that the stream has to send now.
     pub(crate) fn due(&self, stream: u64, now: Instant, resend: Resend) -> Due {
         let mut state = self.state();
         match state.sessions.last() {
@@ -227,10 +227,10 @@ impl Agent {
         }
     }
 
-    /// Hands a reply to whoever asked with this request id.
+    /// Hands a reply to the operation that sent this request id.
     pub(crate) fn replied(&self, request_id: &str, body: MessageBody) {
         if let Some(waiting) = self.state().replies.remove(request_id) {
-            // Fails only when the waiter gave up meanwhile.
+            // It fails only when the operation gave up meanwhile.
             drop(waiting.send(body));
         }
     }
@@ -247,7 +247,7 @@ impl AgentState {
 
     fn conclude(&mut self, id: &str, outcome: Outcome) {
         if let Some(waiting) = self.deliveries.remove(id) {
-            // Fails only when nobody awaits the delivery.
+            // It fails only when the delivery was dropped.
             drop(waiting.send(outcome));
         }
     }

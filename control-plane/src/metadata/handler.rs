@@ -18,13 +18,13 @@ const BASE: &str = "/computeMetadata/v1/";
 const FLAVOR: &str = "metadata-flavor";
 const IDENTITY: &str = "instance/service-accounts/default/identity";
 
-/// Longest that a change is waited for when no time is given.
+/// Longest wait for a change; also the wait when the request gives no time.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Largest value that is taken.
+/// Largest value that a PUT may set, in bytes.
 const VALUE_MAX: usize = 256 << 10;
 
-/// What is asked for.
+/// The path and query of a request.
 struct Asked {
     path: String,
     query: String,
@@ -92,7 +92,7 @@ async fn read(shared: &Shared, asked: &Asked, impatient: bool) -> Response {
         let patience = seconds.map_or(LONGEST_WAIT, Duration::from_secs).min(LONGEST_WAIT);
         let mut tree = shared.tree.subscribe();
         let changed = tree.wait_for(|tree| tree.etag(&asked.path) != known);
-        // What is known is the answer when nothing has changed for so long.
+        // When nothing has changed in time, the answer is the value that the client knows.
         drop(tokio::time::timeout(patience, changed).await);
     }
     let tree = shared.tree.borrow();
@@ -145,7 +145,7 @@ impl Asked {
     }
 }
 
-/// The header keeps out whoever was only tricked into asking.
+/// The header refuses requests that a client was tricked into sending, such as a browser's.
 fn is_one_of_ours(headers: &HeaderMap) -> bool {
     headers.get(FLAVOR).is_some_and(|value| value == "Google")
 }
@@ -168,7 +168,7 @@ fn json(text: String) -> Response {
     response
 }
 
-/// Takes the escapes of a URL apart; what is no escape stays.
+/// Decodes the percent escapes of a URL; other text stays as it is.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

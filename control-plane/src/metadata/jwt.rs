@@ -1,4 +1,4 @@
-//! Identity tokens that nobody signed: enough for whoever reads their expiry.
+//! Identity tokens without a real signature: enough for an agent, which reads only their expiry.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ pub(super) fn token(audience: &str, instance: &str, life: Duration) -> String {
         "exp": (now + life).as_secs(),
         "iat": now.as_secs(),
         "iss": "https://metadata.invalid",
-        // No two tokens are the same.
+        // No two tokens may be equal.
         "jti": uuid::Uuid::new_v4().to_string(),
         "google": { "compute_engine": { "instance_id": instance } },
     });

@@ -86,7 +86,7 @@ async fn a_change_is_waited_for_and_told() {
     let (_, head, body) = waiting.await.unwrap();
     assert!(body.contains("other"), "{body}");
     assert_ne!(etag_of(&head), known);
-    // What was missed is told at once.
+    // A change that was missed is answered at once.
     assert!(ask(&server, "GET", &wait).await.2.contains("other"));
 }
 

@@ -8,25 +8,25 @@ use sha2::{Digest, Sha256};
 /// Longest path, in bytes.
 const PATH_MAX: usize = 512;
 
-/// Most values.
+/// Largest number of values.
 const VALUES_MAX: usize = 10_000;
 
 /// Texts by path, without slashes at either end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tree(BTreeMap<String, String>);
 
-/// What is at a path.
+/// The content of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Value(String),
-    /// The names in it, directories with a slash behind them.
+    /// The names in the directory; those of directories end with a slash.
     Directory(Vec<String>),
 }
 
 // === impl Tree ===
 
 impl Tree {
-    /// Says whether that changed anything. A path that cannot be one changes nothing.
+    /// Sets a value; true if that changed the tree. An invalid path changes nothing.
     pub(super) fn set(&mut self, path: &str, value: &str) -> bool {
         let path = path.trim_matches('/');
         let full = self.0.len() >= VALUES_MAX && !self.0.contains_key(path);
@@ -59,7 +59,7 @@ impl Tree {
         (!names.is_empty()).then_some(Found::Directory(names))
     }
 
-    /// Everything at and below a path, as JSON.
+    /// The values at and below a path, as JSON.
     pub(super) fn json(&self, path: &str) -> Option<Value> {
         let path = path.trim_matches('/');
         if let Some(value) = self.0.get(path) {
@@ -74,7 +74,7 @@ impl Tree {
         if root.is_empty() { None } else { Some(Value::Object(root)) }
     }
 
-    /// Changes whenever something at or below the path does.
+    /// The ETag, which changes whenever a value at or below the path does.
     pub(super) fn etag(&self, path: &str) -> String {
         let mut digest = Sha256::new();
         let path = path.trim_matches('/');
@@ -101,7 +101,7 @@ fn below<'p>(at: &'p str, directory: &str) -> Option<&'p str> {
 fn insert(into: &mut Map<String, Value>, path: &str, value: &str, verbatim: bool) {
     let name = |part: &str| if verbatim { part.to_owned() } else { camel_case(part) };
     match path.split_once('/') {
-        // The names of attributes are their owners'.
+        // Attribute names are chosen by users, so they are kept as they are.
         None if verbatim => {
             into.insert(path.to_owned(), Value::String(value.to_owned()));
         }

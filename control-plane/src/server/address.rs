@@ -1,4 +1,4 @@
-//! Where to listen, as text and as a type.
+//! The address of a listener, as text and as a type.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Where to listen: `unix:/path` or `127.0.0.1:PORT`.
+/// The address of a listener: `unix:/path` or `127.0.0.1:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// A unix socket.
@@ -16,7 +16,7 @@ pub enum Listen {
     Tcp(SocketAddr),
 }
 
-/// The text is no address.
+/// The text is not an address to listen on.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{0}` is neither `unix:/path` nor `ADDRESS:PORT`")]
 pub struct AddressError(String);

@@ -25,11 +25,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 1024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// An agent opens one stream, at times two, and few unary calls.
+/// An agent opens one stream, at times two, and makes few unary calls.
 const STREAMS_PER_CONNECTION: u32 = 32;
 const HEADER_BYTES: u32 = 32 << 10;
 
-/// Where a listener really listens.
+/// The address of a bound listener, with its real port.
 #[derive(Clone, Debug)]
 pub(super) enum Bound {
     Unix(PathBuf),
@@ -65,7 +65,7 @@ impl Bound {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // It may have been removed by somebody else, which is as good.
+        // Another process may have removed the file already; then it is gone all the same.
         drop(fs::remove_file(&self.0));
     }
 }
@@ -102,7 +102,7 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
     let file = SocketFile(path.to_owned());
-    // Nobody can connect between `bind` and `listen`, so it is never open to others.
+    // No process can connect between `bind` and `listen`, so the socket is never open to others.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok((socket.listen(BACKLOG)?, file))
 }
@@ -173,7 +173,7 @@ fn accept_tcp(
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    // Without it small frames wait for each other's acknowledgement.
+                    // Without it a small frame waits for the acknowledgement of the one before.
                     drop(stream.set_nodelay(true));
                     return Some((Ok(stream), listener));
                 }

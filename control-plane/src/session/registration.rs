@@ -1,8 +1,8 @@
 //! How a stream becomes a session: the metadata, then the first message, which must agree with it.
 //!
-//! The response headers are sent before the first message is read, because some clients send nothing
-//! until they have them. What is wrong with the metadata is therefore answered at once, and what is
-//! wrong with the registration ends the stream.
+//! The response headers are sent before the first message is read, because some clients send
+//! nothing until they have them. Wrong metadata is therefore refused at once; a wrong registration
+//! ends the stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status, Streaming};
 
-use super::{Ending, Session, SessionHandle, ToAgent, refusal, response};
+use super::{Ending, Session, refusal, response};
 use crate::chain::Chain;
-use crate::core::{AgentRef, Core};
+use crate::core::{AgentRef, Core, SessionHandle, ToAgent};
 use crate::faults::RefusalForm;
 use crate::frame::FrameContent;
 
@@ -29,7 +29,7 @@ const CHANNEL_ID: &str = "agent-communication-channel-id";
 /// Longest resource id and channel that are accepted, in bytes.
 const MAX_ID_BYTES: usize = 255;
 
-/// Who an agent says it is, from the request metadata.
+/// Resource id and channel of an agent, from the request metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) resource: Arc<str>,
@@ -75,7 +75,7 @@ async fn finish(out: &mpsc::Sender<ToAgent>, ending: Ending, grace: Duration) {
     if let Ending::Status(status) = ending
         && status.code() != Code::Ok
     {
-        // Fails only when nobody listens any more.
+        // It fails only when the transport is gone.
         drop(out.send_timeout(Err(status), grace).await);
     }
 }
@@ -140,7 +140,7 @@ async fn accept(
     let handle = Arc::new(SessionHandle::new(identity.channel.clone(), core.next_stream()));
     let delayed = std::collections::VecDeque::new();
     let session = Session { core, agent, handle: handle.clone(), inbound, out, delayed };
-    // The acknowledgement is in the queue before the session can be given anything to send.
+    // The acknowledgement is in the queue before any other part can queue a frame for this session.
     session.send(response(id, None)).await?;
     if let Some(older) = session.agent.attach(handle) {
         older.end(Status::cancelled("replaced by a newer stream of the same agent"));
@@ -222,7 +222,7 @@ fn check_token(metadata: &MetadataMap, expected: &str) -> Result<(), Status> {
     let unauthenticated =
         |problem: &str| refusal(Code::Unauthenticated, ErrorReason::InvalidStreamHeaders, problem);
     let token = token.ok_or_else(|| unauthenticated("the bearer token is missing"))?;
-    // Digests are compared so that the time taken tells nothing about the token.
+    // Digests are compared so that the time taken reveals nothing about the token.
     if Sha256::digest(token) == Sha256::digest(expected) {
         Ok(())
     } else {

@@ -1,13 +1,15 @@
 //! A store of files, for a control plane on one machine: simple, durable, no engine.
 //!
 //! Two files per resource, named by the SHA-256 of the resource id because ids hold slashes:
-//! `<hash>.agent` is what must survive (desired state, pending configurations, events), `<hash>.reports`
-//! what may be lost with the power (last reports). A file is a header (magic, SHA-256 of the rest)
-//! and a protobuf message. It is replaced whole: written beside, flushed, renamed, directory
-//! flushed; so a reader sees the old or the new, and never a mixture.
+//! `<hash>.agent` holds the data that must survive (desired state, pending configurations, events),
+//! `<hash>.reports` the data that a power failure may lose (last reports). A file is a header
+//! (magic, SHA-256 of the rest) and a protobuf message. It is replaced whole: the new file is
+//! written beside it, flushed and renamed, then the directory is flushed. So a reader sees the old
+//! or the new content, and never a mixture.
 //!
 //! A file that fails its checksum is renamed to `<name>.damaged-<n>` and listed by
-//! [`FileStore::set_aside`]; the agent then starts from an empty record and the others are not touched.
+//! [`FileStore::set_aside`]; the agent then starts from an empty record and the others are not
+//! touched.
 //!
 //! Nothing is cached: an idle agent costs no memory. The price is that each change rewrites the
 //! agent's file, which the event bounds keep to about a mebibyte.
@@ -36,7 +38,7 @@ use crate::hex::hex;
 /// First bytes of every file; the digit is the version of the format.
 const MAGIC: &[u8; 8] = b"gacpst1\n";
 const CHECKSUM_BYTES: usize = 32;
-/// Resources whose numbers fall together wait for each other; so many may be written at once.
+/// Number of locks. Resources whose hashes share a lock wait for each other.
 const LOCKS: usize = 32;
 
 /// Keeps every agent in files of one directory. A clone is the same store.
@@ -55,7 +57,7 @@ struct Inner {
     set_aside: Mutex<Vec<PathBuf>>,
 }
 
-/// Whether a change has to survive the loss of power.
+/// Whether a change has to survive a power failure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Durability {
     Flushed,
@@ -93,7 +95,7 @@ impl FileStore {
         self.inner.set_aside.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs `work` off the runtime's thread while nobody else touches this resource.
+    /// Runs `work` off the runtime's thread while no other work touches this resource.
     async fn locked<T: Send + 'static>(
         &self,
         resource: &str,
@@ -282,7 +284,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Renames a damaged file to the first free name, so that nothing is lost and nothing trusted.
+    /// Renames a damaged file to the first free name, so that its data is neither lost nor trusted.
     fn put_aside(&self, path: &Path) -> Result<(), StoreError> {
         let mut free = 1_u32;
         let aside = loop {
@@ -318,12 +320,13 @@ impl Inner {
                 Some("new") => {
                     fs::remove_file(&path).map_err(|source| failed("delete", &path, source))
                 }
-                // Not ours, or set aside before.
+                // The file is not the store's, or was set aside before.
                 _ => Ok(()),
             };
             if let Err(error) = checked {
-                // Whoever needs this file will be told; it must not stop the others.
-                tracing::error!(error = %Chain(&error), "a file of the store is of no use");
+                // The operation that needs this file reports the error; the other files stay
+                // usable.
+                tracing::error!(error = %Chain(&error), "a file of the store cannot be used");
             }
         }
         Ok(())

@@ -12,8 +12,8 @@ use super::record::{AgentRecord, EventIndex, ReportsRecord};
 use super::{Appended, PendingConfiguration, Report, Reports, Store, StoreBounds, StoreError};
 use crate::event::AgentEvent;
 
-/// Keeps everything in memory; what it keeps per agent is bounded by [`StoreBounds`] and by the
-/// number of plugins that were configured.
+/// Keeps all records in memory. [`StoreBounds`] and the number of configured plugins bound the
+/// memory per agent.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     bounds: StoreBounds,
@@ -30,7 +30,7 @@ struct Agent {
 // === impl MemoryStore ===
 
 impl MemoryStore {
-    /// An empty store that keeps as much as `bounds` says.
+    /// An empty store with these bounds.
     pub fn new(bounds: StoreBounds) -> Self {
         Self { bounds, agents: Mutex::default() }
     }

@@ -1,7 +1,7 @@
-//! What is kept of one agent, as plain data: the meaning of a store without its medium.
+//! The record of one agent, as plain data: the meaning of a store without its medium.
 //!
-//! The types derive `prost::Message`, so they are also what a [`FileStore`](super::FileStore) writes.
-//! Field numbers are therefore fixed. Everything here is pure.
+//! The types derive `prost::Message`, and a [`FileStore`](super::FileStore) writes them, so field
+//! numbers are fixed. Everything here is pure.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct AgentRecord {
     pub(super) last_sequence: u64,
 }
 
-/// A configuration that was not answered.
+/// A configuration that the agent has not answered.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PendingRecord {
     #[prost(string, tag = "1")]
@@ -44,7 +44,7 @@ pub(super) struct PendingRecord {
     pub(super) states: Option<ConfigurePluginStates>,
 }
 
-/// An event.
+/// A recorded event.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EventRecord {
     #[prost(string, tag = "1")]
@@ -57,14 +57,15 @@ pub(super) struct EventRecord {
     pub(super) event: Option<PluginEventMessage>,
 }
 
-/// What is known of the events of a record, so that nobody has to look through them for each that comes.
+/// Message ids and total size of the events of a record, so that appending an event does not read
+/// all others.
 #[derive(Debug, Default)]
 pub(super) struct EventIndex {
     ids: HashSet<String>,
     bytes: usize,
 }
 
-/// The part of which only the last counts: reports, each with the time of its receipt.
+/// The last report of each kind, each with the time of its receipt.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ReportsRecord {
     #[prost(message, optional, tag = "1")]
@@ -89,10 +90,11 @@ pub(super) struct ReportsRecord {
     platform_info_at: Option<Timestamp>,
 }
 
-/// Drops from an older configuration the entries that `newer` makes meaningless.
+/// Drops from an older configuration the entries that `newer` replaces.
 ///
-/// An INSTALL or REMOVE decides everything about its plugin, so nothing older of that plugin
-/// matters. An APPLY changes the configuration only: it replaces older APPLYs, never an INSTALL.
+/// An INSTALL or REMOVE decides everything about its plugin, so it replaces every older entry of
+/// that plugin. An APPLY changes the configuration only: it replaces older APPLYs, never an
+/// INSTALL.
 pub(crate) fn supersede(older: &mut ConfigurePluginStates, newer: &ConfigurePluginStates) {
     older.configure_plugins.retain(|old| {
         !newer.configure_plugins.iter().any(|new| {
@@ -139,7 +141,7 @@ impl AgentRecord {
             .collect()
     }
 
-    /// Appends an event, unless it is there; `index` is of the events of this very record.
+    /// Appends an event unless it is recorded already. `index` must be the index of this record.
     pub(super) fn append_event(
         &mut self,
         index: &mut EventIndex,
@@ -194,7 +196,7 @@ impl AgentRecord {
                     desired.manifest.get_or_insert_with(Manifest::default).config = config;
                 }
             }
-            // There is nothing to change, or the agent will refuse it.
+            // The plugin has no entry to change, or the agent will refuse this one.
             (Action::Apply, Err(_)) | (Action::Unspecified, _) => {}
         }
     }
@@ -217,7 +219,7 @@ impl AgentRecord {
 // === impl EventIndex ===
 
 impl EventIndex {
-    /// Looks through the events of a record.
+    /// Reads the events of a record.
     pub(super) fn of(record: &AgentRecord) -> Self {
         let mut index = Self::default();
         record.events.iter().for_each(|event| index.add(event));

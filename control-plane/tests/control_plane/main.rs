@@ -1,4 +1,5 @@
-//! The control plane as agents see it: a raw client of the generated service, real sockets on loopback.
+//! The control plane as agents see it: a raw client of the generated service, real sockets on
+//! loopback.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Typed clients of what is offered: a [`Kind`] says how a connection becomes one.
+//! Typed clients of offered instances: a [`Kind`] makes a client of a connection.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::{Channel, Entry, Inner, Registry, RegistryError, channel_to};
 
-/// A type of things that plugins offer, and the client of one.
+/// A type of the registry, and the client of its instances.
 ///
 /// ```
 /// use guest_agent_plugin::registry::{Channel, Connection, Kind};
@@ -20,7 +20,7 @@ use super::{Channel, Entry, Inner, Registry, RegistryError, channel_to};
 ///
 /// impl Kind for CsiNode {
 ///     const TYPE: &'static str = "csi-node";
-///     // Most often what tonic generates: `NodeClient<Channel>`.
+///     // Most often a client that tonic generates: `NodeClient<Channel>`.
 ///     type Client = Channel;
 ///
 ///     fn client(connection: Connection) -> Channel {
@@ -32,17 +32,17 @@ pub trait Kind: 'static {
     /// The type in the registry.
     const TYPE: &'static str;
 
-    /// What talks to it.
+    /// The client of an instance.
     type Client: Clone + Send + Sync + 'static;
 
-    /// Makes a client.
+    /// Makes a client of a connection.
     fn client(connection: Connection) -> Self::Client;
 }
 
-/// Where something answers.
+/// The socket of an instance.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Its entry.
+    /// The entry of the instance.
     pub entry: Entry,
     channel: Channel,
 }
@@ -53,22 +53,22 @@ pub struct Stub {
     clients: Arc<HashMap<(TypeId, String), Arc<dyn Any + Send + Sync>>>,
 }
 
-/// Always a client of the current instance of a name, whichever plugin offers it and however often that
-/// is restarted or upgraded. Follows until it is dropped.
+/// A client of the current instance of a name, which stays current while providers change, restart
+/// or are upgraded. It watches the registry until it is dropped.
 #[derive(Debug)]
 pub struct Following<K: Kind> {
     current: watch::Receiver<Current<K::Client>>,
     task: Option<JoinHandle<()>>,
 }
 
-/// What is known of what is followed.
+/// The state of a followed name.
 #[derive(Clone, Debug)]
 enum Current<C> {
-    /// The agent has not said anything yet, or nobody offers it.
+    /// The agent has not answered yet, or no plugin offers the name.
     Nobody,
-    /// This is the newest.
+    /// The newest instance.
     Client(C),
-    /// The agent refuses to say.
+    /// The agent refused the watch.
     Refused(RegistryError),
 }
 
@@ -130,7 +130,7 @@ impl Connection {
         Ok(Connection { entry, channel })
     }
 
-    /// A gRPC channel to it, connected when it is first used.
+    /// A gRPC channel to the instance, connected on first use.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
@@ -168,7 +168,7 @@ impl fmt::Debug for Stub {
 // === impl Following ===
 
 impl<K: Kind> Following<K> {
-    /// A client of the current instance, waiting for one if there is none.
+    /// A client of the current instance, waiting until a plugin offers one.
     ///
     /// # Errors
     /// [`RegistryError::TimedOut`]; or the agent refuses.
@@ -190,7 +190,7 @@ impl<K: Kind> Following<K> {
         }
     }
 
-    /// A client of the current instance, if there is one now.
+    /// A client of the current instance, if a plugin offers one now.
     pub fn now(&self) -> Option<K::Client> {
         match &*self.current.borrow() {
             Current::Client(client) => Some(client.clone()),

@@ -1,4 +1,4 @@
-//! What is offered, and what has become of it in the registry.
+//! An offer of a plugin, and its entry in the registry.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use guest_agent_proto::host;
 
 use super::RegistryError;
 
-/// Something a plugin offers. Types, names and instances consist of letters, digits, `.`, `_` and `-`.
-/// Every plugin may read it, so it holds no secrets.
+/// An offer of a plugin. Types, names and instances consist of letters, digits, `.`, `_` and `-`.
+/// Every plugin may read it, so it must not hold secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     kind: String,
@@ -22,33 +22,34 @@ pub struct Offer {
 /// An entry of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its type.
+    /// The type that the plugin offers.
     pub kind: String,
-    /// Its name.
+    /// The name, unique within the type.
     pub name: String,
-    /// Tells it from other instances of the name.
+    /// The instance, unique within the name.
     pub instance: String,
-    /// Its version; may be empty.
+    /// The version; may be empty.
     pub version: String,
     /// The unix socket on which it answers.
     pub socket_path: PathBuf,
-    /// Whatever its provider wants consumers to know.
+    /// Options for consumers, chosen by the provider.
     pub options: BTreeMap<String, String>,
     /// The plugin that offers it.
     pub plugin: String,
-    /// Which life of that plugin: after a restart the number is another, and higher.
+    /// The life of that plugin: a restarted process has a higher number.
     pub epoch: u64,
-    /// Whether somebody answered on the socket since the agent started.
+    /// Whether the socket has answered since the agent started.
     pub verified: bool,
-    /// Its place: of the instances of a name the one with the highest number is current.
+    /// The number of the entry: of the instances of a name the one with the highest number is
+    /// current.
     pub order: u64,
 }
 
 // === impl Offer ===
 
 impl Offer {
-    /// What is of this type, has this name, and answers on this socket (an absolute path). Its instance
-    /// is that of the plugin's own name, unless another is named.
+    /// An offer of this type and name, which answers on this socket (an absolute path). Its
+    /// instance is the plugin's own name, unless [`Offer::instance`] sets another.
     pub fn new(
         kind: impl Into<String>,
         name: impl Into<String>,
@@ -64,19 +65,19 @@ impl Offer {
         }
     }
 
-    /// Names the instance, where a plugin offers more than one of a name.
+    /// Sets the instance, for a plugin that offers several of one name.
     #[must_use]
     pub fn instance(self, instance: impl Into<String>) -> Offer {
         Offer { instance: instance.into(), ..self }
     }
 
-    /// Says which version it is.
+    /// Sets the version.
     #[must_use]
     pub fn version(self, version: impl Into<String>) -> Offer {
         Offer { version: version.into(), ..self }
     }
 
-    /// Adds something that consumers should know.
+    /// Adds an option for consumers.
     #[must_use]
     pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Offer {
         self.options.insert(key.into(), value.into());
@@ -97,7 +98,8 @@ impl Offer {
             name: self.name,
             instance: self.instance,
             version: self.version,
-            // A path that is not UTF-8 is refused by the agent, under the form in which it is shown.
+            // The agent refuses a path that is not UTF-8; the lossy form is good enough for its
+            // message.
             socket_path: self.socket_path.to_string_lossy().into_owned(),
             options: self.options.into_iter().collect(),
         }

@@ -1,12 +1,13 @@
-//! Something that stays registered.
+//! A registration that is kept alive.
 
 use tokio::task::JoinHandle;
 
 use super::retry::Pauses;
 use super::{Entry, Offer, Registry, RegistryError, Update};
 
-/// Something this plugin offers. While this exists, it is registered again should the agent lose it (its
-/// store was damaged, say). Dropped, the entry stays until the process ends.
+/// The registration of an offer. While this value exists, the SDK registers the offer again if the
+/// agent loses it (because its store was damaged, say). After a drop the entry stays until the
+/// process ends.
 #[derive(Debug)]
 pub struct Registration {
     registry: Registry,
@@ -24,12 +25,12 @@ impl Registration {
         Ok(Registration { registry, entry, keeping })
     }
 
-    /// The entry, as it was when it was registered.
+    /// The entry at the time of its registration.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// Takes it back.
+    /// Deregisters the offer.
     ///
     /// # Errors
     /// The agent refuses, or cannot be reached for a while.
@@ -46,11 +47,11 @@ impl Drop for Registration {
     }
 }
 
-/// Registers again whatever vanishes while the process lives.
+/// Registers the offer again when it vanishes while the process lives.
 async fn keep(registry: Registry, offer: Offer, entry: Entry) {
     let mut watch = registry.watch(Some(offer.kind()), Some(offer.name()));
     let mut pauses = Pauses::default();
-    // A refusal is final: the ticket is not this process's any more, so neither is the entry.
+    // A refusal is final: the ticket is no longer this process's, so the entry is not either.
     while let Ok(update) = watch.next().await {
         let is_there = watch.known().iter().any(|known| known.is_same_instance(&entry));
         if is_there {
@@ -64,7 +65,7 @@ async fn keep(registry: Registry, offer: Offer, entry: Entry) {
         };
         if is_news {
             pauses.pause().await;
-            // What cannot be registered now is tried with the next snapshot.
+            // A registration that fails now is tried again with the next snapshot.
             drop(registry.register(&offer).await);
         }
     }

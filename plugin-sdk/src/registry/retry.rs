@@ -1,4 +1,4 @@
-//! What is worth trying again, and when.
+//! Which failures are retried, and after which pause.
 
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tonic::{Code, Status};
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Pauses that double, each between half and all of its step, so that plugins which lost their agent
-/// together do not come back together.
+/// Pauses that double, each between half and all of its step, so that plugins that lost their agent
+/// at the same time do not all connect at the same time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pauses {
     tries: u32,
@@ -24,15 +24,15 @@ impl Pauses {
     fn next(&mut self) -> Duration {
         let step = FIRST.saturating_mul(1 << self.tries.min(16)).min(LONGEST);
         self.tries = self.tries.saturating_add(1);
-        // A hasher's keys are random, which is as much chance as this takes.
+        // A hasher's keys are random, which is random enough for a pause.
         let chance = std::hash::RandomState::new().build_hasher().finish() % 1024;
         let half = step / 2;
         half + half.mul_f64(f64::from(u32::try_from(chance).unwrap_or(0)) / 1024.0)
     }
 }
 
-/// Whether the same call may succeed later: the agent is being restarted, has just started, or has no
-/// room at the moment.
+/// Whether the same call may succeed later: the agent is being restarted, has just started, or has
+/// no room at the moment.
 pub(super) fn is_transient(status: &Status) -> bool {
     matches!(
         status.code(),

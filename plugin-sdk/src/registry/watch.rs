@@ -1,4 +1,4 @@
-//! Following the registry across everything that happens to the agent.
+//! Watches of the registry, which survive restarts and failures of the agent.
 
 use guest_agent_proto::host;
 use guest_agent_proto::host::watch_response::Told;
@@ -7,8 +7,8 @@ use tonic::{Request, Streaming};
 use super::retry::{self, Pauses};
 use super::{Entry, Registry, RegistryError};
 
-/// Follows what is offered. Changes come in order and none is missing; where one would be, such as
-/// after a restart of the agent, a snapshot comes instead.
+/// A watch of the registry. Changes arrive in order and without a gap; after a gap, such as a
+/// restart of the agent, a snapshot arrives instead.
 #[derive(Debug)]
 pub struct Watch {
     registry: Registry,
@@ -18,23 +18,23 @@ pub struct Watch {
     pauses: Pauses,
 }
 
-/// What a watch is told.
+/// A message of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// This is all there is, whatever was known before.
+    /// All entries; it replaces the entries of earlier messages.
     Snapshot(Vec<Entry>),
-    /// This is new.
+    /// A new entry.
     Registered(Entry),
-    /// This was there, and says something else now or is verified.
+    /// A known entry that has changed or is now verified.
     Updated(Entry),
-    /// This is gone.
+    /// An entry that was removed.
     Deregistered(Entry, Gone),
 }
 
-/// Why an entry is gone.
+/// Why an entry was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// Its plugin took it back.
+    /// Its plugin deregistered it.
     Withdrawn,
     /// The process that offered it has ended.
     PluginEnded,
@@ -50,11 +50,13 @@ impl Watch {
         Watch { registry, request, stream: None, known, pauses }
     }
 
-    /// What comes next; first of all a snapshot. Connects again, in longer and longer intervals, when the
-    /// agent ends, so it may take as long as the agent is away. May be dropped without losing anything.
+    /// The next message; the first is a snapshot. When the agent ends, it connects again in longer
+    /// and longer intervals, so the call may take as long as the agent is away. Dropping the future
+    /// loses no message.
     ///
     /// # Errors
-    /// The agent refuses, and would again: the ticket is not this process's, or a name is none.
+    /// The agent refused the watch, and would again: the ticket is not this process's, or a name is
+    /// invalid.
     pub async fn next(&mut self) -> Result<Update, RegistryError> {
         loop {
             let told = match &mut self.stream {
@@ -86,12 +88,12 @@ impl Watch {
         }
     }
 
-    /// What is offered as far as this watch has been told, the newest of each name first.
+    /// The entries that this watch has received, the newest of each name first.
     pub fn known(&self) -> &[Entry] {
         &self.known
     }
 
-    /// The current entry of what is watched, if somebody answers there.
+    /// The current entry of the watched name, if its socket answers.
     pub fn current(&self) -> Option<&Entry> {
         let newest = self.known.iter().max_by_key(|entry| entry.order);
         newest.filter(|entry| entry.verified)
@@ -120,7 +122,7 @@ fn is_worth_another_try(status: &tonic::Status) -> bool {
     retry::is_transient(status) || status.code() == tonic::Code::ResourceExhausted
 }
 
-/// What was told; nothing, where it is something that only later agents say.
+/// The message as a change; `None` for a kind that only later agents send.
 fn update(told: Told) -> Option<Update> {
     match told {
         Told::Snapshot(snapshot) => {

@@ -13,7 +13,7 @@ pub struct GetAgentInfo {}
 /// Asks for OSInfo.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetOsInfo {}
-/// Asks for CurrentPluginStates. Doubles as a heartbeat.
+/// Asks for CurrentPluginStates. It is also the heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListPluginStates {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -121,7 +121,7 @@ pub mod current_plugin_states {
         /// Code of the last health check.
         #[prost(int32, tag = "2")]
         pub response_code: i32,
-        /// Lines of the last health check, or why the plugin is in this state.
+        /// Lines of the last health check, or the reason of the plugin's state.
         #[prost(string, repeated, tag = "3")]
         pub results: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
         #[prost(message, optional, tag = "4")]
@@ -151,10 +151,11 @@ pub mod current_plugin_states {
         pub pending_revision_id: ::prost::alloc::string::String,
         #[prost(message, optional, tag = "5")]
         pub pending_plugin_status: ::core::option::Option<Status>,
-        /// Oldest first.
+        /// The oldest first.
         #[prost(message, repeated, tag = "6")]
         pub current_plugin_metrics: ::prost::alloc::vec::Vec<Metric>,
-        /// Lower-case hex SHA-256 of the configuration that the plugin accepted; empty without one.
+        /// Lower-case hex SHA-256 of the configuration that the plugin accepted; empty without a
+        /// configuration.
         #[prost(string, tag = "7")]
         pub config_hash: ::prost::alloc::string::String,
     }
@@ -251,13 +252,13 @@ pub mod configure_plugin_states {
         pub name: ::prost::alloc::string::String,
         #[prost(string, tag = "2")]
         pub revision_id: ::prost::alloc::string::String,
-        /// Where the archive is, http or https. A secret when it is signed.
+        /// URL of the archive, http or https. A signed URL is a secret.
         #[prost(string, tag = "3")]
         pub gcs_signed_url: ::prost::alloc::string::String,
         /// Path of the executable inside the archive.
         #[prost(string, tag = "4")]
         pub entry_point: ::prost::alloc::string::String,
-        /// Put before the arguments the agent adds.
+        /// They come before the arguments that the agent adds.
         #[prost(string, repeated, tag = "5")]
         pub arguments: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
         /// Hex SHA-256 of the archive.
@@ -268,17 +269,17 @@ pub mod configure_plugin_states {
     pub struct Manifest {
         #[prost(int64, tag = "1")]
         pub max_memory_usage_bytes: i64,
-        /// 100 is one core.
+        /// Percent: 100 is one core.
         #[prost(int32, tag = "2")]
         pub max_cpu_usage_percentage: i32,
         #[prost(message, optional, tag = "3")]
         pub metrics_interval: ::core::option::Option<::prost_types::Duration>,
-        /// Of one download attempt.
+        /// Timeout of one download attempt.
         #[prost(message, optional, tag = "4")]
         pub download_timeout: ::core::option::Option<::prost_types::Duration>,
         #[prost(int32, tag = "5")]
         pub download_attempt_count: i32,
-        /// Of one start attempt.
+        /// Timeout of one start attempt.
         #[prost(message, optional, tag = "6")]
         pub start_timeout: ::core::option::Option<::prost_types::Duration>,
         #[prost(int32, tag = "7")]
@@ -360,7 +361,7 @@ pub mod configure_plugin_states {
         }
     }
 }
-/// When a plugin runs at all, and how.
+/// When a plugin runs, and on which machines.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExecutionModel {
     #[prost(enumeration = "execution_model::State", tag = "1")]
@@ -382,10 +383,10 @@ pub mod execution_model {
     pub struct Daemon {}
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Triggers {
-        /// On every boot.
+        /// The plugin runs on every boot.
         #[prost(bool, tag = "1")]
         pub startup: bool,
-        /// On the first boot of an instance.
+        /// The plugin runs on the first boot of an instance.
         #[prost(bool, tag = "2")]
         pub firstboot: bool,
         #[prost(message, optional, tag = "3")]
@@ -594,7 +595,7 @@ pub struct PluginEventMessage {
     pub plugin_name: ::prost::alloc::string::String,
     #[prost(enumeration = "plugin_event_message::PluginEventType", tag = "3")]
     pub event_type: i32,
-    /// When it happened, not when it was sent.
+    /// The time of the event, not of the message.
     #[prost(message, optional, tag = "4")]
     pub event_timestamp: ::core::option::Option<::prost_types::Timestamp>,
     /// Free text in UTF-8.
@@ -617,9 +618,9 @@ pub mod plugin_event_message {
     #[repr(i32)]
     pub enum PluginEventType {
         Unspecified = 0,
-        /// An INSTALL entry was accepted for work.
+        /// The agent accepted an INSTALL entry.
         PluginConfigInstall = 1,
-        /// A REMOVE was accepted, or an upgrade lets its old revision go.
+        /// The agent accepted a REMOVE entry, or an upgrade removes the old revision.
         PluginConfigRemove = 2,
         PluginInstalled = 3,
         /// The Start call succeeded.
@@ -627,7 +628,7 @@ pub mod plugin_event_message {
         PluginRemoved = 5,
         /// A live process was stopped on purpose.
         PluginStopped = 6,
-        /// The process exited unasked, or hung.
+        /// The process exited without a request, or hung.
         PluginCrashed = 7,
         PluginInstallFailed = 8,
         PluginStartFailed = 9,
@@ -857,7 +858,7 @@ pub struct GuestAgentModuleMetrics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum PluginType {
-    /// Treated as DAEMON.
+    /// The agent treats it as DAEMON.
     Unspecified = 0,
     Daemon = 1,
     OneShot = 2,

@@ -26,10 +26,10 @@ pub struct RegisterConnection {
     #[prost(string, tag = "3")]
     pub resource_id: ::prost::alloc::string::String,
 }
-/// Acknowledges a message. Never acknowledged itself.
+/// Acknowledges a message. It is never acknowledged itself.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MessageResponse {
-    /// Absent or code 0: accepted.
+    /// Absent or with code 0: the message was accepted.
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<super::super::super::rpc::Status>,
 }
@@ -319,7 +319,7 @@ pub mod agent_communication_client {
                 );
             self.inner.streaming(req, path, codec).await
         }
-        /// One message without a stream.
+        /// Sends one message without a stream.
         pub async fn send_agent_message(
             &mut self,
             request: impl tonic::IntoRequest<super::SendAgentMessageRequest>,
@@ -382,7 +382,7 @@ pub mod agent_communication_server {
             tonic::Response<Self::StreamAgentMessagesStream>,
             tonic::Status,
         >;
-        /// One message without a stream.
+        /// Sends one message without a stream.
         async fn send_agent_message(
             &self,
             request: tonic::Request<super::SendAgentMessageRequest>,

@@ -4,7 +4,7 @@ pub struct GetStatusRequest {
     /// Only this plugin; empty for all.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// How many of the last measurements of each plugin to tell with it; the agent may have fewer.
+    /// How many of the last measurements of each plugin to return; the agent may have fewer.
     #[prost(uint32, tag = "2")]
     pub usage_points: u32,
 }
@@ -34,10 +34,10 @@ pub struct AgentStatus {
     pub outbox_depth: u64,
     #[prost(string, tag = "7")]
     pub instance_id: ::prost::alloc::string::String,
-    /// What is wrong with the agent itself, a sentence each.
+    /// Problems of the agent itself, a sentence each.
     #[prost(string, repeated, tag = "8")]
     pub troubles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Where HTTP is served, such as 127.0.0.1:9464; empty when nowhere.
+    /// Address of the HTTP listener, such as 127.0.0.1:9464; empty without one.
     #[prost(string, tag = "9")]
     pub http: ::prost::alloc::string::String,
 }
@@ -78,36 +78,36 @@ pub struct PluginStatus {
     pub address: ::prost::alloc::string::String,
     #[prost(string, tag = "16")]
     pub install_path: ::prost::alloc::string::String,
-    /// Why the plugin is in this state, when that is not plain.
+    /// Why the plugin is in this state, when the state does not explain itself.
     #[prost(string, tag = "17")]
     pub reason: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "18")]
     pub progress: ::core::option::Option<Progress>,
-    /// The order this state answers to: compare with ConfigureResult.generation.
+    /// Number of the order that this state belongs to: compare with ConfigureResult.generation.
     #[prost(uint64, tag = "19")]
     pub generation: u64,
     /// True while work for the latest order is still under way.
     #[prost(bool, tag = "20")]
     pub busy: bool,
-    /// What was ordered of its process and does not hold, because this machine cannot enforce it.
+    /// Ordered restrictions of its process that this machine cannot enforce.
     #[prost(message, repeated, tag = "21")]
     pub not_enforced: ::prost::alloc::vec::Vec<NotEnforced>,
     /// The last measurements, oldest first; as many as were asked for.
     #[prost(message, repeated, tag = "22")]
     pub usage: ::prost::alloc::vec::Vec<Usage>,
 }
-/// What a plugin's processes used.
+/// A measurement of a plugin's processes.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Usage {
     #[prost(message, optional, tag = "1")]
     pub at: ::core::option::Option<::prost_types::Timestamp>,
-    /// Of one processor.
+    /// Percent of one processor.
     #[prost(double, tag = "2")]
     pub cpu_percent: f64,
     #[prost(uint64, tag = "3")]
     pub memory_bytes: u64,
 }
-/// Something that is not enforced: what, the reason, and what to do about it.
+/// A restriction that is not enforced, with the reason and the fix.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NotEnforced {
     #[prost(string, tag = "1")]
@@ -128,7 +128,7 @@ pub struct LastExit {
     pub signal: ::core::option::Option<i32>,
     #[prost(message, optional, tag = "4")]
     pub at: ::core::option::Option<::prost_types::Timestamp>,
-    /// In words.
+    /// The exit as text.
     #[prost(string, tag = "5")]
     pub detail: ::prost::alloc::string::String,
 }
@@ -150,17 +150,17 @@ pub struct Pending {
     #[prost(string, tag = "3")]
     pub error: ::prost::alloc::string::String,
 }
-/// How far a download is.
+/// The progress of a download.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Progress {
     #[prost(uint64, tag = "1")]
     pub received_bytes: u64,
-    /// Absent when the server did not say.
+    /// Absent when the server did not send a length.
     #[prost(uint64, optional, tag = "2")]
     pub total_bytes: ::core::option::Option<u64>,
     #[prost(uint32, tag = "3")]
     pub attempt: u32,
-    /// Why it has not begun yet; empty when nothing holds it up.
+    /// Why the download has not begun yet; empty when it is not held up.
     #[prost(string, tag = "4")]
     pub held_up: ::prost::alloc::string::String,
 }
@@ -181,17 +181,17 @@ pub struct ConfigureResponse {
 pub struct ConfigureResult {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Empty when the order was accepted for work, else why it was refused.
+    /// Empty when the order was accepted, else why it was refused.
     #[prost(string, tag = "2")]
     pub error: ::prost::alloc::string::String,
     /// Number of the accepted order; later orders have higher numbers.
     #[prost(uint64, tag = "3")]
     pub generation: u64,
 }
-/// Only the first one has anything but data.
+/// Only the first message has fields other than data.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlaceArchiveRequest {
-    /// What all of it hashes to, in hexadecimal.
+    /// SHA-256 of the whole archive, in hexadecimal.
     #[prost(string, tag = "1")]
     pub sha256: ::prost::alloc::string::String,
     /// A signature file of minisign; empty for none.
@@ -204,7 +204,8 @@ pub struct PlaceArchiveRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlaceArchiveResponse {
-    /// Where it is on this machine, until it was installed or nobody ordered it for a week.
+    /// Path of the archive on this machine. It is deleted once it was installed, or after a week
+    /// without an order.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
 }
@@ -249,10 +250,11 @@ pub struct NotifyVmEventResponse {
 pub struct NotifiedPlugin {
     #[prost(string, tag = "1")]
     pub plugin: ::prost::alloc::string::String,
-    /// As on the command socket: 0 told or not interested, 501 not running, 502 the call failed.
+    /// As on the command socket: 0 the plugin got the event or is not interested, 501 it does not run,
+    /// 502 the call failed.
     #[prost(int32, tag = "2")]
     pub status: i32,
-    /// Why, when that is not plain.
+    /// The reason, when the code does not explain itself.
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
 }
@@ -266,7 +268,7 @@ pub struct StreamEventsRequest {
     /// Only events at or after this time.
     #[prost(message, optional, tag = "3")]
     pub since: ::core::option::Option<::prost_types::Timestamp>,
-    /// When following: tells an event that was not delivered a second time when it is.
+    /// When following: sends an undelivered event a second time once it is delivered.
     #[prost(bool, tag = "4")]
     pub deliveries: bool,
 }
@@ -274,7 +276,7 @@ pub struct StreamEventsRequest {
 pub struct Event {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    /// The message id the event is sent with.
+    /// The message id with which the event is sent.
     #[prost(string, tag = "2")]
     pub id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
@@ -301,7 +303,7 @@ pub struct StreamLogsRequest {
     /// How many of the last lines come first.
     #[prost(uint32, tag = "3")]
     pub lines: u32,
-    /// Goes on at this position, which an earlier chunk said was next, instead of with the last lines.
+    /// Starts at this position, the `next` of an earlier chunk, instead of with the last lines.
     #[prost(uint64, optional, tag = "4")]
     pub from: ::core::option::Option<u64>,
 }
@@ -309,10 +311,11 @@ pub struct StreamLogsRequest {
 pub struct LogChunk {
     #[prost(bytes = "vec", tag = "1")]
     pub data: ::prost::alloc::vec::Vec<u8>,
-    /// How many bytes before it were cut off the log before they could be read.
+    /// Number of bytes before this chunk that were cut off the log before they could be read.
     #[prost(uint64, tag = "2")]
     pub skipped: u64,
-    /// The position after it. Positions count all bytes that were ever written, also those cut off.
+    /// The position after this chunk. Positions count all bytes that were ever written, also those cut
+    /// off.
     #[prost(uint64, tag = "3")]
     pub next: u64,
 }
@@ -325,27 +328,27 @@ pub struct ExplainRequest {
 pub struct ExplainResponse {
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<PluginStatus>,
-    /// What it is doing, in words, and since when, where that is remembered.
+    /// The activity of the plugin as text; `since` is absent when its beginning is not recorded.
     #[prost(string, tag = "2")]
     pub doing: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub since: ::core::option::Option<::prost_types::Timestamp>,
-    /// What happened to it lately, oldest first.
+    /// Its last changes of state, oldest first.
     #[prost(message, repeated, tag = "4")]
     pub moves: ::prost::alloc::vec::Vec<PluginMove>,
-    /// What it waits for, the nearest first.
+    /// Its waits, the nearest deadline first.
     #[prost(message, repeated, tag = "5")]
     pub waits: ::prost::alloc::vec::Vec<PluginWait>,
-    /// What went wrong last.
+    /// Its last failure.
     #[prost(message, optional, tag = "6")]
     pub trouble: ::core::option::Option<PluginTrouble>,
     /// Absent for a plugin that runs everywhere.
     #[prost(message, optional, tag = "7")]
     pub rules: ::core::option::Option<RulesVerdict>,
-    /// Empty for a plugin that nothing triggers.
+    /// Empty for a plugin without triggers.
     #[prost(message, repeated, tag = "8")]
     pub triggers: ::prost::alloc::vec::Vec<TriggerPlan>,
-    /// What the last run of a one-shot plugin wrote last.
+    /// The last lines of output of a one-shot plugin's last run.
     #[prost(string, tag = "9")]
     pub last_output: ::prost::alloc::string::String,
 }
@@ -369,10 +372,10 @@ pub struct PluginWait {
 pub struct PluginTrouble {
     #[prost(message, optional, tag = "1")]
     pub at: ::core::option::Option<::prost_types::Timestamp>,
-    /// Wire name of the event that told of it.
+    /// Wire name of the event that reported the failure.
     #[prost(string, tag = "2")]
     pub r#type: ::prost::alloc::string::String,
-    /// With all causes.
+    /// The error with all its causes.
     #[prost(string, tag = "3")]
     pub why: ::prost::alloc::string::String,
 }
@@ -405,13 +408,13 @@ pub struct RuleVerdict {
     /// As JSON.
     #[prost(string, tag = "4")]
     pub value: ::prost::alloc::string::String,
-    /// As JSON; absent where there is no such attribute.
+    /// As JSON; absent when the attribute does not exist.
     #[prost(string, optional, tag = "5")]
     pub found: ::core::option::Option<::prost::alloc::string::String>,
     /// yes, no or unknown.
     #[prost(string, tag = "6")]
     pub holds: ::prost::alloc::string::String,
-    /// Why it is unknown.
+    /// Why the result is unknown.
     #[prost(string, tag = "7")]
     pub why: ::prost::alloc::string::String,
 }
@@ -420,7 +423,7 @@ pub struct TriggerPlan {
     /// startup, firstboot, or the interval with its length.
     #[prost(string, tag = "1")]
     pub trigger: ::prost::alloc::string::String,
-    /// What became of it, in words.
+    /// The result of the trigger as text.
     #[prost(string, tag = "2")]
     pub last: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
@@ -435,7 +438,7 @@ pub struct ExamineResponse {
     /// Records that were set aside, the oldest first.
     #[prost(message, repeated, tag = "2")]
     pub records: ::prost::alloc::vec::Vec<LostRecord>,
-    /// Where whole stores are that were set aside, the oldest first.
+    /// Paths of whole stores that were set aside, the oldest first.
     #[prost(string, repeated, tag = "3")]
     pub stores: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Why the store cannot be read or written; empty when it can.
@@ -448,7 +451,7 @@ pub struct LostRecord {
     /// The table it was in, such as inbox.
     #[prost(string, tag = "1")]
     pub table: ::prost::alloc::string::String,
-    /// Its key, escaped where it is no text.
+    /// Its key, escaped where it is not text.
     #[prost(string, tag = "2")]
     pub key: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -465,16 +468,16 @@ pub struct AskAdmissionRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AskAdmissionResponse {
-    /// open where nobody decides, admitted, denied, or closing when the agent goes down.
+    /// open without an admission plugin, admitted, denied, or closing while the agent shuts down.
     #[prost(string, tag = "1")]
     pub verdict: ::prost::alloc::string::String,
-    /// Why it is denied.
+    /// Why the order is denied.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SweepRequest {
-    /// False: only say what would be deleted.
+    /// False: only report the files that would be deleted.
     #[prost(bool, tag = "1")]
     pub delete: bool,
 }
@@ -482,7 +485,7 @@ pub struct SweepRequest {
 pub struct SweepResponse {
     #[prost(message, repeated, tag = "1")]
     pub items: ::prost::alloc::vec::Vec<SweepItem>,
-    /// True when a bound ended the run before everything was looked at.
+    /// True when a bound ended the run before all files were examined.
     #[prost(bool, tag = "2")]
     pub unfinished: bool,
 }
@@ -500,7 +503,7 @@ pub struct SweepItem {
 pub struct ClearQuarantineRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClearQuarantineResponse {
-    /// How many records were forgotten.
+    /// Number of records that were forgotten.
     #[prost(uint64, tag = "1")]
     pub records: u64,
 }
@@ -595,7 +598,7 @@ pub mod local_agent_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// What runs, what is pending, and why not.
+        /// Returns the state of every plugin, and of the agent.
         pub async fn get_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -620,8 +623,8 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
-        /// The same, at once and again after every change. A slow reader misses intermediate states,
-        /// never the last one.
+        /// Streams the status, at once and again after every change. A slow reader misses intermediate
+        /// states, never the last one.
         pub async fn watch_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -648,7 +651,7 @@ pub mod local_agent_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Why a plugin is in the state it is in.
+        /// Explains why a plugin is in its state.
         pub async fn explain(
             &mut self,
             request: impl tonic::IntoRequest<super::ExplainRequest>,
@@ -673,8 +676,8 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Explain"));
             self.inner.unary(req, path, codec).await
         }
-        /// Orders in the form a control plane sends them. Answers when they are durable; what becomes of
-        /// them is seen in the status.
+        /// Takes orders in the form in which a control plane sends them. The agent answers when they are
+        /// durable; the status shows their progress.
         pub async fn configure(
             &mut self,
             request: impl tonic::IntoRequest<super::ConfigureRequest>,
@@ -699,8 +702,8 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Configure"));
             self.inner.unary(req, path, codec).await
         }
-        /// Asks the gate about an order to install, as the installation would, and deploys nothing. Answers once,
-        /// which takes as long as the admission plugin does.
+        /// Asks the admission gate about an order to install, as the installation would, and deploys
+        /// nothing. The agent answers once, when the admission plugin has answered.
         pub async fn ask_admission(
             &mut self,
             request: impl tonic::IntoRequest<super::AskAdmissionRequest>,
@@ -727,8 +730,8 @@ pub mod local_agent_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Hands an archive over, in pieces. Answers once, when it is the agent's and durable; an order can name
-        /// it then as a local file.
+        /// Uploads an archive, in pieces. The agent answers once, when the archive is its own and durable;
+        /// then an order can name it as a local file.
         pub async fn place_archive(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -757,7 +760,7 @@ pub mod local_agent_client {
                 );
             self.inner.streaming(req, path, codec).await
         }
-        /// Stops and starts a plugin.
+        /// Stops a plugin and starts it again.
         pub async fn restart(
             &mut self,
             request: impl tonic::IntoRequest<super::RestartRequest>,
@@ -804,7 +807,8 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Ask"));
             self.inner.unary(req, path, codec).await
         }
-        /// Tells every running plugin what happens to the machine. Answers when each was told or given up on.
+        /// Sends a machine event to every running plugin. The agent answers when each plugin has answered
+        /// or was given up on.
         pub async fn notify_vm_event(
             &mut self,
             request: impl tonic::IntoRequest<super::NotifyVmEventRequest>,
@@ -831,7 +835,7 @@ pub mod local_agent_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Recorded events, oldest first, then, when following, new ones as they are recorded.
+        /// Streams recorded events, oldest first, then, when following, new ones as they are recorded.
         pub async fn stream_events(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamEventsRequest>,
@@ -858,7 +862,7 @@ pub mod local_agent_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The last lines of a plugin's output, then, when following, what is added to it.
+        /// Streams the last lines of a plugin's output, then, when following, new output.
         pub async fn stream_logs(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamLogsRequest>,
@@ -885,7 +889,7 @@ pub mod local_agent_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// What the agent knows of its own health, and what it has lost.
+        /// Returns the agent's own health, and the records that it set aside.
         pub async fn examine(
             &mut self,
             request: impl tonic::IntoRequest<super::ExamineRequest>,
@@ -910,7 +914,7 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Examine"));
             self.inner.unary(req, path, codec).await
         }
-        /// Looks for files that nothing refers to, and deletes them if asked to.
+        /// Looks for files that no record refers to, and deletes them if the request says so.
         pub async fn sweep(
             &mut self,
             request: impl tonic::IntoRequest<super::SweepRequest>,
@@ -974,7 +978,7 @@ pub mod local_agent_server {
     /// Generated trait containing gRPC methods that should be implemented for use with LocalAgentServer.
     #[async_trait]
     pub trait LocalAgent: std::marker::Send + std::marker::Sync + 'static {
-        /// What runs, what is pending, and why not.
+        /// Returns the state of every plugin, and of the agent.
         async fn get_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,
@@ -988,8 +992,8 @@ pub mod local_agent_server {
             >
             + std::marker::Send
             + 'static;
-        /// The same, at once and again after every change. A slow reader misses intermediate states,
-        /// never the last one.
+        /// Streams the status, at once and again after every change. A slow reader misses intermediate
+        /// states, never the last one.
         async fn watch_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,
@@ -997,13 +1001,13 @@ pub mod local_agent_server {
             tonic::Response<Self::WatchStatusStream>,
             tonic::Status,
         >;
-        /// Why a plugin is in the state it is in.
+        /// Explains why a plugin is in its state.
         async fn explain(
             &self,
             request: tonic::Request<super::ExplainRequest>,
         ) -> std::result::Result<tonic::Response<super::ExplainResponse>, tonic::Status>;
-        /// Orders in the form a control plane sends them. Answers when they are durable; what becomes of
-        /// them is seen in the status.
+        /// Takes orders in the form in which a control plane sends them. The agent answers when they are
+        /// durable; the status shows their progress.
         async fn configure(
             &self,
             request: tonic::Request<super::ConfigureRequest>,
@@ -1017,8 +1021,8 @@ pub mod local_agent_server {
             >
             + std::marker::Send
             + 'static;
-        /// Asks the gate about an order to install, as the installation would, and deploys nothing. Answers once,
-        /// which takes as long as the admission plugin does.
+        /// Asks the admission gate about an order to install, as the installation would, and deploys
+        /// nothing. The agent answers once, when the admission plugin has answered.
         async fn ask_admission(
             &self,
             request: tonic::Request<super::AskAdmissionRequest>,
@@ -1032,8 +1036,8 @@ pub mod local_agent_server {
             >
             + std::marker::Send
             + 'static;
-        /// Hands an archive over, in pieces. Answers once, when it is the agent's and durable; an order can name
-        /// it then as a local file.
+        /// Uploads an archive, in pieces. The agent answers once, when the archive is its own and durable;
+        /// then an order can name it as a local file.
         async fn place_archive(
             &self,
             request: tonic::Request<tonic::Streaming<super::PlaceArchiveRequest>>,
@@ -1041,7 +1045,7 @@ pub mod local_agent_server {
             tonic::Response<Self::PlaceArchiveStream>,
             tonic::Status,
         >;
-        /// Stops and starts a plugin.
+        /// Stops a plugin and starts it again.
         async fn restart(
             &self,
             request: tonic::Request<super::RestartRequest>,
@@ -1051,7 +1055,8 @@ pub mod local_agent_server {
             &self,
             request: tonic::Request<super::AskRequest>,
         ) -> std::result::Result<tonic::Response<super::AskResponse>, tonic::Status>;
-        /// Tells every running plugin what happens to the machine. Answers when each was told or given up on.
+        /// Sends a machine event to every running plugin. The agent answers when each plugin has answered
+        /// or was given up on.
         async fn notify_vm_event(
             &self,
             request: tonic::Request<super::NotifyVmEventRequest>,
@@ -1065,7 +1070,7 @@ pub mod local_agent_server {
             >
             + std::marker::Send
             + 'static;
-        /// Recorded events, oldest first, then, when following, new ones as they are recorded.
+        /// Streams recorded events, oldest first, then, when following, new ones as they are recorded.
         async fn stream_events(
             &self,
             request: tonic::Request<super::StreamEventsRequest>,
@@ -1079,17 +1084,17 @@ pub mod local_agent_server {
             >
             + std::marker::Send
             + 'static;
-        /// The last lines of a plugin's output, then, when following, what is added to it.
+        /// Streams the last lines of a plugin's output, then, when following, new output.
         async fn stream_logs(
             &self,
             request: tonic::Request<super::StreamLogsRequest>,
         ) -> std::result::Result<tonic::Response<Self::StreamLogsStream>, tonic::Status>;
-        /// What the agent knows of its own health, and what it has lost.
+        /// Returns the agent's own health, and the records that it set aside.
         async fn examine(
             &self,
             request: tonic::Request<super::ExamineRequest>,
         ) -> std::result::Result<tonic::Response<super::ExamineResponse>, tonic::Status>;
-        /// Looks for files that nothing refers to, and deletes them if asked to.
+        /// Looks for files that no record refers to, and deletes them if the request says so.
         async fn sweep(
             &self,
             request: tonic::Request<super::SweepRequest>,

@@ -3,7 +3,8 @@
 pub struct StartRequest {
     #[prost(message, optional, tag = "1")]
     pub config: ::core::option::Option<start_request::Config>,
-    /// The configuration that came with the order, in the form it was given; absent when it had none.
+    /// The configuration that came with the order, in the form that the order has; absent when the
+    /// order has none.
     #[prost(oneof = "start_request::ServiceConfig", tags = "2, 3")]
     pub service_config: ::core::option::Option<start_request::ServiceConfig>,
 }
@@ -15,7 +16,8 @@ pub mod start_request {
         #[prost(string, tag = "1")]
         pub state_directory_path: ::prost::alloc::string::String,
     }
-    /// The configuration that came with the order, in the form it was given; absent when it had none.
+    /// The configuration that came with the order, in the form that the order has; absent when the
+    /// order has none.
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum ServiceConfig {
         #[prost(string, tag = "2")]
@@ -60,7 +62,7 @@ pub struct Status {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StopRequest {
-    /// True only when the plugin is being removed: wipe what it left on the machine.
+    /// True only when the plugin is being removed: it should delete its files on the machine.
     #[prost(bool, tag = "1")]
     pub cleanup: bool,
     /// How long the plugin may take before it is killed.
@@ -160,7 +162,8 @@ pub mod guest_agent_plugin_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Asks the plugin to begin its work. Sent once per process, after the socket answers.
+        /// Asks the plugin to begin its work. The agent sends it once per process, after the socket
+        /// answers.
         pub async fn start(
             &mut self,
             request: impl tonic::IntoRequest<super::StartRequest>,
@@ -182,7 +185,8 @@ pub mod guest_agent_plugin_client {
                 .insert(GrpcMethod::new("plugin_comm.GuestAgentPlugin", "Start"));
             self.inner.unary(req, path, codec).await
         }
-        /// Asks the plugin to end its work and exit. The process is killed when the deadline has passed.
+        /// Asks the plugin to end its work and exit. The agent kills the process when the deadline has
+        /// passed.
         pub async fn stop(
             &mut self,
             request: impl tonic::IntoRequest<super::StopRequest>,
@@ -204,7 +208,7 @@ pub mod guest_agent_plugin_client {
                 .insert(GrpcMethod::new("plugin_comm.GuestAgentPlugin", "Stop"));
             self.inner.unary(req, path, codec).await
         }
-        /// Without `data` a health check, with `data` a question only the plugin understands.
+        /// Without `data` it is a health check, with `data` a question that only the plugin understands.
         pub async fn get_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -264,17 +268,19 @@ pub mod guest_agent_plugin_server {
     /// Generated trait containing gRPC methods that should be implemented for use with GuestAgentPluginServer.
     #[async_trait]
     pub trait GuestAgentPlugin: std::marker::Send + std::marker::Sync + 'static {
-        /// Asks the plugin to begin its work. Sent once per process, after the socket answers.
+        /// Asks the plugin to begin its work. The agent sends it once per process, after the socket
+        /// answers.
         async fn start(
             &self,
             request: tonic::Request<super::StartRequest>,
         ) -> std::result::Result<tonic::Response<super::StartResponse>, tonic::Status>;
-        /// Asks the plugin to end its work and exit. The process is killed when the deadline has passed.
+        /// Asks the plugin to end its work and exit. The agent kills the process when the deadline has
+        /// passed.
         async fn stop(
             &self,
             request: tonic::Request<super::StopRequest>,
         ) -> std::result::Result<tonic::Response<super::StopResponse>, tonic::Status>;
-        /// Without `data` a health check, with `data` a question only the plugin understands.
+        /// Without `data` it is a health check, with `data` a question that only the plugin understands.
         async fn get_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,

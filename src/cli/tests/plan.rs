@@ -5,8 +5,8 @@ use super::*;
 use crate::finding::{Finding, Severity};
 use crate::install::Contents;
 use crate::install::pack::pack;
-use guest_agent_control_plane::json::configure_plugin_from_json;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::json::configure_plugin_from_json;
 use guest_agent_proto::local::AskAdmissionResponse;
 
 fn order(json: &str) -> ConfigurePlugin {

@@ -1,7 +1,7 @@
 //! `plan` says what the gate would say.
 
-use guest_agent_control_plane::json::configure_plugin_to_json;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::json::configure_plugin_to_json;
 
 use super::{governed, noted, reload, troubled};
 use crate::harness::{Bed, INSTANCE, Said, orders};

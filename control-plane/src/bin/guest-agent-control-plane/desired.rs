@@ -1,22 +1,23 @@
 //! Desired state from a directory: one `*.json` file per plugin, each a `ConfigurePlugin`.
 //!
-//! Every agent gets all of it, but only what differs from what the store says it was sent before: a
-//! reconnect or a reload without a change sends nothing. A file that is taken away changes nothing;
-//! a plugin is removed by a file with the action REMOVE.
+//! Every agent should run all of these plugins. It is sent only the entries that differ from its
+//! desired state in the store: a reconnect or a reload without a change sends nothing. Deleting a
+//! file changes nothing; a file with the action REMOVE removes a plugin.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use guest_agent_control_plane::{ControlPlane, json};
+use guest_agent_control_plane::ControlPlane;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
+use guest_agent_proto::json;
 
-/// What every agent should run, by plugin name.
+/// The plugins that every agent should run, by plugin name.
 pub(crate) type Desired = BTreeMap<String, ConfigurePlugin>;
 
-/// Reads all files. A bad file is named on stderr and left out; the others count.
+/// Reads all files. A bad file is named on stderr and left out; the others are used.
 pub(crate) fn read(directory: &Path) -> anyhow::Result<Desired> {
     let mut desired = Desired::new();
     let entries = fs::read_dir(directory)
@@ -53,7 +54,7 @@ fn read_file(path: &Path) -> anyhow::Result<(String, ConfigurePlugin)> {
     Ok((name, plugin))
 }
 
-/// Sends an agent what it was not sent before. Returns how many plugins that is.
+/// Sends an agent the entries that it was not sent before. Returns their number.
 pub(crate) async fn bring_up_to_date(
     control_plane: &ControlPlane,
     resource: &str,
@@ -65,7 +66,7 @@ pub(crate) async fn bring_up_to_date(
     let count = missing.len();
     if count > 0 {
         let states = ConfigurePluginStates { configure_plugins: missing };
-        // It is delivered in its own time; the event lines tell what came of it.
+        // Nothing waits for the delivery; the event lines show its result.
         drop(control_plane.configure(resource, states).await?);
     }
     Ok(count)

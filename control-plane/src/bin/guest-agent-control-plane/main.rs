@@ -1,7 +1,7 @@
 //! `guest-agent-control-plane`: serves agents and artifacts from one machine.
 //!
-//! Parses the command line and runs [`serve`]; what is said on the way goes to stderr as logs, what
-//! happens to agents goes to stdout as lines.
+//! Parses the command line and runs [`serve`]; logs are written to stderr, one line per event of an
+//! agent to stdout.
 
 mod desired;
 mod serve;

@@ -1,4 +1,4 @@
-//! The verb `serve`: starts everything, prints what happens, stops on a signal.
+//! The verb `serve`: starts the servers, prints events, stops on a signal.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,7 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::desired::{self, Desired};
 
-/// What to serve and where.
+/// The options of `serve`.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Where agents connect: `unix:/path` or `ADDRESS:PORT`; may be given several times.
@@ -133,7 +133,8 @@ fn read_text(path: &PathBuf) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("failed to read `{}`", path.display()))
 }
 
-/// Announces streams that came and went, and sends newcomers what they miss.
+/// Prints which streams began and ended, and sends newly connected agents the entries that they
+/// lack.
 async fn greet_new_agents(
     control_plane: &ControlPlane,
     desired: &Desired,
@@ -151,7 +152,7 @@ async fn greet_new_agents(
     *greeted = connected;
 }
 
-/// Sends what is new to every agent that is known, connected or not.
+/// Sends new entries to every known agent, connected or not.
 async fn send_to_all(control_plane: &ControlPlane, desired: &Desired) {
     match control_plane.store().resources().await {
         Ok(resources) => {
@@ -187,7 +188,7 @@ async fn print_events(control_plane: ControlPlane) {
     }
 }
 
-/// One line, whatever an agent puts into its texts.
+/// The event as one line; control characters in an agent's texts are escaped.
 fn line(event: &AgentEvent) -> String {
     let at = event.event.event_timestamp.map(|at| at.to_string()).unwrap_or_default();
     format!(
@@ -200,7 +201,7 @@ fn line(event: &AgentEvent) -> String {
     )
 }
 
-/// Prints a line for whoever reads stdout. That nobody reads it any more stops nothing.
+/// Prints a line to stdout. A closed stdout does not stop the server.
 fn say(line: std::fmt::Arguments<'_>) {
     let mut stdout = std::io::stdout().lock();
     drop(writeln!(stdout, "{line}").and_then(|()| stdout.flush()));

@@ -1,4 +1,4 @@
-//! Turns a position in a JSON text into the path of the value there, and keeps values out of error
+//! Turns a position in a JSON text into the path of the value there, and removes values from error
 //! texts. Works on broken JSON too: it only looks at quotes, brackets, commas and colons.
 
 /// One open object or array.
@@ -32,7 +32,7 @@ fn path(bytes: &[u8]) -> String {
                 levels.push(Level::Array(0));
                 key_expected = false;
             }
-            // The reader may stop behind the bracket that ends the value in question.
+            // The reader may stop behind the bracket that ends the value of the error.
             b'}' | b']' if position < bytes.len() => {
                 levels.pop();
                 key_expected = false;
@@ -91,8 +91,8 @@ fn print(levels: &[Level]) -> String {
     path
 }
 
-/// The text with everything between double quotes taken out: that is where values are repeated. Enum
-/// values stand in single quotes; there only field names are let through.
+/// Removes the text between double quotes, where errors repeat values. Enum values and field names
+/// stand in single quotes; only field names are kept.
 pub(super) fn without_values(problem: &str) -> String {
     if problem.starts_with("unrecognized enum value") {
         return "unrecognized enum value".to_owned();

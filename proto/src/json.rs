@@ -1,17 +1,19 @@
-//! `ConfigurePlugin` as JSON, in the protobuf JSON mapping: the form that people write.
+//! `ConfigurePlugin` and `ConfigurePluginStates` as JSON, in the protobuf JSON mapping: the form
+//! that people write.
 //!
 //! Field names may be `lowerCamelCase` or as in the `.proto` file; durations are `"30s"`, 64-bit
-//! integers may be strings. Used by the binary of this package and by the agent's command line.
+//! integers may be strings. The control plane's binary, the agent's command line and its local
+//! manifests use it.
 //!
-//! A configuration can hold secrets, so an error names the place and the problem but never repeats a
-//! value.
+//! A configuration can hold secrets, so an error names the place and the problem but never repeats
+//! a value.
 
 mod place;
 
 use std::sync::OnceLock;
 
-use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
-use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use crate::agent_controlplane::ConfigurePluginStates;
+use crate::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use thiserror::Error;
@@ -19,26 +21,26 @@ use thiserror::Error;
 const CONFIGURE_PLUGIN: &str = "agent_controlplane.ConfigurePluginStates.ConfigurePlugin";
 const CONFIGURE_PLUGIN_STATES: &str = "agent_controlplane.ConfigurePluginStates";
 
-/// How much of a place or a problem an error shows, in characters.
+/// Longest place or problem in an error, in characters.
 const READABLE_CHARACTERS: usize = 256;
 
-/// The text is not the message it should be.
+/// The text is not JSON of the expected message.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{problem} in {place} at line {line} column {column}", place = self.place())]
 pub struct JsonError {
-    /// Where in the document, such as `plugin.arguments[0]`; empty for the document itself. Its middle is left out
-    /// where it is long.
+    /// The place in the document, such as `plugin.arguments[0]`; empty for the document itself. A
+    /// long place is shortened in its middle.
     pub field: String,
     /// Line, from 1.
     pub line: usize,
     /// Column in bytes, from 1.
     pub column: usize,
-    /// What is wrong, without the value.
+    /// The problem, without the value.
     pub problem: String,
 }
 
-/// The message holds a value that JSON has no form for: an infinite number in a Struct, a duration out
-/// of range. It cannot have come from JSON.
+/// The message holds a value that JSON has no form for: an infinite number in a Struct, a duration
+/// out of range. It cannot have come from JSON.
 #[derive(Debug, Error)]
 #[error("the message has no JSON form")]
 pub struct UnrepresentableError(#[source] serde_json::Error);
@@ -63,7 +65,7 @@ impl JsonError {
 /// Reads one `ConfigurePlugin`.
 ///
 /// # Errors
-/// When the text is not JSON, has a field that the message has not, or a value that does not fit.
+/// When the text is not JSON, has a field that the message lacks, or a value that does not fit.
 pub fn configure_plugin_from_json(text: &str) -> Result<ConfigurePlugin, JsonError> {
     read(CONFIGURE_PLUGIN, text)
 }
@@ -79,7 +81,7 @@ pub fn configure_plugin_to_json(plugin: &ConfigurePlugin) -> Result<String, Unre
 /// Reads a `ConfigurePluginStates`.
 ///
 /// # Errors
-/// As [`configure_plugin_from_json`].
+/// See [`configure_plugin_from_json`].
 pub fn configure_plugin_states_from_json(text: &str) -> Result<ConfigurePluginStates, JsonError> {
     read(CONFIGURE_PLUGIN_STATES, text)
 }
@@ -94,8 +96,8 @@ pub fn configure_plugin_states_to_json(
     write(CONFIGURE_PLUGIN_STATES, states)
 }
 
-/// A text that repeats names from the document, which are as long as their writer likes and hold what they like: its
-/// beginning and its end, on one line.
+/// Makes a text readable that repeats names from the document, which may be long and may hold
+/// control characters: its beginning and its end, on one line.
 fn readable(text: &str) -> String {
     let one_line = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let length = text.chars().count();
@@ -126,7 +128,7 @@ fn write<M: Message>(name: &str, message: &M) -> Result<String, UnrepresentableE
 fn descriptor(name: &str) -> MessageDescriptor {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
-        DescriptorPool::decode(guest_agent_proto::FILE_DESCRIPTOR_SET)
+        DescriptorPool::decode(crate::FILE_DESCRIPTOR_SET)
             .expect("the descriptors are generated and checked by a test of their crate")
     });
     pool.get_message_by_name(name).expect("the message is in the descriptors")
@@ -134,9 +136,7 @@ fn descriptor(name: &str) -> MessageDescriptor {
 
 #[cfg(test)]
 mod tests {
-    use guest_agent_proto::agent_controlplane::configure_plugin_states::{
-        Action, Manifest, Plugin, manifest,
-    };
+    use crate::agent_controlplane::configure_plugin_states::{Action, Manifest, Plugin, manifest};
 
     use super::*;
 

@@ -1,0 +1,58 @@
+//! The settings of a control plane that its core reads: rate limits, timings, bounds.
+//!
+//! The builder collects them, the core keeps them, sessions read them there.
+
+use std::time::Duration;
+
+/// Limits that the server sends agents in the response headers. `None` sends no header. They are
+/// advice to agents; the server does not enforce them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RateLimits {
+    /// Messages that an agent should send at most per minute.
+    pub messages_per_minute: Option<u64>,
+    /// Bytes that an agent should send at most per minute.
+    pub bytes_per_minute: Option<u64>,
+}
+
+/// The waits of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Timings {
+    /// How long it waits for the registration after a stream was opened.
+    pub registration: Duration,
+    /// How long it waits for an acknowledgement before it sends the same message again.
+    pub acknowledgement: Duration,
+    /// How often a message is sent on one stream. Then the stream is ended with DEADLINE_EXCEEDED
+    /// and the message waits for the next one.
+    pub attempts: u32,
+    /// How long it waits for an agent that does not read, before it drops the stream.
+    pub send: Duration,
+}
+
+/// The bounds of one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Number of agents that are connected or have waiting messages. Further ones are refused with
+    /// RESOURCE_EXHAUSTED.
+    pub agents: usize,
+    /// Number of channels of one agent.
+    pub channels: usize,
+    /// Largest message that is accepted from an agent or configured for one, in bytes.
+    pub message_bytes: usize,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            registration: Duration::from_secs(30),
+            acknowledgement: Duration::from_secs(2),
+            attempts: 5,
+            send: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { agents: 100_000, channels: 4, message_bytes: 4 << 20 }
+    }
+}
