@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! defaults → guest-agent.toml → conf.d/*.toml → GUEST_AGENT__SECTION__KEY → --set section.key=value
-//!    └──────────── layers.rs: one figment layer each, unknown keys refused ────────────┘
+//!    └──────────── layers.rs: one layer each, unknown keys refused ────────────────────┘
 //!    tables below [plugins] ───────────┼──► policy.rs
 //!                         typed Config (this file) → validate.rs → Loaded
 //! ```
@@ -31,6 +31,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod value;
 
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironment};
