@@ -18,18 +18,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::control_link::Endpoint;
+use crate::net::endpoint::Endpoint;
 
 mod duration;
 mod endpoint;
 mod environment;
 mod error;
 mod layers;
+pub mod log_filter;
 mod mode;
 pub mod policy;
 mod show;
 #[cfg(test)]
 mod tests;
+pub mod trust_key;
 mod validate;
 mod value;
 

@@ -14,7 +14,6 @@
 //! bound and within a deadline, and redirections are not followed. Paths and headers are those of the
 //! Compute Engine metadata server.
 
-mod address;
 mod error;
 mod place;
 mod token;
@@ -27,7 +26,8 @@ use async_trait::async_trait;
 use reqwest::header::{ETAG, HeaderMap};
 use reqwest::{Response, StatusCode, redirect};
 
-pub use address::{AddressError, MetadataAddress};
+use crate::net::metadata_address::MetadataAddress;
+
 pub use error::MetadataError;
 pub use place::{Place, PlaceError};
 pub use token::IdentityToken;

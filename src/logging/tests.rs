@@ -70,7 +70,7 @@ fn the_level_can_be_changed_while_it_is_in_use() {
     let (subscriber, controls) = subscriber(&log, lines(log.format, &sink));
     tracing::subscriber::with_default(subscriber, || {
         tracing::debug!(target: "guest_agent", "before");
-        controls.filter.reload(filter::filter("debug")).expect("it is in use");
+        controls.filter.reload(log_filter::filter("debug")).expect("it is in use");
         tracing::debug!(target: "guest_agent", "after");
     });
     let text = String::from_utf8(sink.0.lock().expect("no holder panics").clone());

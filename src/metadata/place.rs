@@ -1,7 +1,7 @@
 //! Which machine this is and where it stands, in the control plane's terms.
 
 use super::{Client, MetadataError};
-use crate::control_link::Endpoint;
+use crate::net::endpoint::{Endpoint, EndpointError};
 
 /// Paths of the values.
 pub(super) const INSTANCE_ID: &str = "instance/id";
@@ -30,7 +30,7 @@ pub struct Place {
 #[error("failed to derive the control plane's endpoint from the zone and the universe domain")]
 pub struct PlaceError {
     #[from]
-    source: crate::control_link::EndpointError,
+    source: EndpointError,
 }
 
 // === impl Place ===

@@ -41,7 +41,7 @@ pub fn check(text: &str) -> Result<(), String> {
 
 /// What is traced with a filter that is right; with another one, as much as with `info`: an agent without a
 /// log helps nobody.
-pub(super) fn filter(text: &str) -> EnvFilter {
+pub(crate) fn filter(text: &str) -> EnvFilter {
     EnvFilter::try_new(meant(text)).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
