@@ -29,6 +29,20 @@ fn below_info_libraries_say_no_more_than_before() {
     assert!(text.contains("a launch") && !text.contains("a frame"), "{text}");
 }
 
+#[test]
+fn a_filter_for_the_old_name_of_a_module_is_one_for_the_new_name() {
+    let level = "info,guest_agent::control_link=debug,guest_agent::storage=off".to_owned();
+    let log = LogConfig { level, ..LogConfig::default() };
+    let text = logged_by(&log, || {
+        tracing::debug!(target: "guest_agent::control_link::session", "before the move");
+        tracing::debug!(target: "guest_agent::link::session", "after the move");
+        tracing::debug!(target: "guest_agent::launch", "not asked for");
+        tracing::warn!(target: "guest_agent::store", "switched off");
+    });
+    assert!(text.contains("before the move") && text.contains("after the move"), "{text}");
+    assert!(!text.contains("not asked for") && !text.contains("switched off"), "{text}");
+}
+
 fn lines(format: LogFormat, sink: &Sink) -> Lines {
     let sink = sink.clone();
     let writer = move || sink.clone();
