@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! defaults → guest-agent.toml → conf.d/*.toml → GUEST_AGENT__SECTION__KEY → --set section.key=value
-//!    └──────────── layers.rs: one figment layer each, unknown keys refused ────────────┘
+//!    └──────────── layers.rs: one layer each, unknown keys refused ────────────────────┘
 //!    tables below [plugins] ───────────┼──► policy.rs
 //!                         typed Config (this file) → validate.rs → Loaded
 //! ```
@@ -18,19 +18,22 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::control_link::Endpoint;
+use crate::net::endpoint::Endpoint;
 
 mod duration;
 mod endpoint;
 mod environment;
 mod error;
 mod layers;
+pub mod log_filter;
 mod mode;
 pub mod policy;
 mod show;
 #[cfg(test)]
 mod tests;
+pub mod trust_key;
 mod validate;
+mod value;
 
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironment};

@@ -21,7 +21,6 @@
 mod auth;
 mod backoff;
 mod dial;
-mod endpoint;
 mod headers;
 mod limits;
 mod pending;
@@ -42,10 +41,11 @@ use guest_agent_proto::agent_communication::SendAgentMessageRequest;
 use prost::Message as _;
 use tokio::sync::watch;
 
+use crate::net::endpoint::Endpoint;
+
 pub use auth::{FileToken, NoToken, TokenError, TokenSource};
 pub(crate) use dial::dial_once;
 pub use dial::{ClientCertificate, TlsFiles};
-pub use endpoint::{Endpoint, EndpointError};
 pub use headers::LinkConfigError;
 pub use task::LinkTask;
 

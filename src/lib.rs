@@ -28,6 +28,7 @@ pub mod logging;
 pub mod machine;
 pub mod metadata;
 pub mod meter;
+pub mod net;
 pub mod notify;
 pub mod plugin_logs;
 pub mod plugin_rpc;

@@ -19,19 +19,17 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 
-use crate::config::{LogConfig, LogFormat};
+use crate::config::{LogConfig, LogFormat, log_filter};
 use crate::telemetry::Queue;
 use crate::telemetry::spans::{Destination, Spans, Wanted};
 
 mod bounded;
-mod filter;
 mod journal;
 mod json;
 mod repeats;
 mod text;
 
 use bounded::Bounded;
-pub use filter::check as check_filter;
 use journal::Journal;
 use repeats::{Unwritten, WINDOW};
 
@@ -75,7 +73,7 @@ pub fn start(log: &LogConfig) {
 /// Changes what the log that was started says from now on. Without one nothing changes.
 pub fn set_level(level: &str) {
     if let Some(controls) = STARTED.get()
-        && let Err(error) = controls.filter.reload(filter::filter(level))
+        && let Err(error) = controls.filter.reload(log_filter::filter(level))
     {
         tracing::error!(%error, "the log stays as it was");
     }
@@ -185,7 +183,7 @@ fn subscriber(
     lines: Lines,
 ) -> (impl tracing::Subscriber + Send + Sync + use<>, Controls) {
     let bounded = Bounded::default();
-    let (filter, handle) = reload::Layer::new(filter::filter(&log.level));
+    let (filter, handle) = reload::Layer::new(log_filter::filter(&log.level));
     let lines = lines.with_filter(FilterExt::<Registry>::and(filter, bounded.clone()));
     let spans = Destination::default();
     let layer = Spans(spans.clone()).with_filter(Wanted(spans.clone()));

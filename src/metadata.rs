@@ -14,7 +14,6 @@
 //! bound and within a deadline, and redirections are not followed. Paths and headers are those of the
 //! Compute Engine metadata server.
 
-mod address;
 mod client;
 mod error;
 mod place;
@@ -22,7 +21,6 @@ mod token;
 mod tree;
 mod watch;
 
-pub use address::{AddressError, MetadataAddress};
 pub use client::Client;
 pub use error::MetadataError;
 pub use place::{Place, PlaceError};

@@ -19,11 +19,11 @@ use tracing::{info, warn};
 
 use crate::config::{Auth, Config, ControlPlaneConfig};
 use crate::control_link::{
-    self, ClientCertificate, Endpoint, FileToken, Link, LinkConfig, LinkListener, TlsFiles,
-    Undecided,
+    self, ClientCertificate, FileToken, Link, LinkConfig, LinkListener, TlsFiles, Undecided,
 };
 use crate::jitter;
 use crate::metadata::{Client, IdentityToken, Place, State};
+use crate::net::endpoint::Endpoint;
 
 /// Longest wait before the metadata server is asked again for what it did not say.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

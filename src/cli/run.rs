@@ -1,8 +1,7 @@
 //! `run`: the service.
 
 use super::{Context, Failure};
-use crate::config::{self, Config, Environment, Sources};
-use crate::logging;
+use crate::config::{self, Config, Environment, Sources, log_filter};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -46,7 +45,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
 pub fn configured(environment: &dyn Environment, sources: &Sources) -> Result<Config, Failure> {
     let mut config = config::load(environment, sources)?.config;
     if let Some(level) = environment.variable("GUEST_AGENT_LOG") {
-        if let Err(wrong) = logging::check_filter(&level) {
+        if let Err(wrong) = log_filter::check(&level) {
             return Err(Failure::usage(format_args!("GUEST_AGENT_LOG: {wrong}")));
         }
         config.log.level = level;

@@ -7,7 +7,7 @@ pub(super) mod control {
     use serde::de::{Error, Visitor};
     use serde::{Deserializer, Serializer};
 
-    use crate::control_link::Endpoint;
+    use crate::net::endpoint::Endpoint;
 
     pub(in crate::config) fn serialize<S: Serializer>(
         endpoint: &Option<Endpoint>,

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use figment::value::{Dict, Map, Value};
-use figment::{Figment, Metadata, Profile, Provider};
-
+use super::value::{Layer, Merged, Mismatch, Table, Value};
 use super::{Config, ConfigError, Environment, Loaded, Problem, policy, validate};
 
 /// Most bytes of a configuration file that are read.
@@ -73,26 +71,27 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
     }
 
     let base = Layer { origin: DEFAULTS.to_owned(), values: defaults.values.clone() };
-    let mut figment = layers.into_iter().fold(Figment::from(base), Figment::merge);
-    let extract = |figment: &Figment| -> Result<Config, ConfigError> {
-        let problems = |error: figment::Error| error.into_iter().map(problem_of).collect();
-        figment.extract().map_err(|error| ConfigError::Problems(problems(error)))
-    };
-    let mut config = extract(&figment)?;
+    let mut merged = Merged::new(base);
+    for layer in layers {
+        merged.put(layer);
+    }
+    let mut config = extract(&merged)?;
     // What clients of the metadata server agree on holds where our own settings say nothing.
     if config.instance.metadata_url.is_empty()
         && let Some(host) = environment.variable(METADATA_HOST)
     {
         let url = format!("http://{}", host.strip_prefix("http://").unwrap_or(&host));
         let origin = format!("environment variable {METADATA_HOST}");
-        let layer = defaults.layer_of_text("instance.metadata_url", &url, origin, &mut problems);
-        figment = layer.into_iter().fold(figment, Figment::merge);
-        config = extract(&figment)?;
+        if let Some(layer) =
+            defaults.layer_of_text("instance.metadata_url", &url, origin, &mut problems)
+        {
+            merged.put(layer);
+        }
+        config = extract(&merged)?;
     }
     let origin_of = |key: &str| {
-        figment
-            .find_metadata(key)
-            .map_or_else(|| DEFAULTS.to_owned(), |found| found.name.to_string())
+        let path: Vec<&str> = key.split('.').collect();
+        merged.origin(&path).unwrap_or(DEFAULTS).to_owned()
     };
     let problems = validate::check(&config, &origin_of);
     if !problems.is_empty() {
@@ -112,38 +111,31 @@ const DEFAULTS: &str = "the defaults";
 
 /// The defaults, as the list of all keys and their types.
 struct Schema {
-    values: Dict,
-}
-
-/// Values that were set in one place.
-struct Layer {
-    origin: String,
-    values: Dict,
+    values: Table,
 }
 
 // === impl Schema ===
 
 impl Schema {
     fn new() -> Self {
-        let value = Value::serialize(Config::default()).expect("the defaults are plain values");
-        Self { values: value.into_dict().expect("a struct of sections") }
+        Self { values: Value::sections(&Config::default()) }
     }
 
     fn keys(&self) -> impl Iterator<Item = String> {
         self.values.iter().flat_map(|(section, keys)| {
-            let keys = keys.as_dict().into_iter().flat_map(Dict::keys);
+            let keys = keys.as_table().into_iter().flat_map(Table::keys);
             keys.map(move |key| format!("{section}.{key}"))
         })
     }
 
     fn default_of(&self, key: &str) -> Option<&Value> {
         let (section, key) = key.split_once('.')?;
-        self.values.get(section)?.as_dict()?.get(key)
+        self.values.get(section)?.as_table()?.get(key)
     }
 
     fn check(&self, layer: &Layer, problems: &mut Vec<Problem>) {
         for (section, value) in &layer.values {
-            match value.as_dict() {
+            match value.as_table() {
                 Some(keys) if self.values.contains_key(section) => {
                     for key in keys.keys() {
                         let key = format!("{section}.{key}");
@@ -175,18 +167,21 @@ impl Schema {
             return None;
         };
         let read = match default {
-            Value::Bool(..) => text.parse().map(|yes: bool| Value::from(yes)).ok(),
-            Value::Num(..) => text.parse().map(|number: u64| Value::from(number)).ok(),
-            Value::Array(..) => {
+            Value::Bool(_) => text.parse().map(Value::Bool).ok(),
+            Value::Unsigned(_) | Value::Signed(_) | Value::Float(_) => {
+                text.parse().map(Value::Unsigned).ok()
+            }
+            Value::List(_) => {
                 toml::from_str::<BTreeMap<String, Vec<String>>>(&format!("a = {text}"))
                     .ok()
-                    .and_then(|mut table| Value::serialize(table.remove("a")?).ok())
+                    .and_then(|mut table| table.remove("a"))
+                    .map(|items| Value::List(items.into_iter().map(Value::Text).collect()))
             }
-            _ => Some(Value::from(text)),
+            Value::Text(_) | Value::Table(_) => Some(Value::from(text)),
         };
         let expected = match default {
-            Value::Bool(..) => "true or false",
-            Value::Num(..) => "a whole number",
+            Value::Bool(_) => "true or false",
+            Value::Unsigned(_) | Value::Signed(_) | Value::Float(_) => "a whole number",
             _ => "a list of texts, such as [\"/usr/bin/program\", \"--flag\"]",
         };
         let Some(value) = read else {
@@ -194,8 +189,9 @@ impl Schema {
             problems.push(Problem { key: key.to_owned(), origin, reason });
             return None;
         };
-        let values = figment::util::nest(key, value).into_dict().expect("the key has a dot");
-        Some(Layer { origin, values })
+        let (section, key) = key.split_once('.')?;
+        let section = (section.to_owned(), Value::Table(Table::from([(key.to_owned(), value)])));
+        Some(Layer { origin, values: Table::from([section]) })
     }
 
     fn unknown(&self, key: &str, origin: &str) -> Problem {
@@ -225,18 +221,6 @@ impl Schema {
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .filter(|(score, _)| *score > 0.7)
             .map_or_else(String::new, |(_, known)| format!("; did you mean [{known}]?"))
-    }
-}
-
-// === impl Layer ===
-
-impl Provider for Layer {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(self.origin.clone())
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        Ok(Profile::Default.collect(self.values.clone()))
     }
 }
 
@@ -295,28 +279,29 @@ fn read_file(path: &Path) -> Result<Option<Layer>, ConfigError> {
         let reason = format!("it is larger than {FILE_MAX} bytes");
         return Err(ConfigError::Syntax { path: path.to_owned(), reason });
     }
-    let table: toml::Table = toml::from_str(&text).map_err(|error: toml::de::Error| {
+    let values = toml::from_str(&text).map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| {
             1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
         });
         let reason = format!("line {line}: {}", error.message().replace('\n', " "));
         ConfigError::Syntax { path: path.to_owned(), reason }
     })?;
-    let values = Value::serialize(table)
-        .ok()
-        .and_then(Value::into_dict)
-        .expect("a TOML table is a dictionary of plain values");
     Ok(Some(Layer { origin: path.display().to_string(), values }))
 }
 
-fn problem_of(error: figment::Error) -> Problem {
-    let origin = error.metadata.as_ref().map_or(DEFAULTS, |found| &found.name).to_owned();
-    let key = error.path.join(".");
+fn extract(merged: &Merged) -> Result<Config, ConfigError> {
+    merged.extract().map_err(|wrong| ConfigError::Problems(vec![problem_of(wrong, merged)]))
+}
+
+fn problem_of(wrong: Mismatch, merged: &Merged) -> Problem {
+    let path: Vec<&str> = wrong.path.iter().map(String::as_str).collect();
+    let origin = merged.origin(&path).unwrap_or(DEFAULTS).to_owned();
+    let key = wrong.path.join(".");
     let reason = if key.starts_with("admission.command") {
-        // The error quotes what was found, and arguments of the admission plugin may be tokens.
+        // The reason quotes what was found, and arguments of the admission plugin may be tokens.
         "a list of texts is expected, such as [\"/usr/bin/program\", \"--flag\"]".to_owned()
     } else {
-        error.kind.to_string()
+        wrong.reason
     };
     Problem { key, origin, reason }
 }

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use figment::value::{Dict, Value};
-
+use super::value::{Table, Value};
 use super::{Config, Loaded};
 
 /// One key.
@@ -20,11 +19,9 @@ pub struct Entry {
 /// Every key in the order of the sections' names.
 #[must_use]
 pub fn entries(loaded: &Loaded) -> Vec<Entry> {
-    let value = Value::serialize(redacted(&loaded.config)).expect("settings are plain values");
-    let sections = value.into_dict().expect("a struct of sections");
     let mut entries = Vec::new();
-    for (section, keys) in sections {
-        for (key, value) in keys.into_dict().unwrap_or_else(Dict::new) {
+    for (section, keys) in Value::sections(&redacted(&loaded.config)) {
+        for (key, value) in keys.into_table().unwrap_or_default() {
             let key = format!("{section}.{key}");
             let origin = loaded.origins.get(&key).cloned();
             entries.push(Entry { key, value: as_toml(value), origin });
@@ -50,13 +47,12 @@ pub fn value(config: &Config, key: &str) -> Option<String> {
         return Some(text.unwrap_or(value));
     }
     let (section, name) = key.split_once('.')?;
-    let value = Value::serialize(redacted(config)).expect("settings are plain values");
-    let sections = value.into_dict().expect("a struct of sections");
-    let of = |found: Dict, name: &str| {
+    let sections = Value::sections(&redacted(config));
+    let of = |found: Table, name: &str| {
         found.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     };
-    match of(of(sections, section)?.into_dict()?, name)? {
-        Value::String(_, text) => Some(text),
+    match of(of(sections, section)?.into_table()?, name)? {
+        Value::Text(text) => Some(text),
         other => Some(as_toml(other)),
     }
 }
@@ -64,16 +60,12 @@ pub fn value(config: &Config, key: &str) -> Option<String> {
 /// The keys whose values differ, sorted. What is not shown is compared all the same.
 #[must_use]
 pub fn differences(one: &Config, other: &Config) -> Vec<String> {
-    let sections = |config: &Config| {
-        let value = Value::serialize(config).expect("settings are plain values");
-        value.into_dict().expect("a struct of sections")
-    };
     let policies = &other.policies;
-    let other = sections(other);
+    let other = Value::sections(other);
     let mut differing = Vec::new();
-    for (section, keys) in sections(one) {
-        let others = other.get(&section).and_then(Value::as_dict);
-        for (key, value) in keys.into_dict().unwrap_or_else(Dict::new) {
+    for (section, keys) in Value::sections(one) {
+        let others = other.get(&section).and_then(Value::as_table);
+        for (key, value) in keys.into_table().unwrap_or_default() {
             let of_other = others.and_then(|others| others.get(&key));
             if of_other.map(|value| as_toml(value.clone())) != Some(as_toml(value)) {
                 differing.push(format!("{section}.{key}"));
@@ -98,5 +90,5 @@ fn redacted(config: &Config) -> Config {
 }
 
 fn as_toml(value: Value) -> String {
-    toml::Value::try_from(value).map_or_else(|_| "?".to_owned(), |value| value.to_string())
+    value.into_toml().map_or_else(|| "?".to_owned(), |value| value.to_string())
 }

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{ApiConfig, Auth, Config, NO_METADATA, Problem, format_duration};
-use crate::control_link::Endpoint;
-use crate::install::trust;
-use crate::logging;
-use crate::metadata::MetadataAddress;
+use super::{
+    ApiConfig, Auth, Config, NO_METADATA, Problem, format_duration, log_filter, trust_key,
+};
+use crate::net::endpoint::Endpoint;
+use crate::net::metadata_address::MetadataAddress;
 
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
@@ -189,7 +189,7 @@ fn install(config: &Config, rules: &mut Rules<'_>) {
 
 fn trust(config: &Config, rules: &mut Rules<'_>) {
     let trust = &config.trust;
-    let wrong = trust.keys.iter().find_map(|key| trust::check_key(key).err());
+    let wrong = trust.keys.iter().find_map(|key| trust_key::check_key(key).err());
     rules.require("trust.keys", wrong.is_none(), || {
         wrong.map(|wrong| wrong.to_string()).unwrap_or_default()
     });
@@ -259,7 +259,7 @@ fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
 }
 
 fn log(config: &Config, rules: &mut Rules<'_>) {
-    let wrong = logging::check_filter(&config.log.level).err();
+    let wrong = log_filter::check(&config.log.level).err();
     rules.require("log.level", wrong.is_none(), || wrong.unwrap_or_default());
 }
 

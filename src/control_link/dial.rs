@@ -21,8 +21,8 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tower::service_fn;
 
 use super::LinkConfig;
-use super::endpoint::{Endpoint, Kind};
 use super::status::StreamEnd;
+use crate::net::endpoint::{Endpoint, Kind};
 
 /// How often a quiet connection is asked whether it still lives.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);

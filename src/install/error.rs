@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use guest_agent_actors::id::{RevisionId, Sha256Digest};
 
-use super::trust::KeyId;
+use crate::config::trust_key::KeyId;
 
 /// Why a [`super::Pipeline`] could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -166,49 +166,6 @@ pub struct ChecksumError {
     pub expected: Sha256Digest,
     /// What arrived.
     pub actual: Sha256Digest,
-}
-
-/// Why a public key cannot be used. No text here repeats it.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// It is not one.
-    #[error(
-        "a key is not a public key of minisign; write the line of its .pub file that begins with RW"
-    )]
-    NotAKey,
-    /// It is the other half.
-    #[error(
-        "a key is a SECRET key; write the line of its .pub file instead, and make a new pair: this \
-         one is in a configuration now"
-    )]
-    Secret,
-    /// There is none in a file.
-    #[error("there is no key in it")]
-    Empty,
-    /// There are more than anybody needs.
-    #[error("there are more than {most} keys")]
-    TooMany {
-        /// How many there may be.
-        most: usize,
-    },
-    /// A file with keys cannot be read.
-    #[error("cannot read the keys in {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A file with keys holds something else.
-    #[error("the key file {} cannot be used", path.display())]
-    InFile {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: Box<KeyError>,
-    },
 }
 
 /// Why an archive that is handed over is not taken.

@@ -10,18 +10,16 @@
 //! Nothing here reads the network, decides when a signature is asked for (the pipeline does), or looks
 //! at what is installed already: keys that change stop updates, never what runs.
 
-use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::{PluginName, RevisionId};
 use minisign_verify::{PublicKey, StreamVerifier};
 
-use super::error::{KeyError, SignatureError};
+use super::error::SignatureError;
 use super::member::escaped;
+use crate::config::trust_key::{KeyError, KeyId, parse_key};
 use crate::config::{Binding, TrustConfig};
 
 mod signature;
@@ -54,10 +52,6 @@ pub struct Keyring {
     keys: Vec<(KeyId, PublicKey)>,
     binding: Binding,
 }
-
-/// What a key is called: minisign writes it into the key's own comment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId(u64);
 
 /// A signature whose archive has still to be seen.
 pub(super) struct Check<'a> {
@@ -179,51 +173,12 @@ impl Check<'_> {
     }
 }
 
-// === impl KeyId ===
-
-impl KeyId {
-    fn from_bytes(bytes: [u8; 8]) -> Self {
-        Self(u64::from_le_bytes(bytes))
-    }
-}
-
-impl fmt::Display for KeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016X}", self.0)
-    }
-}
-
-/// Whether a text is a public key of minisign.
-///
-/// # Errors
-/// It is not. The text is not repeated: somebody may have written the secret key.
-pub fn check_key(text: &str) -> Result<KeyId, KeyError> {
-    parse_key(text).map(|(id, _)| id)
-}
-
 /// Whether bytes have the form of a signature, and which key is said to have made it.
 ///
 /// # Errors
 /// Says what is wrong with them.
 pub fn check_signature(bytes: &[u8]) -> Result<KeyId, &'static str> {
     Signature::parse(bytes).map(|signature| signature.key())
-}
-
-fn parse_key(text: &str) -> Result<(KeyId, PublicKey), KeyError> {
-    const PUBLIC_BYTES: usize = 42;
-    const SECRET_BYTES: usize = 158;
-    let text = text.trim();
-    let bytes = STANDARD.decode(text).map_err(|_| KeyError::NotAKey)?;
-    if bytes.len() == SECRET_BYTES {
-        return Err(KeyError::Secret);
-    }
-    let (Some(id), PUBLIC_BYTES) =
-        (bytes.get(2..10).and_then(|id| id.try_into().ok()), bytes.len())
-    else {
-        return Err(KeyError::NotAKey);
-    };
-    let key = PublicKey::from_base64(text).map_err(|_| KeyError::NotAKey)?;
-    Ok((KeyId::from_bytes(id), key))
 }
 
 /// All keys of a file: one a line, between comments.

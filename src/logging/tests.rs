@@ -29,6 +29,20 @@ fn below_info_libraries_say_no_more_than_before() {
     assert!(text.contains("a launch") && !text.contains("a frame"), "{text}");
 }
 
+#[test]
+fn a_filter_for_the_old_name_of_a_module_is_one_for_the_new_name() {
+    let level = "info,guest_agent::control_link=debug,guest_agent::storage=off".to_owned();
+    let log = LogConfig { level, ..LogConfig::default() };
+    let text = logged_by(&log, || {
+        tracing::debug!(target: "guest_agent::control_link::session", "before the move");
+        tracing::debug!(target: "guest_agent::link::session", "after the move");
+        tracing::debug!(target: "guest_agent::launch", "not asked for");
+        tracing::warn!(target: "guest_agent::store", "switched off");
+    });
+    assert!(text.contains("before the move") && text.contains("after the move"), "{text}");
+    assert!(!text.contains("not asked for") && !text.contains("switched off"), "{text}");
+}
+
 fn lines(format: LogFormat, sink: &Sink) -> Lines {
     let sink = sink.clone();
     let writer = move || sink.clone();
@@ -70,7 +84,7 @@ fn the_level_can_be_changed_while_it_is_in_use() {
     let (subscriber, controls) = subscriber(&log, lines(log.format, &sink));
     tracing::subscriber::with_default(subscriber, || {
         tracing::debug!(target: "guest_agent", "before");
-        controls.filter.reload(filter::filter("debug")).expect("it is in use");
+        controls.filter.reload(log_filter::filter("debug")).expect("it is in use");
         tracing::debug!(target: "guest_agent", "after");
     });
     let text = String::from_utf8(sink.0.lock().expect("no holder panics").clone());

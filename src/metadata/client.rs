@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use reqwest::header::{ETAG, HeaderMap};
 use reqwest::{Response, StatusCode, redirect};
 
-use super::address::MetadataAddress;
 use super::error::MetadataError;
 use super::tree::{Etag, Fetched, Tree, TreeError};
 use super::watch::Source;
+use crate::net::metadata_address::MetadataAddress;
 
 /// The header that requests must have and answers must, too: somebody else may listen at the address.
 const FLAVOR: &str = "metadata-flavor";

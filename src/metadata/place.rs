@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::error::MetadataError;
-use crate::control_link::Endpoint;
+use crate::net::endpoint::{Endpoint, EndpointError};
 
 /// Paths of the values.
 const INSTANCE_ID: &str = "instance/id";
@@ -31,7 +31,7 @@ pub struct Place {
 #[error("failed to derive the control plane's endpoint from the zone and the universe domain")]
 pub struct PlaceError {
     #[from]
-    source: crate::control_link::EndpointError,
+    source: EndpointError,
 }
 
 impl Client {

@@ -11,7 +11,8 @@ use tonic::{Code, Request, Status};
 use tracing::{info, warn};
 
 use super::headers;
-use crate::control_link::{self, Endpoint, TlsFiles};
+use crate::control_link::{self, TlsFiles};
+use crate::net::endpoint::Endpoint;
 
 /// Pauses after a failure: the first, and the longest. Each is drawn from its upper half.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -204,7 +204,7 @@ const ERRORS: [(&str, &str, &str, &str); 13] = [
         "It is tried again until the files are gone.",
     ),
     (
-        "src/install/error.rs",
+        "src/config/trust_key.rs",
         "KeyError",
         "Keys to check signatures with",
         "Correct `[trust]` and reload. Until then nothing is installed.",

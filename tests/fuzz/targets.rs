@@ -97,13 +97,14 @@ pub(crate) fn metadata(data: &[u8]) {
 
 /// A signature file, as it stands beside an archive, and a public key, as somebody configured it.
 pub(crate) fn signatures(data: &[u8]) {
+    use guest_agent::config::trust_key;
     use guest_agent::install::trust;
 
     if let Err(reason) = trust::check_signature(data) {
         assert!(!reason.is_empty());
     }
     if let Ok(text) = std::str::from_utf8(data)
-        && let Err(error) = trust::check_key(text)
+        && let Err(error) = trust_key::check_key(text)
     {
         assert!(error.to_string().len() < 1024, "an error has to stay readable");
     }

@@ -6,13 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::{Component, PathBuf};
 
-use figment::value::{Dict, Num, Value};
-
 use super::values::nearest;
 use super::{
     Account, Capabilities, DEFAULTS, LIMITS, Limit, LimitName, Policies, Policy, Seccomp, Umask,
 };
 use crate::config::Problem;
+use crate::config::value::{Table, Value};
 
 /// Where the tables of policies are.
 const SECTION: &str = "plugins";
@@ -51,16 +50,16 @@ pub(in crate::config) struct Setting {
 }
 
 /// Takes the tables out of a layer's `[plugins]`, and leaves what is no table.
-pub(in crate::config) fn take_tables(values: &mut Dict, origin: &str) -> Vec<Setting> {
-    let Some(Value::Dict(_, section)) = values.get_mut(SECTION) else { return Vec::new() };
+pub(in crate::config) fn take_tables(values: &mut Table, origin: &str) -> Vec<Setting> {
+    let Some(Value::Table(section)) = values.get_mut(SECTION) else { return Vec::new() };
     let owners: Vec<String> = section
         .iter()
-        .filter(|(_, value)| matches!(value, Value::Dict(..)))
+        .filter(|(_, value)| matches!(value, Value::Table(_)))
         .map(|(owner, _)| owner.clone())
         .collect();
     let mut settings = Vec::new();
     for owner in owners {
-        let Some(Value::Dict(_, keys)) = section.remove(&owner) else { continue };
+        let Some(Value::Table(keys)) = section.remove(&owner) else { continue };
         for (key, value) in keys {
             let setting = |key: String, value: Value| Setting {
                 owner: owner.clone(),
@@ -69,7 +68,7 @@ pub(in crate::config) fn take_tables(values: &mut Dict, origin: &str) -> Vec<Set
                 origin: origin.to_owned(),
             };
             match value {
-                Value::Dict(_, limits) if key == RLIMITS => {
+                Value::Table(limits) if key == RLIMITS => {
                     let limits = limits.into_iter();
                     settings
                         .extend(limits.map(|(name, v)| setting(format!("{RLIMITS}.{name}"), v)));
@@ -111,8 +110,8 @@ fn typed(key: &str, text: &str) -> Value {
         _ => !key.starts_with(RLIMITS),
     };
     let read = || {
-        let mut table = toml::from_str::<toml::Table>(&format!("a = {text}")).ok()?;
-        Value::serialize(table.remove("a")?).ok()
+        let mut table = toml::from_str::<Table>(&format!("a = {text}")).ok()?;
+        table.remove("a")
     };
     let read = if as_toml { read() } else { None };
     read.unwrap_or_else(|| Value::from(text))
@@ -210,30 +209,27 @@ fn limit_of(value: &Value) -> Result<Limit, String> {
 
 fn number(value: &Value) -> Option<i64> {
     match value {
-        Value::Num(_, Num::F32(_) | Num::F64(_)) => None,
-        Value::Num(_, number) => number
-            .to_i128()
-            .and_then(|n| i64::try_from(n).ok())
-            .or_else(|| number.to_u128().and_then(|n| i64::try_from(n).ok())),
+        Value::Signed(number) => Some(*number),
+        Value::Unsigned(number) => i64::try_from(*number).ok(),
         _ => None,
     }
 }
 
 fn text(value: &Value) -> Result<&str, String> {
-    value.as_str().ok_or_else(|| "a text is expected".to_owned())
+    value.as_text().ok_or_else(|| "a text is expected".to_owned())
 }
 
 fn yes_or_no(value: &Value) -> Result<bool, String> {
     match value {
-        Value::Bool(_, yes) => Ok(*yes),
+        Value::Bool(yes) => Ok(*yes),
         _ => Err("true or false is expected".to_owned()),
     }
 }
 
 fn texts(value: &Value, example: &str) -> Result<Vec<String>, String> {
     let wrong = || format!("a list of texts is expected, such as {example}");
-    let Value::Array(_, items) = value else { return Err(wrong()) };
-    items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+    let Value::List(items) = value else { return Err(wrong()) };
+    items.iter().map(|item| item.as_text().map(str::to_owned).ok_or_else(wrong)).collect()
 }
 
 fn paths(value: &Value) -> Result<Vec<PathBuf>, String> {

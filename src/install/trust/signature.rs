@@ -5,7 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::KeyId;
+use crate::config::trust_key::KeyId;
 
 /// Most bytes of a signature file. The comments of minisign have up to 8 KiB.
 pub(in crate::install) const SIGNATURE_MAX: usize = 16 << 10;

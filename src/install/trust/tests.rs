@@ -1,9 +1,12 @@
 use std::io::Cursor;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use minisign::{KeyPair, SecretKey};
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::trust_key::check_key;
 
 fn pair() -> KeyPair {
     KeyPair::generate_unencrypted_keypair().expect("random numbers")

@@ -3,6 +3,8 @@
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
+mod old_names;
+
 /// Levels, and the word for nothing at all.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
@@ -41,18 +43,21 @@ pub fn check(text: &str) -> Result<(), String> {
 
 /// What is traced with a filter that is right; with another one, as much as with `info`: an agent without a
 /// log helps nobody.
-pub(super) fn filter(text: &str) -> EnvFilter {
+pub(crate) fn filter(text: &str) -> EnvFilter {
     EnvFilter::try_new(meant(text)).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
 /// A level alone is meant for this project's own crates below `info`: the frames of an HTTP/2 library would
-/// bury what the agent does.
+/// bury what the agent does. An old name of a module is meant for the new one, too; what is said of
+/// the new one counts before it.
 fn meant(text: &str) -> String {
     let level = text.trim().to_ascii_lowercase();
     if !matches!(level.as_str(), "debug" | "trace") {
         // Spaces between directives are not for the parser.
         let parts: Vec<&str> = directives(text).into_iter().map(str::trim).collect();
-        return parts.join(",");
+        let renamed = old_names::under_new_names(&parts);
+        let all: Vec<&str> = renamed.iter().map(String::as_str).chain(parts).collect();
+        return all.join(",");
     }
     let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
     format!("info,{}", ours.join(","))
@@ -97,6 +102,15 @@ mod tests {
     }
 
     #[test]
+    fn an_old_name_is_meant_for_the_new_one_too() {
+        let meant = meant("info, guest_agent::storage=debug,guest_agent::store=trace");
+        assert_eq!(
+            meant,
+            "guest_agent::store=debug,info,guest_agent::storage=debug,guest_agent::store=trace"
+        );
+    }
+
+    #[test]
     fn the_directive_that_is_wrong_is_named() {
         refused("", "it is empty");
         refused("inof", "\"inof\" is not a level");
@@ -108,7 +122,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn law_what_is_checked_can_be_used(text in "[a-z=,{}\\[\\]\" :]{0,24}") {
+        fn law_what_is_checked_can_be_used(
+            text in "((guest_agent::(launch|http::metrics|s))?[a-z=,{}\\[\\]\" :]{0,24}){1,2}",
+        ) {
             if check(&text).is_ok() {
                 proptest::prop_assert!(EnvFilter::try_new(meant(&text)).is_ok(), "{text:?}");
             }
