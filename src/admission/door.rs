@@ -13,7 +13,7 @@ use guest_agent_actors::ports::DeskRecipients;
 use tonic::{Request, Status};
 
 use super::TicketOwner;
-use crate::ticket;
+use crate::net::ticket;
 
 /// Names the ticket in the metadata of a call.
 const TICKET_KEY: &str = "x-plugin-ticket";

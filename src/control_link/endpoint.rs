@@ -10,11 +10,11 @@ const MAX_SOCKET_PATH: usize = 107;
 
 /// The address of a control plane. Never holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(pub(super) Kind);
+pub struct Endpoint(pub(crate) Kind);
 
 /// What kind of address it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A unix socket.
     Unix(PathBuf),
     /// A port of this machine, in the clear; the addresses are tried in turn.

@@ -3,7 +3,7 @@ use std::net::Ipv4Addr;
 use guest_agent_control_plane::metadata::{MetadataFaults, MetadataServer};
 
 use super::*;
-use crate::control_link::TokenSource as _;
+use crate::net::token::TokenSource as _;
 
 async fn server() -> (MetadataServer, Client) {
     let server = MetadataServer::start((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();

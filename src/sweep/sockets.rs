@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::{Bounds, Keep};
 use crate::install::leftovers::{self, shown};
 use crate::launch::address;
-use crate::socket;
+use crate::net::socket;
 
 /// A socket, told apart from a later one of its name.
 #[derive(Debug, PartialEq, Eq)]
