@@ -61,11 +61,11 @@ use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock
 use crate::metadata;
 use crate::meter::SystemMeter;
 use crate::net::metadata_address::MetadataAddress;
+use crate::net::socket::{self, Access};
 use crate::notify::{self, Notifier, Watched};
 use crate::plugin_logs::{Keeping, PluginLogs};
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
-use crate::socket::{self, Access};
 use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};

@@ -18,10 +18,11 @@ use guest_agent_actors::messages::NotifyVm;
 use guest_agent_actors::vm_events::{NOTIFY_WAIT, VmEvent, VmEventActor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::config::{self, Config};
+use crate::net::accept::{Acceptor, Waiting};
 
 mod collect;
 mod reply;
@@ -46,9 +47,6 @@ const CONNECTIONS_MAX: usize = 32;
 /// How long the caller has to close its side when everything was said.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Pause after a connection could not be accepted, for want of file descriptors most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-
 /// Serves the JSON command socket.
 #[derive(Clone)]
 pub struct CommandSocket {
@@ -63,23 +61,17 @@ pub struct CommandSocket {
 impl CommandSocket {
     /// Serves connections until it is dropped.
     pub async fn serve(self, listener: UnixListener) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let bound = Waiting::at_most(CONNECTIONS_MAX);
+        let mut acceptor = Acceptor::new(listener, bound, |error| {
+            warn!(%error, "a connection to the command socket was not accepted");
+        });
         loop {
-            // A place first, so that whoever finds none waits where the kernel bounds the queue.
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let this = self.clone();
-                    tokio::spawn(async move {
-                        this.converse(stream).await;
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    warn!(%error, "a connection to the command socket was not accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            let (stream, permit) = acceptor.next().await;
+            let this = self.clone();
+            tokio::spawn(async move {
+                this.converse(stream).await;
+                drop(permit);
+            });
         }
     }
 

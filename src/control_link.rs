@@ -18,9 +18,7 @@
 //! Frames above 4 MiB are logged, acknowledged and dropped, so that one of them does not come again
 //! for ever; above 64 MiB the decoder ends the stream, which is then opened again from 5 s on.
 
-mod auth;
 mod backoff;
-mod dial;
 mod headers;
 mod limits;
 mod pending;
@@ -43,15 +41,15 @@ use tokio::sync::watch;
 
 use crate::net::endpoint::Endpoint;
 
-pub use auth::{FileToken, NoToken, TokenError, TokenSource};
-pub(crate) use dial::dial_once;
-pub use dial::{ClientCertificate, TlsFiles};
 pub use headers::LinkConfigError;
 pub use task::LinkTask;
 
 use headers::Headers;
 use session::Session;
 use status::StreamEnd;
+
+use crate::net::dial::{DialVsock, KernelVsock, TlsFiles};
+use crate::net::token::{NoToken, TokenSource};
 
 /// Largest message that is sent, and largest frame that is handed on, in bytes.
 pub const MAX_MESSAGE: usize = 4 << 20;
@@ -64,7 +62,7 @@ pub struct LinkConfig {
     tokens: Arc<dyn TokenSource>,
     tls: TlsFiles,
     timings: Timings,
-    vsock: Arc<dyn dial::DialVsock>,
+    vsock: Arc<dyn DialVsock>,
 }
 
 /// Hears what the link hears.
@@ -208,7 +206,7 @@ impl LinkConfig {
             tokens: Arc::new(NoToken),
             tls: TlsFiles::default(),
             timings: Timings::default(),
-            vsock: Arc::new(dial::KernelVsock),
+            vsock: Arc::new(KernelVsock),
         })
     }
 
@@ -295,7 +293,7 @@ impl Link {
         let call = async {
             let channel = match current {
                 Some(session) => session.channel(),
-                None => dial::dial(config).await?,
+                None => session::dial(config).await?,
             };
             let mut request = tonic::Request::new(SendAgentMessageRequest {
                 channel_id: config.headers.channel().to_owned(),

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 
 use crate::launch::ProcessLauncher;
-use crate::socket::{self, Access, SocketError};
+use crate::net::socket::{self, Access, SocketError};
 
 mod connections;
 mod convert;

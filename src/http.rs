@@ -16,7 +16,6 @@ use std::time::Duration;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::{Router, middleware};
-use rand::Rng;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +25,7 @@ use crate::config::Config;
 use crate::console;
 use crate::console::session::Sessions;
 use crate::local_api::LocalApi;
+use crate::net::backoff::{Backoff, Jitter, Schedule};
 
 pub mod access;
 mod connections;
@@ -43,9 +43,9 @@ use refusal::Refusal;
 /// Largest body of a request, in bytes, where a route does not allow more.
 const BODY_MAX: usize = 64 << 10;
 
-/// The first wait before an address is tried again, doubled by each further failure up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The waits before an address is tried again.
+const WAITS: Schedule =
+    Schedule::doubling(Duration::from_millis(500), Duration::from_secs(60), Jitter::UpperHalf);
 
 /// How the server fares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,14 +114,14 @@ impl Http {
     /// Serves until it is ended. Goes on through whatever keeps it from doing so.
     pub async fn serve(mut self) {
         let (desk, sessions) = (Arc::new(Desk::default()), Arc::new(Sessions::default()));
-        let mut failures = 0;
+        let mut backoff = Backoff::new(WAITS);
         loop {
             let config = self.config.borrow_and_update().clone();
             let address = config.api.http_listen;
             self.use_keys(&desk, &config).await;
             let Some(address) = address else {
                 self.health.send_modify(|health| health.at = None);
-                failures = 0;
+                backoff.reset();
                 tokio::select! {
                     changed = self.config.changed() => if changed.is_err() { return },
                     () = self.ending.cancelled() => return,
@@ -130,12 +130,11 @@ impl Http {
             };
             match TcpListener::bind(address).await {
                 Ok(listener) => {
-                    failures = 0;
+                    backoff.reset();
                     self.listen(listener, address, &desk, &sessions).await;
                 }
                 Err(error) => {
-                    let wait = wait_after(failures);
-                    failures += 1;
+                    let wait = backoff.next(rand::random());
                     let trouble = format!(
                         "nothing is served over HTTP: {address} cannot be listened on: {error}; see \
                          who has it with `ss -ltnp`, or change api.http_listen"
@@ -211,10 +210,4 @@ impl Http {
         self.health.send_modify(|health| health.troubles = keys.troubles().to_vec());
         desk.use_keys(keys);
     }
-}
-
-/// How long to wait after one more failure.
-fn wait_after(failures: u32) -> Duration {
-    let longest = FIRST_WAIT.saturating_mul(1 << failures.min(10)).min(LONGEST_WAIT);
-    longest.mul_f64(rand::rng().random_range(0.5..1.0))
 }

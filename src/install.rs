@@ -34,7 +34,6 @@ mod attempt;
 mod buffers;
 pub mod bundle;
 mod cache;
-mod delete;
 mod early_flush;
 pub mod error;
 mod fetch;
@@ -63,9 +62,8 @@ mod write_out;
 mod tests;
 
 use cache::{Cache, Yield};
-use error::{DeleteError, FolderError, PipelineError};
+use error::{FolderError, PipelineError};
 use fetch::Fetcher;
-pub(crate) use folder::remove_below;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 pub use pressure::PressurePolicy;
@@ -76,6 +74,7 @@ use tries::Tries;
 use trust::Trust;
 
 use crate::config::Config;
+use crate::os::remove::{DeleteError, open_folder};
 use crate::preflight;
 
 /// Where plugins live and what they may cost.
@@ -178,7 +177,7 @@ impl Pipeline {
             .recursive(true)
             .mode(0o755)
             .create(path)
-            .and_then(|()| Ok(delete::open_folder(path)?))
+            .and_then(|()| Ok(open_folder(path)?))
             .map_err(|source| PipelineError::Folder { path: path.clone(), source })?;
         let (dir, most) = (config.cache_dir.clone(), config.cache_max_bytes);
         Ok(Self {

@@ -34,7 +34,7 @@ use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer}
 use prost::Message;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -43,6 +43,7 @@ use crate::control_link::LinkState;
 use crate::host_api::RegistryService;
 use crate::http::HttpHealth;
 use crate::install::spool::Spool;
+use crate::net::accept::{Acceptor, Unbounded};
 use crate::plugin_logs::PluginLogs;
 use crate::storage::SledStorage;
 
@@ -122,10 +123,13 @@ impl LocalApi {
     ) -> Result<(), tonic::transport::Error> {
         let registry = RegistryServer::new(self.registry.clone());
         let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
+        let acceptor = Acceptor::new(listener, Unbounded, |error| {
+            tracing::warn!(%error, "a connection to the local socket was not accepted");
+        });
         tonic::transport::Server::builder()
             .add_service(service)
             .add_service(registry)
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+            .serve_with_incoming_shutdown(acceptor.incoming(), stop)
             .await
     }
 

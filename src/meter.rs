@@ -20,7 +20,7 @@ use guest_agent_actors::ports::{Meter, Usage};
 use tokio::sync::Mutex;
 
 use crate::cgroup::{Cgroups, Charge, Group};
-use crate::launch::procfs::{self, Stat};
+use crate::os::procfs::{self, Stat};
 
 /// Measures through control groups and `/proc`.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ mod tests {
             self.0.wait().expect("our child");
             for pid in children {
                 // The child of a shell that was only now killed; gone is fine too.
-                if let Ok(pidfd) = crate::launch::pidfd::Pidfd::open(pid) {
+                if let Ok(pidfd) = crate::os::pidfd::Pidfd::open(pid) {
                     pidfd.signal(rustix::process::Signal::KILL).unwrap_or_default();
                 }
             }

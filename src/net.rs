@@ -1,4 +1,20 @@
-//! Addresses on the network: where a control plane and a metadata server are.
+//! Connections, whatever is spoken over them: who listens, who connects, with which token, and how long
+//! to wait before the next attempt.
+//!
+//! ```text
+//!   listen    socket ─► accept (bounded: with_permit) ─► the server that asked for it
+//!   connect   token + dial ─► a channel ─► the client that asked for it
+//!   again     backoff: the wait after each failure in a row
+//! ```
+//!
+//! Knows no message and no service.
 
+pub(crate) mod accept;
+pub(crate) mod backoff;
+pub mod dial;
 pub mod endpoint;
 pub mod metadata_address;
+pub mod socket;
+pub(crate) mod ticket;
+pub mod token;
+pub(crate) mod with_permit;

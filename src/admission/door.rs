@@ -12,7 +12,7 @@ use guest_agent_actors::id::{PluginName, Sha256Digest};
 use guest_agent_actors::ports::DeskRecipients;
 use tonic::{Request, Status};
 
-use crate::ticket;
+use crate::net::ticket;
 
 /// Whose ticket this is, among plugins that are no admission plugins.
 pub type TicketOwner = Arc<dyn Fn(&str) -> Option<PluginName> + Send + Sync>;

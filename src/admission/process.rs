@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::output::{self, LastLines};
-use crate::launch::pidfd::Pidfd;
 use crate::launch::spawn::prepare_child;
 use crate::launch::start::inherited_environment;
 use crate::local_plugins::trust::{self, Distrust};
+use crate::os::pidfd::Pidfd;
 
 /// How long a plugin that was asked to go may take.
 const GO_WAIT: Duration = Duration::from_secs(5);

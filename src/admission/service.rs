@@ -22,7 +22,7 @@ use tokio_stream::Stream;
 use tonic::service::InterceptorLayer;
 use tonic::{Code, Request, Response, Status};
 
-use super::connections::Connections;
+use super::connections;
 use super::door::{Caller, Door};
 use super::metadata::{self, Page};
 use super::output::Throttle;
@@ -59,7 +59,7 @@ pub(super) async fn serve(
         .layer(InterceptorLayer::new(move |request: Request<()>| door.admit(request)))
         .add_service(host)
         .add_service(admissions)
-        .serve_with_incoming(Connections::new(listener))
+        .serve_with_incoming(connections::incoming(listener))
         .await;
     if let Err(error) = served {
         tracing::error!(error = %Chain(&error), "admission plugins cannot be heard any more");

@@ -18,15 +18,16 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::config::{Auth, Config, ControlPlaneConfig};
-use crate::control_link::{
-    self, ClientCertificate, FileToken, Link, LinkConfig, LinkListener, TlsFiles, Undecided,
-};
-use crate::jitter;
+use crate::control_link::{self, Link, LinkConfig, LinkListener, Undecided};
 use crate::metadata::{Client, IdentityToken, Place, State};
+use crate::net::backoff::{Backoff, Jitter, Schedule};
+use crate::net::dial::{ClientCertificate, TlsFiles};
 use crate::net::endpoint::Endpoint;
+use crate::net::token::FileToken;
 
-/// Longest wait before the metadata server is asked again for what it did not say.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The waits before the metadata server is asked again for what it did not say.
+const WAITS: Schedule =
+    Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
 /// Where the link leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,15 +159,14 @@ impl Search {
     }
 
     async fn find(&mut self, undecided: &Undecided) -> LinkConfig {
-        let mut longest = Duration::from_secs(1);
+        let mut backoff = Backoff::new(WAITS);
         loop {
             self.somebody_answers(undecided).await;
             match self.ask().await {
                 Ok(config) => return config,
                 Err(error) => self.explain(undecided, &Chain(&*error).to_string()),
             }
-            tokio::time::sleep(jitter::upper_half(longest, rand::random())).await;
-            longest = (longest * 2).min(LONGEST_WAIT);
+            tokio::time::sleep(backoff.next(rand::random())).await;
         }
     }
 

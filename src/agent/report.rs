@@ -15,14 +15,15 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use crate::control_link::{Link, LinkState};
-use crate::jitter;
 use crate::metadata::State;
+use crate::net::backoff::{Backoff, Jitter, Schedule};
 
 /// How often each message is tried.
 const ATTEMPTS: u32 = 5;
 
-/// The wait after the first failure, doubled by each further one.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// The waits after failures. All attempts are made before they reach their ceiling.
+const WAITS: Schedule =
+    Schedule::doubling(Duration::from_secs(1), Duration::from_secs(16), Jitter::UpperHalf);
 
 /// How long the metadata server's first answer is waited for, once there is a connection.
 const PLATFORM_WAIT: Duration = Duration::from_secs(10);
@@ -114,7 +115,7 @@ fn platform(state: &State) -> PlatformInfo {
 }
 
 async fn deliver(link: &Link, kind: &str, body: &impl Message) {
-    let mut wait = FIRST_WAIT;
+    let mut backoff = Backoff::new(WAITS);
     for attempt in 1..=ATTEMPTS {
         connected(link).await;
         match link.send_unary(message(kind, body)).await {
@@ -126,8 +127,7 @@ async fn deliver(link: &Link, kind: &str, body: &impl Message) {
                 }
             }
         }
-        tokio::time::sleep(jitter::upper_half(wait, rand::random())).await;
-        wait *= 2;
+        tokio::time::sleep(backoff.next(rand::random())).await;
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::io::unix::AsyncFd;
 
 use super::files::write;
-use crate::readable;
+use crate::os::async_fd;
 
 /// Tells of every OOM kill.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl OomWatch {
     }
 
     fn on(notices: OwnedFd, control: Option<File>) -> io::Result<Self> {
-        Ok(Self { notices: readable::register(notices)?, _control: control })
+        Ok(Self { notices: async_fd::register(notices)?, _control: control })
     }
 
     /// Resolves when something may have been killed; whether it was is for the group's counter to

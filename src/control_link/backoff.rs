@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::net::backoff::{Jitter, Schedule};
+
 /// How a stream ended, as far as waiting is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
@@ -71,8 +73,7 @@ impl Backoff {
                 (self.bounds.severe, round)
             }
         };
-        let longest = base.saturating_mul(1 << round.min(20)).min(self.bounds.max);
-        longest.mul_f64(jitter.clamp(0.0, 1.0))
+        Schedule::doubling(base, self.bounds.max, Jitter::Full).wait(round, jitter)
     }
 }
 

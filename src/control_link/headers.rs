@@ -2,7 +2,7 @@
 
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
-use super::auth::TokenError;
+use crate::net::token::TokenError;
 
 /// Resource and channel, checked to be header values.
 #[derive(Clone, Debug)]

@@ -22,7 +22,8 @@ use tonic::transport::Channel;
 use super::limits::{Limits, Throttle};
 use super::pending::Pending;
 use super::status::{self, StreamEnd, shown};
-use super::{LinkConfig, LinkListener, MAX_MESSAGE, Shared, Timings, dial, refuse_oversize};
+use super::{LinkConfig, LinkListener, MAX_MESSAGE, Shared, Timings, refuse_oversize};
+use crate::net::dial::dial_with;
 
 /// What the decoder takes at most, in bytes: enough to see an oversize frame to its end and to
 /// acknowledge it, little enough for a small machine.
@@ -72,6 +73,11 @@ pub(super) async fn open(
     }
 }
 
+/// Connects to the control plane.
+pub(super) async fn dial(config: &LinkConfig) -> Result<Channel, StreamEnd> {
+    Ok(dial_with(&config.endpoint, &config.tls, &config.vsock).await?)
+}
+
 async fn register(
     config: &LinkConfig,
     number: u64,
@@ -79,7 +85,7 @@ async fn register(
     shared: &Arc<Shared>,
 ) -> Result<Live, StreamEnd> {
     let token = config.tokens.token().await?;
-    let channel = dial::dial(config).await?;
+    let channel = dial(config).await?;
     let (outgoing, requests) = mpsc::channel(OUTGOING);
     let registration = up::Type::RegisterConnection(RegisterConnection {
         protocol_version: PROTOCOL_VERSION,

@@ -7,8 +7,9 @@ use guest_agent_actors::ports::DeliveryError;
 use guest_agent_proto::rpc;
 use tonic::{Code, Status};
 
-use super::auth::TokenError;
 use super::backoff::Severity;
+use crate::net::dial::DialError;
+use crate::net::token::TokenError;
 
 /// The end of a stream, or of the attempt to open one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +89,18 @@ impl From<TokenError> for StreamEnd {
     fn from(error: TokenError) -> Self {
         // Tokens come and go with services that restart: as ordinary as the server itself.
         Self::new(Code::Unavailable, &Chain(&error).to_string())
+    }
+}
+
+impl From<DialError> for StreamEnd {
+    fn from(error: DialError) -> Self {
+        let code = match &error {
+            DialError::Failed(_) => Code::Unavailable,
+            // What the configuration says cannot work; trying again soon does not help.
+            DialError::Unusable(_) | DialError::File { .. } => Code::FailedPrecondition,
+            DialError::Aborted => Code::Internal,
+        };
+        Self::new(code, &Chain(&error).to_string())
     }
 }
 

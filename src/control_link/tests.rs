@@ -7,6 +7,8 @@ use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
 use super::*;
+use crate::net::dial::ClientCertificate;
+use crate::net::token::{FileToken, TokenError};
 use server::{Peer, Server, Unary};
 
 /// Long enough for anything that does happen.
@@ -632,7 +634,7 @@ struct Rerouted {
 }
 
 #[async_trait]
-impl dial::DialVsock for Rerouted {
+impl DialVsock for Rerouted {
     async fn dial(&self, cid: u32, port: u32) -> std::io::Result<tokio::net::UnixStream> {
         self.dialled.lock().unwrap().push((cid, port));
         tokio::net::UnixStream::connect(&self.socket).await

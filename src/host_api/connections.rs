@@ -5,15 +5,13 @@
 //! a connection is closed at once.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::Stream;
-use tokio_stream::wrappers::ReceiverStream;
 
-use crate::guarded::Guarded;
+use crate::net::accept::{Acceptor, Bound};
+use crate::net::with_permit::WithPermit;
 
 /// Most connections of the agent's own user and root.
 const OWN_MAX: usize = 1024;
@@ -24,9 +22,6 @@ const USER_MAX: usize = 64;
 /// Most of all other users together.
 const OTHERS_MAX: usize = 512;
 
-/// Pause after a connection that could not be accepted, such as for want of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// How many connections there are, by user.
 #[derive(Clone, Debug)]
 struct Counts {
@@ -35,7 +30,7 @@ struct Counts {
 }
 
 /// A connection that counts until it is closed.
-pub(super) type Admitted = Guarded<UnixStream, Place>;
+pub(super) type Admitted = WithPermit<UnixStream, Place>;
 
 /// One of the connections that a user has.
 #[derive(Debug)]
@@ -44,37 +39,23 @@ pub(super) struct Place {
     counts: Counts,
 }
 
-/// Accepts connections for as long as somebody takes them.
-pub(super) fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Admitted>> {
-    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+/// The connections to the host socket.
+pub(super) fn incoming(listener: UnixListener) -> impl Stream<Item = std::io::Result<Admitted>> {
     let counts = Counts { own: nix::unistd::getuid().as_raw(), by_user: Arc::default() };
-    tokio::spawn(async move {
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = sender.closed() => return,
-            };
-            match accepted {
-                Ok((stream, _)) => {
-                    let Some(admitted) = counts.admit(stream) else { continue };
-                    if sender.send(Ok(admitted)).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection to the host socket was not accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    });
-    ReceiverStream::new(receiver)
+    Acceptor::new(listener, counts, |error| {
+        tracing::warn!(%error, "a connection to the host socket was not accepted");
+    })
+    .incoming()
 }
 
 // === impl Counts ===
 
-impl Counts {
-    fn admit(&self, stream: UnixStream) -> Option<Admitted> {
+impl Bound<UnixStream> for Counts {
+    type Permit = Place;
+
+    async fn room(&self) {}
+
+    fn permit(&self, stream: &UnixStream) -> Option<Place> {
         let uid = stream.peer_cred().ok()?.uid();
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         let is_own = |uid: u32| uid == self.own || uid == 0;
@@ -92,7 +73,7 @@ impl Counts {
         }
         by_user.insert(uid, of_user + 1);
         drop(by_user);
-        Some(Guarded::new(stream, Place { uid, counts: self.clone() }))
+        Some(Place { uid, counts: self.clone() })
     }
 }
 
@@ -124,16 +105,16 @@ mod tests {
         if uid == 0 {
             // Root's own connections never count as another user's.
             let counts = Counts { own: 1, by_user: Arc::default() };
-            let admitted: Vec<_> = (0..100).filter_map(|_| counts.admit(connection())).collect();
+            let admitted: Vec<_> = (0..100).filter_map(|_| counts.permit(&connection())).collect();
             assert_eq!(admitted.len(), 100);
             return;
         }
         let counts = Counts { own: uid + 1, by_user: Arc::default() };
         let mut admitted: Vec<_> =
-            (0..USER_MAX + 3).filter_map(|_| counts.admit(connection())).collect();
+            (0..USER_MAX + 3).filter_map(|_| counts.permit(&connection())).collect();
         assert_eq!(admitted.len(), USER_MAX);
         admitted.pop();
-        assert!(counts.admit(connection()).is_some());
+        assert!(counts.permit(&connection()).is_some());
     }
 
     #[tokio::test]
@@ -141,7 +122,7 @@ mod tests {
         let counts = Counts { own: nix::unistd::getuid().as_raw(), by_user: Arc::default() };
         let others = (0..).map(|n| (40_000 + n, USER_MAX)).take(OTHERS_MAX / USER_MAX);
         counts.by_user.lock().expect("whole").extend(others);
-        let own = counts.admit(connection()).expect("there is room for our own");
+        let own = counts.permit(&connection()).expect("there is room for our own");
         let uid = counts.own;
         assert_eq!(counts.by_user.lock().expect("whole")[&uid], 1);
         drop(own);

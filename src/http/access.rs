@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::refusal::Refusal;
 use crate::config::ApiConfig;
-use crate::control_link::{FileToken, TokenSource};
+use crate::net::token::{FileToken, TokenSource};
 
 /// Fewest characters of a token: whoever tries all shorter ones would be done some day.
 const TOKEN_MIN: usize = 16;

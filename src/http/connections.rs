@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::patient::Patient;
+use crate::net::accept::{Acceptor, Closing};
 
 /// Most bytes of a request's head, and of a response that wait for the client.
 const BUFFER_MAX: usize = 16 << 10;
@@ -40,9 +41,6 @@ impl Default for Limits {
     }
 }
 
-/// Pause after a connection that could not be accepted, such as for want of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// Serves a listener until it is to end, and its connections a little longer.
 pub(super) async fn serve(
     listener: TcpListener,
@@ -50,31 +48,28 @@ pub(super) async fn serve(
     limits: Limits,
     ending: CancellationToken,
 ) {
+    let bound = Closing::at_most(limits.connections, |stream: &TcpStream| {
+        let peer = stream.peer_addr().ok().map(tracing::field::display);
+        warn!(peer, "too many HTTP connections; closes one");
+    });
+    let mut acceptor = Acceptor::new(listener, bound, |error| {
+        warn!(%error, "an HTTP connection was not accepted");
+    });
     let mut open = JoinSet::new();
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (stream, permit) = tokio::select! {
+            accepted = acceptor.next() => accepted,
             // Those that ended are forgotten.
             Some(_) = open.join_next() => continue,
             () = ending.cancelled() => break,
         };
-        match accepted {
-            Ok((_, peer)) if open.len() >= limits.connections => {
-                warn!(%peer, "too many HTTP connections; closes one");
-            }
-            Ok((stream, _)) => {
-                open.spawn(converse(stream, pages.clone(), limits, ending.clone()));
-            }
-            Err(error) => {
-                warn!(%error, "an HTTP connection was not accepted");
-                tokio::select! {
-                    () = tokio::time::sleep(ACCEPT_PAUSE) => {}
-                    () = ending.cancelled() => break,
-                }
-            }
-        }
+        let conversation = converse(stream, pages.clone(), limits, ending.clone());
+        open.spawn(async move {
+            conversation.await;
+            drop(permit);
+        });
     }
-    drop(listener);
+    drop(acceptor);
     let all_end = async { while open.join_next().await.is_some() {} };
     // What goes on is cut with the set.
     drop(tokio::time::timeout(limits.end, all_end).await);

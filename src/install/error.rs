@@ -534,31 +534,6 @@ pub enum FolderError {
     Panicked,
 }
 
-/// Why something could not be deleted.
-#[derive(Debug, thiserror::Error)]
-pub enum DeleteError {
-    /// A system call failed.
-    #[error("cannot {action} {}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// New files appear as fast as old ones are deleted.
-    #[error("{} does not become empty; something still writes there", path.display())]
-    NeverEmpty {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A bug: the thread that does the work panicked.
-    #[error("the thread that deletes files panicked")]
-    Panicked,
-}
-
 /// Why a folder could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {

@@ -25,9 +25,9 @@ use guest_agent_actors::spec::PluginSpec;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::delete::{self, open_folder};
-use super::error::{DeleteError, FolderError, SpaceError};
+use super::error::{FolderError, SpaceError};
 use super::tree::{self, Resolver, Tree};
+use crate::os::remove::{self, DeleteError, open_folder, remove_below};
 
 pub(super) const CURRENT: &str = "current";
 pub(super) const RECORD: &str = ".installed-";
@@ -174,7 +174,7 @@ impl PluginFolder {
     /// Deletes a revision, and the link to it if it is the current one.
     pub(super) fn discard(&self, revision: &RevisionId) -> Result<(), DeleteError> {
         let _changing = self.lock();
-        let undeleted = |action, errno| delete::failed(action, self.path.clone(), errno);
+        let undeleted = |action, errno| remove::failed(action, self.path.clone(), errno);
         let opened = self.open().map_err(|errno| undeleted("open", errno))?;
         let Some(folder) = opened else { return Ok(()) };
         let name = revision.as_str();
@@ -182,15 +182,15 @@ impl PluginFolder {
             self.unlink(&folder, CURRENT)?;
         }
         crash_point::reach("before", "setting aside", self.name.as_str());
-        let trash = delete::set_aside(folder.as_fd(), &self.path, name)?;
+        let trash = remove::set_aside(folder.as_fd(), &self.path, name)?;
         crash_point::reach("after", "setting aside", self.name.as_str());
         self.unlink(&folder, &format!("{RECORD}{name}"))?;
         rustix::fs::fsync(&folder).map_err(|errno| undeleted("sync", errno))?;
         crash_point::reach("before", "destruction", self.name.as_str());
         if let Some(trash) = trash {
-            delete::destroy(folder.as_fd(), &self.path, &trash)?;
+            remove::destroy(folder.as_fd(), &self.path, &trash)?;
         }
-        delete::sweep_trash_of(folder.as_fd(), &self.path, name)?;
+        remove::sweep_trash_of(folder.as_fd(), &self.path, name)?;
         self.remove_if_empty();
         Ok(())
     }
@@ -275,7 +275,7 @@ impl PluginFolder {
 
     /// Deletes what interrupted steps left, and records whose revision never appeared.
     fn sweep(&self, folder: &OwnedFd) -> Result<(), DeleteError> {
-        delete::sweep(folder.as_fd(), &self.path, |name| {
+        remove::sweep(folder.as_fd(), &self.path, |name| {
             if let Some(revision) = name.strip_prefix(RECORD) {
                 let found = rustix::fs::statat(folder, revision, AtFlags::SYMLINK_NOFOLLOW);
                 return found.is_err_and(|errno| errno == Errno::NOENT);
@@ -287,7 +287,7 @@ impl PluginFolder {
     fn unlink(&self, folder: &OwnedFd, name: &str) -> Result<(), DeleteError> {
         match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(delete::failed("delete", self.path.join(name), errno)),
+            Err(errno) => Err(remove::failed("delete", self.path.join(name), errno)),
         }
     }
 
@@ -368,7 +368,7 @@ impl Staging {
             .map_err(|errno| failed("write", &folder.path.join(&record), errno))?;
         crash_point::reach("before", "publication", folder.name.as_str());
         if let Err(errno) =
-            delete::rename_to_free(opened, self.name.as_str(), opened, revision.as_str())
+            remove::rename_to_free(opened, self.name.as_str(), opened, revision.as_str())
         {
             rustix::fs::unlinkat(opened, record, AtFlags::empty()).ok();
             return Err(failed("publish", &folder.path.join(revision.as_str()), errno));
@@ -385,23 +385,12 @@ impl Drop for Staging {
             return;
         }
         let _changing = self.folder.lock();
-        if let Err(error) = delete::destroy(self.opened.as_fd(), &self.folder.path, &self.name) {
+        if let Err(error) = remove::destroy(self.opened.as_fd(), &self.folder.path, &self.name) {
             let chain = guest_agent_actors::error::Chain(&error).to_string();
             tracing::warn!(plugin = %self.folder.name, error = chain, "a staging folder remains");
         }
         self.folder.remove_if_empty();
     }
-}
-
-/// Deletes `<parent>/<name>` with everything in it, and what an interrupted try left.
-pub(crate) fn remove_below(parent: &Path, name: &str) -> Result<(), DeleteError> {
-    let opened = match open_folder(parent) {
-        Ok(opened) => opened,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(delete::failed("open", parent.to_owned(), errno)),
-    };
-    delete::vanish(opened.as_fd(), parent, name)?;
-    delete::sweep_trash_of(opened.as_fd(), parent, name)
 }
 
 fn failed(action: &'static str, path: &Path, errno: Errno) -> FolderError {

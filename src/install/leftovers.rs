@@ -17,10 +17,9 @@ use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::delete::{self, open_folder};
-use super::error::DeleteError;
 use super::folder::{CURRENT, PluginFolder, RECORD, STAGING};
 use super::{Pipeline, Turn};
+use crate::os::remove::{self, DeleteError, open_folder};
 
 /// Most names that are looked at in one folder.
 pub(crate) const NAMES_MAX: usize = 10_000;
@@ -158,7 +157,7 @@ impl Found<'_> {
             Kind::Leftover => {
                 self.delete(name, "an interrupted step left it", |found| {
                     let _changing = found.turn.folder.lock();
-                    delete::destroy(found.folder.as_fd(), found.at, name)
+                    remove::destroy(found.folder.as_fd(), found.at, name)
                 });
             }
             Kind::Record(revision) => {
@@ -166,7 +165,7 @@ impl Found<'_> {
                 if matches!(there, Err(Errno::NOENT)) {
                     self.delete(name, "its revision is not there", |found| {
                         let _changing = found.turn.folder.lock();
-                        delete::destroy(found.folder.as_fd(), found.at, name)
+                        remove::destroy(found.folder.as_fd(), found.at, name)
                     });
                 }
             }
@@ -264,7 +263,7 @@ fn kind_of(name: &str) -> Kind<'_> {
 fn is_leftover(name: &str) -> bool {
     let random = match name.strip_prefix(".record-").or_else(|| name.strip_prefix(".current-")) {
         Some(random) => Some(random),
-        None => [STAGING, delete::TRASH].iter().find_map(|kind| {
+        None => [STAGING, remove::TRASH].iter().find_map(|kind| {
             let (of, random) = name.strip_prefix(kind)?.rsplit_once('-')?;
             (!of.is_empty()).then_some(random)
         }),
@@ -274,7 +273,7 @@ fn is_leftover(name: &str) -> bool {
 
 /// Of what a name in a folder of ours is the trash: what it was called before it was to be deleted.
 pub(crate) fn trash_of(name: &str) -> Option<&str> {
-    let (of, random) = name.strip_prefix(delete::TRASH)?.rsplit_once('-')?;
+    let (of, random) = name.strip_prefix(remove::TRASH)?.rsplit_once('-')?;
     (!of.is_empty() && is_random(random)).then_some(of)
 }
 
@@ -286,7 +285,7 @@ pub(crate) fn is_random(text: &str) -> bool {
 /// The names in a folder, and whether these are all. Those that are not UTF-8 are shown with
 /// replacement characters, which are in no name of ours.
 pub(crate) fn names(folder: &OwnedFd, at: &Path) -> Result<(Vec<String>, bool), DeleteError> {
-    let failed = |errno| delete::failed("list", at.to_owned(), errno);
+    let failed = |errno| remove::failed("list", at.to_owned(), errno);
     let mut names = Vec::new();
     let mut entries = rustix::fs::Dir::read_from(folder).map_err(failed)?;
     while let Some(entry) = entries.read() {
@@ -316,12 +315,12 @@ pub(crate) fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
 /// Deletes `name` in `parent` with everything below it, never following a link. `at` is the parent's
 /// path, for errors.
 pub(crate) fn destroy(parent: &OwnedFd, at: &Path, name: &str) -> Result<(), DeleteError> {
-    delete::destroy(parent.as_fd(), at, name)
+    remove::destroy(parent.as_fd(), at, name)
 }
 
 /// The same, but the name is gone first, also after a power failure.
 pub(crate) fn vanish(parent: &OwnedFd, at: &Path, name: &str) -> Result<(), DeleteError> {
-    delete::vanish(parent.as_fd(), at, name)
+    remove::vanish(parent.as_fd(), at, name)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::path::Path;
 use guest_agent_actors::crash_point;
 use guest_agent_actors::id::PluginName;
 
-use super::error::DeleteError;
-use super::folder::{PluginFolder, remove_below};
+use super::folder::PluginFolder;
+use crate::os::remove::{DeleteError, remove_below};
 
 /// Deletes revisions and link, state, and logs. Goes on after a failure and reports the first.
 pub(super) fn everything(

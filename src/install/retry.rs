@@ -2,8 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-const FIRST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(10);
+use crate::net::backoff::{Jitter, Schedule};
+
+/// What is waited on top of what the server asked for.
+const PAUSES: Schedule =
+    Schedule::doubling(Duration::from_millis(200), Duration::from_secs(10), Jitter::Full);
 
 /// A server may ask for hours; the order's deadline does not wait that long.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
@@ -12,9 +15,7 @@ const LONGEST_ASKED: Duration = Duration::from_secs(60);
 /// and on top of it somewhere between nothing and a bound that doubles each time. Many agents that
 /// were asked for the same do not come back in step. `random` is in `0.0..1.0`.
 pub(super) fn pause(attempt: u32, asked: Option<Duration>, random: f64) -> Duration {
-    let doubled = 1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
-    let bound = FIRST.saturating_mul(doubled).min(LONGEST);
-    asked.unwrap_or_default().min(LONGEST_ASKED) + bound.mul_f64(random.clamp(0.0, 1.0))
+    asked.unwrap_or_default().min(LONGEST_ASKED) + PAUSES.wait(attempt.saturating_sub(1), random)
 }
 
 /// Reads a `Retry-After` header: seconds, or a date.

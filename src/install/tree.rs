@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::early_flush::EarlyFlush;
 use super::member::MemberPath;
 use super::write_out::WriteOut;
-use crate::launch::procfs;
+use crate::os::procfs;
 use crate::preflight::place;
 
 /// Up to this many files and folders are flushed one by one while others have much to write. Beyond it the whole file
@@ -350,7 +350,7 @@ mod tests {
         std::os::unix::fs::symlink(outside.path(), inside.path().join("out")).expect("link");
         std::fs::create_dir(inside.path().join("real")).expect("folder");
         std::os::unix::fs::symlink("real", inside.path().join("in")).expect("link");
-        let root = super::super::delete::open_folder(inside.path()).expect("opens");
+        let root = crate::os::remove::open_folder(inside.path()).expect("opens");
         let mut tree = Tree::new(root, resolver);
         for bad in ["out/file", "out/new/file", "in/file", "out"] {
             let result = tree.make_file(&path(bad), 0);

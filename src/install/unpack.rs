@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn a_disk_that_fills_up_is_named_with_what_is_missing() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let root = super::super::delete::open_folder(dir.path()).expect("opens");
+        let root = crate::os::remove::open_folder(dir.path()).expect("opens");
         let limits = Limits::default();
         let unpacking = Unpacking {
             tree: &mut Tree::new(root, Resolver::Kernel),

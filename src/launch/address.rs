@@ -9,7 +9,7 @@ use guest_agent_actors::id::{Endpoint, PluginName, RevisionId, Sha256Digest};
 use nix::libc;
 use rand::Rng;
 
-use crate::socket;
+use crate::net::socket;
 
 /// Longest path of a unix socket, in bytes, without the NUL that ends it.
 pub(crate) const SOCKET_PATH_MAX: usize = 107;

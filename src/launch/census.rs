@@ -18,8 +18,8 @@ use std::time::Duration;
 use guest_agent_actors::id::PluginName;
 use tokio::sync::Semaphore;
 
-use crate::launch::procfs::{self, Stat};
 use crate::launch::variables::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
+use crate::os::procfs::{self, Stat};
 
 /// How long a look may take before it is given up.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use guest_agent_actors::id::Endpoint;
 use tokio::time::Instant;
 
+use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::plugin_rpc::{Connection, connect};
 
 /// Pauses between looks for something that is not there yet. A plugin that is not up after a while
@@ -22,13 +23,13 @@ const PAUSE_SOON: Duration = Duration::from_millis(5);
 const PAUSE_LATER: Duration = Duration::from_millis(20);
 
 /// Pauses between tries of a socket that refuses.
-const FIRST_REFUSED_PAUSE: Duration = Duration::from_millis(2);
-const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+const REFUSED: Schedule =
+    Schedule::doubling(Duration::from_millis(2), Duration::from_millis(50), Jitter::None);
 
 /// Resolves with a connection as soon as the plugin accepts one.
 pub(crate) async fn listening(endpoint: &Endpoint) -> Connection {
     let since = Instant::now();
-    let mut refused = FIRST_REFUSED_PAUSE;
+    let mut refused = Backoff::new(REFUSED);
     loop {
         let pause = match connect(endpoint).await {
             Ok(connection) => return connection,
@@ -38,10 +39,7 @@ pub(crate) async fn listening(endpoint: &Endpoint) -> Connection {
                 _ => PAUSE_LATER,
             },
             // Refused, full, or something odd at that path: all of it may pass.
-            Err(_) => {
-                let next = (refused * 2).min(REFUSED_PAUSE);
-                std::mem::replace(&mut refused, next)
-            }
+            Err(_) => refused.next(1.0),
         };
         tokio::time::sleep(pause).await;
     }

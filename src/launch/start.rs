@@ -25,16 +25,15 @@ use crate::cgroup::{Entrance, Group};
 use crate::confine::{self, Orders, Owner, Places, Planned};
 use crate::launch::address::Address;
 use crate::launch::oom::OomRecord;
-use crate::launch::pidfd::Pidfd;
 use crate::launch::spawn::{Child, EXEC_TIMEOUT, Plan, SpawnError, Watchdog};
 use crate::launch::turns;
 use crate::launch::variables::{
     HOST_SOCKET_VARIABLE, PLUGIN_VARIABLE, REVISION_VARIABLE, STATE_DIR_VARIABLE, TICKET_VARIABLE,
 };
 use crate::launch::watch::{Subject, Watched};
-use crate::launch::{
-    ProcessLauncher, Transport, address, exec_error, make_dir, once, procfs, ready,
-};
+use crate::launch::{ProcessLauncher, Transport, address, exec_error, make_dir, once, ready};
+use crate::os::pidfd::Pidfd;
+use crate::os::procfs;
 use crate::plugin_logs;
 use crate::preflight;
 

@@ -24,6 +24,7 @@ use crate::launch::census::look_aside;
 use crate::launch::tree::Member;
 use crate::launch::watch::Watched;
 use crate::launch::{Gate, ProcessLauncher, address};
+use crate::os::remove::remove_below;
 
 /// No stop waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_STOP: Duration = Duration::from_secs(24 * 3600);
@@ -239,7 +240,7 @@ impl ProcessLauncher {
         let (parent, name) = (self.confined_dir(), name.clone());
         let work = move || {
             for folder in address::own_folders(&name) {
-                if let Err(error) = crate::install::remove_below(&parent, &folder) {
+                if let Err(error) = remove_below(&parent, &folder) {
                     tracing::warn!(plugin = %name, error = %Chain(&error), "a folder stays");
                 }
             }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use guest_agent_actors::id::{PluginName, Sha256Digest};
 
-use crate::ticket;
+use crate::net::ticket;
 
 /// Random bytes of a ticket.
 const TICKET_BYTES: usize = 32;

@@ -23,8 +23,8 @@ use guest_agent_actors::id::{BootId, PluginName, Process};
 
 use crate::cgroup::Group;
 use crate::launch::census::{Census, Lookout, look_aside};
-use crate::launch::pidfd::Pidfd;
-use crate::launch::procfs;
+use crate::os::pidfd::Pidfd;
+use crate::os::procfs;
 
 /// What is known of a plugin's processes before looking.
 #[derive(Clone, Debug)]

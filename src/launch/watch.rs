@@ -21,12 +21,17 @@ use tokio::sync::watch;
 
 use crate::launch::census::Lookout;
 use crate::launch::oom::OomRecord;
-use crate::launch::pidfd::Pidfd;
 use crate::launch::spawn::Child;
 use crate::launch::tree::Family;
+use crate::net::backoff::{Backoff, Jitter, Schedule};
+use crate::os::pidfd::Pidfd;
 
 /// How long the cause of a stranger's end is waited for: its parent has to reap it first.
 const CAUSE_WAIT: Duration = Duration::from_millis(2500);
+
+/// The pauses between looks for it.
+const CAUSE_PAUSES: Schedule =
+    Schedule::doubling(Duration::from_millis(2), Duration::from_millis(50), Jitter::None);
 
 /// What SIGKILL is called in a wait status.
 const SIGKILL: i32 = 9;
@@ -221,7 +226,7 @@ impl Ending {
 
     async fn stranger_cause(&self) -> ExitCause {
         let since = Instant::now();
-        let mut pause = Duration::from_millis(2);
+        let mut pauses = Backoff::new(CAUSE_PAUSES);
         loop {
             if let Some(cause) = self.pidfd.stranger_cause() {
                 return cause;
@@ -229,8 +234,7 @@ impl Ending {
             if since.elapsed() >= CAUSE_WAIT {
                 return ExitCause::Unknown;
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(50));
+            tokio::time::sleep(pauses.next(1.0)).await;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::client::TREE_MAX;
 use super::*;
-use crate::control_link::TokenSource as _;
+use crate::net::token::TokenSource as _;
 
 async fn server() -> (MetadataServer, Client) {
     let server = MetadataServer::start((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();

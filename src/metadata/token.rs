@@ -13,7 +13,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::client::Client;
 use super::error::MetadataError;
-use crate::control_link::{TokenError, TokenSource};
+use crate::net::token::{TokenError, TokenSource};
 
 const PATH: &str = "instance/service-accounts/default/identity?audience=agentcommunication.googleapis.com&format=full";
 

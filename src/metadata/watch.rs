@@ -18,13 +18,11 @@ use tokio::time::Instant;
 
 use super::error::MetadataError;
 use super::tree::{Etag, Fetched, Tree};
-use crate::jitter;
+use crate::net::backoff::{Backoff, Jitter, Schedule};
 
-/// The first wait after a failure, doubled by every further one.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-
-/// The longest wait after a failure.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The waits after failures.
+const WAITS: Schedule =
+    Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
 /// The least time between two questions, whatever is answered: some servers do not wait.
 const LEAST_GAP: Duration = Duration::from_secs(1);
@@ -86,12 +84,12 @@ impl Watcher {
     /// Asks until it is dropped.
     pub async fn run(self) {
         let mut known: Option<Etag> = None;
-        let mut failures = 0_u32;
+        let mut backoff = Backoff::new(WAITS);
         loop {
             let asked_at = Instant::now();
             match self.source.tree(known.as_ref()).await {
                 Ok(Fetched { tree, etag }) => {
-                    failures = 0;
+                    backoff.reset();
                     self.present(tree);
                     let gap = if etag.is_some() { LEAST_GAP } else { POLL };
                     known = etag;
@@ -101,9 +99,7 @@ impl Watcher {
                     self.silent(&error);
                     // The server may be another one when it is back.
                     known = None;
-                    let wait = wait_after(failures, rand::random());
-                    tokio::time::sleep(wait).await;
-                    failures = failures.saturating_add(1);
+                    tokio::time::sleep(backoff.next(rand::random())).await;
                 }
             }
         }
@@ -151,12 +147,6 @@ impl Watcher {
             news
         });
     }
-}
-
-/// The wait of a round, by a number in `0.0..1.0`.
-fn wait_after(failures: u32, random: f64) -> Duration {
-    let longest = FIRST_WAIT.saturating_mul(1 << failures.min(10)).min(LONGEST_WAIT);
-    jitter::upper_half(longest, random)
 }
 
 #[cfg(test)]
@@ -280,8 +270,8 @@ mod tests {
     #[test]
     fn waits_grow_to_a_minute() {
         for (failures, least, most) in [(0, 500, 1_000), (3, 4_000, 8_000), (99, 30_000, 60_000)] {
-            assert_eq!(wait_after(failures, 0.0), Duration::from_millis(least));
-            assert_eq!(wait_after(failures, 1.0), Duration::from_millis(most));
+            assert_eq!(WAITS.wait(failures, 0.0), Duration::from_millis(least));
+            assert_eq!(WAITS.wait(failures, 1.0), Duration::from_millis(most));
         }
     }
 }

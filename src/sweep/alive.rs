@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::launch::procfs;
+use crate::os::procfs;
 
 /// Processes, as far as a sweep cares.
 #[derive(Debug, Default)]

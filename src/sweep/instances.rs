@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use super::alive::Alive;
 use super::bounds::Bounds;
 use super::config::SweepConfig;
-use crate::install::error::DeleteError;
 use crate::install::leftovers::{self, shown};
+use crate::os::remove::DeleteError;
 use crate::storage;
 
 /// What this agent keeps in the state directory beside the folders of instances.

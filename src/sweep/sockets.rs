@@ -16,7 +16,7 @@ use super::bounds::Bounds;
 use super::keep::Keep;
 use crate::install::leftovers::{self, shown};
 use crate::launch::address;
-use crate::socket;
+use crate::net::socket;
 
 /// A socket, told apart from a later one of its name.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,12 +11,13 @@ use tonic::{Code, Request, Status};
 use tracing::{info, warn};
 
 use super::headers;
-use crate::control_link::{self, TlsFiles};
 use crate::net::endpoint::Endpoint;
+use crate::net::backoff::{Jitter, Schedule};
+use crate::net::dial::{self, TlsFiles};
 
-/// Pauses after a failure: the first, and the longest. Each is drawn from its upper half.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Pauses after failures.
+const PAUSES: Schedule =
+    Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
 /// Where the collector is.
 #[derive(Clone, Debug)]
@@ -96,7 +97,7 @@ impl Collector {
         let authorities = &self.authorities;
         let authorities = (!authorities.is_empty()).then(|| PathBuf::from(authorities));
         let tls = TlsFiles { authorities, client: None };
-        let channel = control_link::dial_once(&self.endpoint, &tls).await?;
+        let channel = dial::dial(&self.endpoint, &tls).await?;
         Ok(Connected { channel, headers })
     }
 }
@@ -172,8 +173,7 @@ pub(super) fn beginning(text: &str) -> impl std::fmt::Display {
 
 /// The pause after so many failures in a row; `jitter`, from 0 to 1, says where in its upper half.
 fn pause(failures: u32, jitter: f64) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10));
-    doubled.min(LONGEST_PAUSE).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+    PAUSES.wait(failures.saturating_sub(1), jitter)
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
         #[test]
         fn law_pauses_are_never_short_and_never_endless(failures in 1u32.., jitter in -1.0f64..2.0) {
             let pause = pause(failures, jitter);
-            proptest::prop_assert!(pause >= FIRST_PAUSE / 2 && pause <= LONGEST_PAUSE);
+            proptest::prop_assert!(pause >= PAUSES.first / 2 && pause <= PAUSES.ceiling);
         }
     }
 }

@@ -198,7 +198,7 @@ const ERRORS: [(&str, &str, &str, &str); 13] = [
         "A revision never changes what it is made of: give another archive another revision. Trouble with the disk is in the cause at the end of the line.",
     ),
     (
-        "src/install/error.rs",
+        "src/os/remove.rs",
         "DeleteError",
         "Deleting files",
         "It is tried again until the files are gone.",

@@ -16,6 +16,7 @@ use super::super::client::{self, Client, Patience};
 use super::super::explain;
 use super::super::format::one_line;
 use super::since;
+use crate::net::backoff::{Backoff, Jitter, Schedule};
 
 /// Between two questions.
 const BEAT: Duration = Duration::from_secs(1);
@@ -23,8 +24,9 @@ const BEAT: Duration = Duration::from_secs(1);
 /// An agent that takes longer is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the next attempt waits, at first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// The waits before the next attempt.
+const WAITS: Schedule =
+    Schedule::doubling(Duration::from_millis(250), Duration::from_secs(5), Jitter::UpperHalf);
 
 /// Measurements per plugin.
 const USAGE_POINTS: u32 = 60;
@@ -67,14 +69,13 @@ pub(super) async fn feed(
     mut looked_at: watch::Receiver<Option<String>>,
     tell: mpsc::Sender<Told>,
 ) {
-    let mut failures = 0;
+    let mut backoff = Backoff::new(WAITS);
     loop {
-        let failure = match connection(&socket, now, &mut looked_at, &tell, &mut failures).await {
+        let failure = match connection(&socket, now, &mut looked_at, &tell, &mut backoff).await {
             Ok(()) => return,
             Err(failure) => failure,
         };
-        let retry_in = wait(failures, rand::random());
-        failures = failures.saturating_add(1);
+        let retry_in = backoff.next(rand::random());
         let why = failure
             .causes
             .first()
@@ -86,20 +87,13 @@ pub(super) async fn feed(
     }
 }
 
-/// How long to wait after so many failures; `jitter` in `0.0..1.0` takes up to half of it away.
-fn wait(failures: u32, jitter: f64) -> Duration {
-    let longest =
-        RETRY.0.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(RETRY.1);
-    longest.mul_f64(1.0 - jitter.clamp(0.0, 1.0) / 2.0)
-}
-
 /// One connection; `Ok` when nobody listens any more.
 async fn connection(
     socket: &Path,
     now: fn() -> Timestamp,
     looked_at: &mut watch::Receiver<Option<String>>,
     tell: &mpsc::Sender<Told>,
-    failures: &mut u32,
+    backoff: &mut Backoff,
 ) -> Result<(), Failure> {
     let mut client = client::connect(socket).await?;
     let request = StreamEventsRequest {
@@ -119,7 +113,7 @@ async fn connection(
             _ = beat.tick() => {
                 let request = GetStatusRequest { usage_points: USAGE_POINTS, ..Default::default() };
                 let status = soon(client.get_status(request)).await?.into_inner();
-                *failures = 0;
+                backoff.reset();
                 if tell.send(Told::Status(Box::new(status))).await.is_err() {
                     return Ok(());
                 }
@@ -212,10 +206,10 @@ mod tests {
 
     #[test]
     fn an_agent_that_stays_away_is_asked_less_and_less_often() {
-        assert_eq!(wait(0, 0.0), Duration::from_millis(250));
-        assert_eq!(wait(2, 0.0), Duration::from_secs(1));
-        assert_eq!(wait(2, 1.0), Duration::from_millis(500));
-        assert_eq!(wait(u32::MAX, 0.0), Duration::from_secs(5));
+        assert_eq!(WAITS.wait(0, 1.0), Duration::from_millis(250));
+        assert_eq!(WAITS.wait(2, 1.0), Duration::from_secs(1));
+        assert_eq!(WAITS.wait(2, 0.0), Duration::from_millis(500));
+        assert_eq!(WAITS.wait(u32::MAX, 1.0), Duration::from_secs(5));
     }
 
     #[test]

@@ -4,19 +4,18 @@
 //! What is deleted may have been filled by a plugin, so it can be arbitrarily deep and wide and can
 //! hold links to anywhere. Folders are not descended into: their subfolders are moved up until
 //! nothing is nested. A mount point can neither be removed nor moved, so what is mounted in there
-//! stays untouched and is named in the error. `folder` and the pipeline call this.
+//! stays untouched and is named in the error. `install`, `sweep` and `launch` call this.
 
 use std::ffi::{CStr, CString};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::error::DeleteError;
-
 /// What names of things that are being deleted begin with. Plugins and revisions never do.
-pub(super) const TRASH: &str = ".trash-";
+pub(crate) const TRASH: &str = ".trash-";
 
 /// More rounds than any honest tree is deep. Only a process that keeps writing needs more.
 const MAX_ROUNDS: usize = 100_000;
@@ -24,14 +23,50 @@ const MAX_ROUNDS: usize = 100_000;
 /// How often a folder that was just emptied may turn out not to be.
 const MAX_SURPRISES: usize = 16;
 
+/// Why something could not be deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum DeleteError {
+    /// A system call failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// New files appear as fast as old ones are deleted.
+    #[error("{} does not become empty; something still writes there", path.display())]
+    NeverEmpty {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A bug: the thread that does the work panicked.
+    #[error("the thread that deletes files panicked")]
+    Panicked,
+}
+
+/// Deletes `<parent>/<name>` with everything in it, and what an interrupted try left.
+pub(crate) fn remove_below(parent: &Path, name: &str) -> Result<(), DeleteError> {
+    let opened = match open_folder(parent) {
+        Ok(opened) => opened,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(failed("open", parent.to_owned(), errno)),
+    };
+    vanish(opened.as_fd(), parent, name)?;
+    sweep_trash_of(opened.as_fd(), parent, name)
+}
+
 /// Opens a folder; a link to a folder is not one.
-pub(super) fn open_folder(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_folder(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, FOLDER, Mode::empty())
 }
 
 /// Makes `name` disappear from `parent` at once, then deletes what it was. Succeeds when there is
 /// nothing of that name. `at` is the parent's path, for errors.
-pub(super) fn vanish(parent: BorrowedFd<'_>, at: &Path, name: &str) -> Result<(), DeleteError> {
+pub(crate) fn vanish(parent: BorrowedFd<'_>, at: &Path, name: &str) -> Result<(), DeleteError> {
     let trash = match set_aside(parent, at, name)? {
         Some(trash) => trash,
         None => return Ok(()),
@@ -41,7 +76,7 @@ pub(super) fn vanish(parent: BorrowedFd<'_>, at: &Path, name: &str) -> Result<()
 
 /// The first half of [`vanish`]: after it the name is gone, also after a power failure. Answers
 /// with the name that the rest goes by now.
-pub(super) fn set_aside(
+pub(crate) fn set_aside(
     parent: BorrowedFd<'_>,
     at: &Path,
     name: &str,
@@ -57,7 +92,7 @@ pub(super) fn set_aside(
 }
 
 /// Deletes what an earlier [`vanish`] of `name` could not finish.
-pub(super) fn sweep_trash_of(
+pub(crate) fn sweep_trash_of(
     parent: BorrowedFd<'_>,
     at: &Path,
     name: &str,
@@ -71,7 +106,7 @@ pub(super) fn sweep_trash_of(
 }
 
 /// Deletes everything in `parent` whose name `is_leftover`.
-pub(super) fn sweep(
+pub(crate) fn sweep(
     parent: BorrowedFd<'_>,
     at: &Path,
     is_leftover: impl Fn(&str) -> bool,
@@ -91,7 +126,7 @@ pub(super) fn sweep(
 }
 
 /// Deletes `name` in `parent` and everything below it. Succeeds when there is nothing.
-pub(super) fn destroy(parent: BorrowedFd<'_>, at: &Path, name: &str) -> Result<(), DeleteError> {
+pub(crate) fn destroy(parent: BorrowedFd<'_>, at: &Path, name: &str) -> Result<(), DeleteError> {
     let path = at.join(name);
     let top = match rustix::fs::openat(parent, name, FOLDER, Mode::empty()) {
         Ok(top) => top,
@@ -213,7 +248,7 @@ impl Hoist<'_> {
 }
 
 /// Renames without replacing anything but, on old file systems, an empty folder.
-pub(super) fn rename_to_free<P: rustix::path::Arg + Copy, Q: rustix::path::Arg + Copy>(
+pub(crate) fn rename_to_free<P: rustix::path::Arg + Copy, Q: rustix::path::Arg + Copy>(
     from: BorrowedFd<'_>,
     name: P,
     to: BorrowedFd<'_>,
@@ -236,7 +271,7 @@ fn is_dots(name: &CStr) -> bool {
 }
 
 /// An error about a system call.
-pub(super) fn failed(action: &'static str, path: PathBuf, errno: Errno) -> DeleteError {
+pub(crate) fn failed(action: &'static str, path: PathBuf, errno: Errno) -> DeleteError {
     DeleteError::Io { action, path, source: errno.into() }
 }
 

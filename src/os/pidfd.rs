@@ -19,8 +19,8 @@ use rustix::process::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::launch::procfs;
-use crate::readable;
+use crate::os::async_fd;
+use crate::os::procfs;
 
 /// Pause between two looks at a process whose descriptor could not be registered with the runtime.
 const FALLBACK_POLL: Duration = Duration::from_millis(20);
@@ -109,7 +109,7 @@ impl Pidfd {
     }
 
     fn register(&self) -> io::Result<AsyncFd<OwnedFd>> {
-        readable::register(self.0.try_clone()?)
+        async_fd::register(self.0.try_clone()?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Connections to an endpoint.
 //!
-//! Every stream gets a connection of its own, so that certificates are read anew and a stuck
+//! Every caller gets a connection of its own, so that certificates are read anew and a stuck
 //! connection is never used again.
 
 use std::io;
@@ -10,18 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use guest_agent_actors::error::Chain;
-use guest_agent_actors::ports::Cause;
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, VsockAddr};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream};
-use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 use tower::service_fn;
 
-use super::LinkConfig;
-use super::status::StreamEnd;
 use crate::net::endpoint::{Endpoint, Kind};
 
 /// How often a quiet connection is asked whether it still lives.
@@ -54,31 +49,50 @@ pub struct ClientCertificate {
     pub key: PathBuf,
 }
 
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// Nothing answers at the endpoint, or not as it should.
+    #[error(transparent)]
+    Failed(tonic::transport::Error),
+    /// The endpoint or its TLS files cannot be used.
+    #[error(transparent)]
+    Unusable(tonic::transport::Error),
+    /// A certificate or a key cannot be read.
+    #[error("cannot read {}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A bug, or the runtime ends: the thread that reads the system's authorities did not finish.
+    #[error("the TLS setup was aborted")]
+    Aborted,
+}
+
 /// Connects to ports of other contexts: the kernel, or a test where there is no such thing.
 #[async_trait]
-pub(super) trait DialVsock: Send + Sync {
+pub(crate) trait DialVsock: Send + Sync {
     async fn dial(&self, cid: u32, port: u32) -> io::Result<UnixStream>;
 }
 
 /// The kernel's AF_VSOCK.
-pub(super) struct KernelVsock;
+pub(crate) struct KernelVsock;
 
-/// Connects.
-pub(super) async fn dial(config: &LinkConfig) -> Result<Channel, StreamEnd> {
-    dial_with(&config.endpoint, &config.tls, &config.vsock).await
-}
-
-/// Connects to something that is no control plane, but is found in the same way.
-pub(crate) async fn dial_once(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel, Cause> {
+/// Connects to an endpoint.
+pub(crate) async fn dial(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel, DialError> {
     let vsock: Arc<dyn DialVsock> = Arc::new(KernelVsock);
-    dial_with(endpoint, tls, &vsock).await.map_err(|end| end.reason().into())
+    dial_with(endpoint, tls, &vsock).await
 }
 
-async fn dial_with(
+/// Connects to an endpoint; `vsock` connects to those of other contexts.
+pub(crate) async fn dial_with(
     endpoint: &Endpoint,
     tls: &TlsFiles,
     vsock: &Arc<dyn DialVsock>,
-) -> Result<Channel, StreamEnd> {
+) -> Result<Channel, DialError> {
     match &endpoint.0 {
         Kind::Unix(path) => {
             let path = path.clone();
@@ -103,8 +117,8 @@ async fn dial_with(
             let builder = builder(&endpoint.to_string())?;
             let builder = tokio::task::spawn_blocking(move || builder.tls_config(tls))
                 .await
-                .map_err(|_| StreamEnd::new(Code::Internal, "the TLS setup was aborted"))?
-                .map_err(unusable)?;
+                .map_err(|_| DialError::Aborted)?
+                .map_err(DialError::Unusable)?;
             builder.connect().await
         }
         Kind::Vsock { cid, port } => {
@@ -116,23 +130,18 @@ async fn dial_with(
             builder("http://localhost")?.connect_with_connector(connector).await
         }
     }
-    .map_err(|error| StreamEnd::new(Code::Unavailable, &Chain(&error).to_string()))
+    .map_err(DialError::Failed)
 }
 
-fn builder(uri: &str) -> Result<tonic::transport::Endpoint, StreamEnd> {
+fn builder(uri: &str) -> Result<tonic::transport::Endpoint, DialError> {
     Ok(tonic::transport::Endpoint::from_shared(uri.to_owned())
-        .map_err(unusable)?
+        .map_err(DialError::Unusable)?
         .user_agent(concat!("guest-agent/", env!("CARGO_PKG_VERSION")))
-        .map_err(unusable)?
+        .map_err(DialError::Unusable)?
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true))
-}
-
-/// What the configuration says cannot work; trying again soon does not help.
-fn unusable(error: tonic::transport::Error) -> StreamEnd {
-    StreamEnd::new(Code::FailedPrecondition, &Chain(&error).to_string())
 }
 
 async fn connect_tcp(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
@@ -172,7 +181,7 @@ async fn connect_vsock(address: VsockAddr) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-async fn tls_config(files: &TlsFiles) -> Result<ClientTlsConfig, StreamEnd> {
+async fn tls_config(files: &TlsFiles) -> Result<ClientTlsConfig, DialError> {
     let config = match &files.authorities {
         Some(path) => {
             ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_pem(path).await?))
@@ -185,7 +194,7 @@ async fn tls_config(files: &TlsFiles) -> Result<ClientTlsConfig, StreamEnd> {
     Ok(config.identity(identity))
 }
 
-async fn read_pem(path: &Path) -> Result<Vec<u8>, StreamEnd> {
+async fn read_pem(path: &Path) -> Result<Vec<u8>, DialError> {
     let read = async {
         let mut bytes = Vec::new();
         let file = tokio::fs::OpenOptions::new()
@@ -197,8 +206,5 @@ async fn read_pem(path: &Path) -> Result<Vec<u8>, StreamEnd> {
         file.take(MAX_PEM).read_to_end(&mut bytes).await?;
         io::Result::Ok(bytes)
     };
-    read.await.map_err(|error| {
-        let message = format!("cannot read {}: {error}", path.display());
-        StreamEnd::new(Code::FailedPrecondition, &message)
-    })
+    read.await.map_err(|source| DialError::File { path: path.to_owned(), source })
 }

@@ -1,4 +1,4 @@
-//! A connection and what is to end with it, such as its place among those that are counted.
+//! A connection that holds its permit, such as its place among those that are counted.
 
 use std::io;
 use std::pin::Pin;
@@ -7,19 +7,24 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// A stream that is used like any other, and drops its guard when it is closed.
-pub(crate) struct Guarded<S, G> {
+/// A stream that is used like any other, and gives its permit back when it is closed.
+pub(crate) struct WithPermit<S, P> {
     stream: S,
-    _guard: G,
+    _permit: P,
 }
 
-impl<S, G> Guarded<S, G> {
-    pub(crate) fn new(stream: S, guard: G) -> Self {
-        Self { stream, _guard: guard }
+impl<S, P> WithPermit<S, P> {
+    pub(crate) fn new(stream: S, permit: P) -> Self {
+        Self { stream, _permit: permit }
+    }
+
+    /// The stream itself.
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
     }
 }
 
-impl<S: Connected, G> Connected for Guarded<S, G> {
+impl<S: Connected, P> Connected for WithPermit<S, P> {
     type ConnectInfo = S::ConnectInfo;
 
     fn connect_info(&self) -> Self::ConnectInfo {
@@ -27,7 +32,7 @@ impl<S: Connected, G> Connected for Guarded<S, G> {
     }
 }
 
-impl<S: AsyncRead + Unpin, G: Unpin> AsyncRead for Guarded<S, G> {
+impl<S: AsyncRead + Unpin, P: Unpin> AsyncRead for WithPermit<S, P> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -37,7 +42,7 @@ impl<S: AsyncRead + Unpin, G: Unpin> AsyncRead for Guarded<S, G> {
     }
 }
 
-impl<S: AsyncWrite + Unpin, G: Unpin> AsyncWrite for Guarded<S, G> {
+impl<S: AsyncWrite + Unpin, P: Unpin> AsyncWrite for WithPermit<S, P> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

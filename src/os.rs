@@ -1,0 +1,9 @@
+//! What the kernel offers and no library has: processes by `/proc` and pidfds, descriptors that a task
+//! waits for, and deletion that never follows a link.
+//!
+//! Knows nothing of plugins, and imports no other wing.
+
+pub(crate) mod async_fd;
+pub(crate) mod pidfd;
+pub(crate) mod procfs;
+pub mod remove;
