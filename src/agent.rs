@@ -46,7 +46,6 @@ use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transpor
 use crate::confine::Host;
 use crate::control_link::Link;
 use crate::facts::LocalFacts;
-use crate::footprint;
 use crate::going_down;
 use crate::host_api::{self, HostApi, SocketProber};
 use crate::http::Http;
@@ -304,7 +303,6 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     };
     let telling = actix_rt::spawn(teller.run());
     let telling_unwritten = actix_rt::spawn(logging::tell_unwritten());
-    let staying_small = actix_rt::spawn(footprint::stay_small());
     crash_point::reach("before", "ready", "agent");
     info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
 
@@ -348,7 +346,6 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     informing.abort();
     telling.abort();
     telling_unwritten.abort();
-    staying_small.abort();
     link.close();
     if let Some(ended) = link_ended.filter(|link| !link.is_finished()) {
         drop(tokio::time::timeout(Duration::from_secs(3), ended).await);
