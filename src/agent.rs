@@ -40,7 +40,6 @@ use tracing::{error, info, warn};
 
 use crate::admission::PluginHost;
 use crate::cgroup::{Cgroups, Total};
-use crate::cli::{self, RunArgs};
 use crate::command_socket::CommandSocket;
 use crate::config::{CgroupUse, Config, NO_METADATA, ProcessEnvironment, Transport};
 use crate::confine::Host;
@@ -70,10 +69,12 @@ use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 use crate::tally::Counts;
 use crate::telemetry::Telemetry;
 
+mod args;
 mod attributes;
 mod link;
 mod report;
 
+pub use args::{ConfiguredError, RunArgs, configured};
 use attributes::Attributes;
 use link::{Leads, Listener};
 use report::{Module, Modules};
@@ -609,11 +610,11 @@ async fn reload(
     system.manager.do_send(RescanLocal);
     let sources = args.sources.clone();
     let reading =
-        tokio::task::spawn_blocking(move || cli::configured(&ProcessEnvironment, &sources));
+        tokio::task::spawn_blocking(move || configured(&ProcessEnvironment, &sources));
     let wanted = match reading.await {
         Ok(Ok(wanted)) => wanted,
-        Ok(Err(failure)) => {
-            let (reason, causes) = (failure.reason, failure.causes.join("; "));
+        Ok(Err(error)) => {
+            let (reason, causes) = (error.reason(), error.causes().join("; "));
             error!(
                 reason,
                 causes, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
