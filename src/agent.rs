@@ -64,7 +64,7 @@ use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
 use crate::socket::{self, Access};
 use crate::storage::told::Teller;
-use crate::storage::{self, SledStorage, StateLock, StoreFate};
+use crate::storage::{self, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 use crate::tally::Counts;
 use crate::telemetry::Telemetry;
@@ -247,7 +247,6 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
         changes: system.roster.clone(),
         outbox: system.events.clone(),
         storage: storage.clone(),
-        store: storage.clone(),
         sweep: system.sweep.clone(),
         gate: system.gate(),
         spool: installer.spool(),
@@ -447,7 +446,7 @@ fn gate(config: &Config) -> Gate {
     Gate { command, timeout: config.admission.timeout }
 }
 
-async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<SledStorage>, Cause> {
+async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<dyn Storage>, Cause> {
     let opened = storage::open(lock, dir).await?;
     match &opened.fate {
         StoreFate::Fresh => info!(store = %dir.display(), "begins with an empty store"),
