@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, ConfigError, Environment, Sources};
+use crate::dev::DevArgs;
 use crate::plugin_logs::keeper::{self, KeeperArgs};
 
 mod apply;
@@ -55,10 +56,7 @@ mod vm_event;
 mod wait;
 
 pub use console::Console;
-pub use dev::DevArgs;
 pub use failure::{Exit, Failure};
-pub use run::{RunArgs, configured};
-pub use sample_plugin::SamplePluginArgs;
 pub use services::Services;
 
 /// The service inside a VM that a control plane tells which plugins should run there.

@@ -9,11 +9,11 @@ use guest_agent_actors::ports::Cause;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::DevArgs;
-
+mod args;
 mod walk;
 mod world;
 
+pub use args::{DevArgs, SamplePluginArgs};
 use world::World;
 
 /// The walk did not get to its end.

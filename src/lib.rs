@@ -14,7 +14,6 @@ pub mod dev;
 pub mod doctor;
 pub mod facts;
 pub mod finding;
-mod footprint;
 pub mod going_down;
 pub mod host_api;
 pub mod http;

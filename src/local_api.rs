@@ -45,7 +45,6 @@ use crate::http::HttpHealth;
 use crate::install::spool::Spool;
 use crate::net::accept::{Acceptor, Unbounded};
 use crate::plugin_logs::PluginLogs;
-use crate::storage::SledStorage;
 
 mod admission;
 mod archives;
@@ -79,8 +78,6 @@ pub struct LocalApi {
     pub outbox: OutboxView,
     /// Recorded events.
     pub storage: Arc<dyn Storage>,
-    /// The store itself: how it fares, and what it set aside.
-    pub store: Arc<SledStorage>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
     /// Says what may be deployed.
@@ -190,7 +187,7 @@ impl LocalApi {
             outbox_depth: u64::try_from(*self.outbox.depth.borrow()).unwrap_or(u64::MAX),
             instance_id: self.instance_id.clone(),
             troubles: health::troubles(
-                &self.store.watch_health().borrow(),
+                &self.storage.health().borrow(),
                 &self.readiness.borrow(),
                 &refused,
                 &http,
@@ -403,7 +400,7 @@ impl LocalAgent for LocalApi {
         &self,
         _: Request<local::ExamineRequest>,
     ) -> Result<Response<local::ExamineResponse>, Status> {
-        let health = self.store.watch_health().borrow().clone();
+        let health = self.storage.health().borrow().clone();
         let losses = self.storage.losses().await;
         Ok(Response::new(health::examined(self.agent().await, &health, losses)))
     }
@@ -459,7 +456,7 @@ impl LocalAgent for LocalApi {
         &self,
         _: Request<local::ClearQuarantineRequest>,
     ) -> Result<Response<local::ClearQuarantineResponse>, Status> {
-        let cleared = self.store.clear_quarantine().await;
+        let cleared = self.storage.clear_quarantine().await;
         let records = cleared.map_err(|error| Status::internal(Chain(&error).to_string()))?;
         Ok(Response::new(local::ClearQuarantineResponse { records }))
     }

@@ -4,8 +4,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use guest_agent::cli::{self, Console, DevArgs, RunArgs, SamplePluginArgs, Services};
+use guest_agent::agent::RunArgs;
+use guest_agent::cli::{self, Console, Services};
 use guest_agent::config::{Config, LogConfig, ProcessEnvironment};
+use guest_agent::dev::{DevArgs, SamplePluginArgs};
 use guest_agent::install::pack::{Compression, Packed, pack};
 use guest_agent::plugin_logs::keeper::{self, KeeperArgs};
 use guest_agent::{agent, dev, logging, sample_plugin};

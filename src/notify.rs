@@ -5,9 +5,13 @@
 //!   keep_informed: ready, status, watchdog ──┴─► Notifier ─► datagram to $NOTIFY_SOCKET
 //! ```
 //!
-//! Ready means that the local socket is served, the manager knows what an earlier life left, and the
-//! boot-critical plugins among that are up or have had their chance. The watchdog is fed from the runtime that carries every actor, and only while the manager answers: an
-//! agent that hangs is started again, and finds its plugins running.
+//! The messages are those of the crate `sd-notify`. It cannot send them as this agent must:
+//! decision 33 says why.
+//!
+//! Ready means that the local socket is served, the manager knows what an earlier life left, and
+//! the boot-critical plugins among that are up or have had their chance. The watchdog is fed from
+//! the runtime that carries every actor, and only while the manager answers: an agent that hangs is
+//! started again, and finds its plugins running.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -20,7 +24,7 @@ use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::ListPlugins;
 use guest_agent_actors::view::Reported;
-use rustix::time::{ClockId, clock_gettime};
+use sd_notify::NotifyState;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tracing::{debug, info, warn};
@@ -88,37 +92,41 @@ impl Notifier {
         if let Some(way) = &self.0 {
             way.is_ready.store(true, Ordering::Relaxed);
         }
-        self.send("READY=1").await;
+        self.send(&[NotifyState::Ready]).await;
     }
 
     /// The configuration is being read again. An agent that is not ready yet is starting, not
     /// reloading.
     pub async fn reloading(&self) {
         if self.has_been_ready() {
-            let now = clock_gettime(ClockId::Monotonic);
-            let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
-            self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}")).await;
+            match NotifyState::monotonic_usec_now() {
+                Ok(now) => self.send(&[NotifyState::Reloading, now]).await,
+                // systemd ends a service whose RELOADING=1 comes without the time.
+                Err(error) => debug!(%error, "the monotonic clock cannot be read"),
+            }
         }
     }
 
     /// It was read.
     pub async fn reloaded(&self) {
         if self.has_been_ready() {
-            self.send("READY=1").await;
+            self.send(&[NotifyState::Ready]).await;
         }
     }
 
     /// The agent ends.
     pub async fn stopping(&self) {
-        self.send("STOPPING=1").await;
+        self.send(&[NotifyState::Stopping]).await;
     }
 
     fn has_been_ready(&self) -> bool {
         self.0.as_ref().is_some_and(|way| way.is_ready.load(Ordering::Relaxed))
     }
 
-    async fn send(&self, text: &str) {
+    /// Sends one datagram, a line for each state. Never blocks the thread that carries the actors.
+    async fn send(&self, states: &[NotifyState<'_>]) {
         let Some(way) = &self.0 else { return };
+        let text = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         for _ in 0..TRIES {
             match way.socket.send_to_addr(text.as_bytes(), &way.address) {
                 Ok(_) => return,
@@ -143,7 +151,8 @@ fn open(name: &str) -> std::io::Result<(UnixDatagram, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// How often the watchdog wants to be fed: twice in its time. `None` when there is none for this process.
+/// How often the watchdog wants to be fed: twice in its time. `None` when there is none for this
+/// process.
 #[must_use]
 pub fn watchdog_beat(environment: &dyn Environment) -> Option<Duration> {
     let mine = std::process::id().to_string();
@@ -173,7 +182,7 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
             biased;
             () = tick(beats.as_mut()) => {
                 if answers(&list, beat.unwrap_or_default()).await {
-                    notifier.send("WATCHDOG=1").await;
+                    notifier.send(&[NotifyState::Watchdog]).await;
                 } else {
                     warn!("the manager does not answer; the watchdog is not told that all is well");
                 }
@@ -191,7 +200,7 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
                 next_status = Instant::now() + STATUS_PAUSE;
                 let Ok(status) = status(&list, &mut link).await else { continue };
                 if status != said {
-                    notifier.send(&format!("STATUS={status}")).await;
+                    notifier.send(&[NotifyState::Status(&status)]).await;
                     said = status;
                 }
             }
@@ -208,7 +217,8 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
     }
 }
 
-/// Resolves when the agent counts as ready, with the boot-critical plugins that it is ready without.
+/// Resolves when the agent counts as ready, with the boot-critical plugins that it is ready
+/// without.
 async fn becomes_ready(readiness: &mut watch::Receiver<Readiness>) -> Option<String> {
     let ready = readiness.wait_for(Readiness::is_ready).await.ok()?;
     match &*ready {

@@ -12,7 +12,7 @@ use guest_agent_plugin::{
     StopContext, async_trait,
 };
 
-use crate::cli::SamplePluginArgs;
+use crate::dev::SamplePluginArgs;
 
 /// An argument that makes the plugin refuse to start: what a bad release looks like.
 pub const BROKEN: &str = "--broken";

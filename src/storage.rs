@@ -31,11 +31,12 @@ pub(crate) mod told;
 mod worker;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use guest_agent_actors::ports::{Durability, Losses, Storage, StorageError, Table, Write};
+use guest_agent_actors::ports::{
+    Durability, Losses, Storage, StorageError, StoreHealth, Table, Write,
+};
 use tokio::sync::watch;
 
 pub use guest_agent_actors::ports::QuarantinedRecord;
@@ -81,17 +82,6 @@ pub enum StoreFate {
         /// What was wrong with it.
         reason: String,
     },
-}
-
-/// How a store fares.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreHealth {
-    /// Records that were set aside and are still kept.
-    pub records: usize,
-    /// Whole stores that were set aside and are still kept.
-    pub stores: usize,
-    /// Why it cannot be read or written at the moment.
-    pub trouble: Option<Arc<str>>,
 }
 
 /// What the reason begins with for which a record was set aside that is not what was written.
@@ -186,21 +176,6 @@ impl SledStorage {
         self.worker.ask("read", |engine| Ok(engine.set_aside_count())).await
     }
 
-    /// Forgets the records that were set aside; answers how many there were.
-    ///
-    /// # Errors
-    ///
-    /// When the store cannot be written.
-    pub async fn clear_quarantine(&self) -> Result<u64, StorageError> {
-        self.worker.ask("write", Engine::clear_quarantine).await
-    }
-
-    /// How the store fares, now and from now on.
-    #[must_use]
-    pub fn watch_health(&self) -> watch::Receiver<StoreHealth> {
-        self.worker.health()
-    }
-
     /// Makes everything durable and closes the files. Answers when another store can be opened in the
     /// same place.
     ///
@@ -233,6 +208,14 @@ impl Storage for SledStorage {
 
     async fn losses(&self) -> Result<Losses, StorageError> {
         self.worker.ask("read", Engine::losses).await
+    }
+
+    async fn clear_quarantine(&self) -> Result<u64, StorageError> {
+        self.worker.ask("write", Engine::clear_quarantine).await
+    }
+
+    fn health(&self) -> watch::Receiver<StoreHealth> {
+        self.worker.health()
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use crate::exit::ExitCause;
 use crate::facts::FactSet;
@@ -519,6 +520,23 @@ pub trait Storage: Send + Sync {
 
     /// What is known to be lost: whatever was set aside and is still kept.
     async fn losses(&self) -> Result<Losses, StorageError>;
+
+    /// Forgets the records in quarantine; answers how many there were.
+    async fn clear_quarantine(&self) -> Result<u64, StorageError>;
+
+    /// The health of the store, now and from now on. Ends with the store.
+    fn health(&self) -> watch::Receiver<StoreHealth>;
+}
+
+/// The health of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreHealth {
+    /// Number of records in quarantine.
+    pub records: usize,
+    /// Number of whole stores that were set aside and are still kept.
+    pub stores: usize,
+    /// Why the store cannot be read or written at the moment.
+    pub trouble: Option<Arc<str>>,
 }
 
 /// What a store has lost, as far as it is kept for people to look at.

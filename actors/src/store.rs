@@ -344,6 +344,14 @@ mod tests {
         async fn losses(&self) -> Result<crate::ports::Losses, StorageError> {
             Ok(crate::ports::Losses::default())
         }
+
+        async fn clear_quarantine(&self) -> Result<u64, StorageError> {
+            Ok(0)
+        }
+
+        fn health(&self) -> tokio::sync::watch::Receiver<crate::ports::StoreHealth> {
+            tokio::sync::watch::Sender::default().subscribe()
+        }
     }
 
     struct Nobody;

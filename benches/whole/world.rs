@@ -132,6 +132,8 @@ pub(crate) struct Counted {
     pub(crate) resident_kib: f64,
     /// Of that, what no file backs.
     pub(crate) anonymous_kib: f64,
+    /// The proportional set size (PSS), in KiB: a page counts in part where several processes map it.
+    pub(crate) proportional_kib: f64,
 }
 
 impl Counted {
@@ -141,6 +143,7 @@ impl Counted {
         Self {
             resident_kib: memory.resident_kib.into(),
             anonymous_kib: memory.anonymous_kib.into(),
+            proportional_kib: memory.proportional_kib.into(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Display;
 
+use crate::agent::ConfiguredError;
 use crate::config::ConfigError;
 
 /// How the process ends.
@@ -119,6 +120,15 @@ impl From<ConfigError> for Failure {
             ConfigError::Missing { .. } | ConfigError::Read { .. } | ConfigError::Syntax { .. } => {
                 Self::of(&error)
             }
+        }
+    }
+}
+
+impl From<ConfiguredError> for Failure {
+    fn from(error: ConfiguredError) -> Self {
+        match error {
+            ConfiguredError::Config(error) => error.into(),
+            ConfiguredError::LogFilter(_) => Self::usage(error),
         }
     }
 }

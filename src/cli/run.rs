@@ -1,7 +1,7 @@
 //! `run`: the service.
 
 use super::{Context, Failure};
-use crate::config::{self, Config, Environment, Sources, log_filter};
+use crate::agent::{RunArgs, configured};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -15,17 +15,6 @@ pub(super) struct Flags {
     stop_plugins: bool,
 }
 
-/// What the service is started with.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunArgs {
-    /// The checked configuration.
-    pub config: Config,
-    /// Where it came from.
-    pub sources: Sources,
-    /// Whether plugins stop together with the agent.
-    pub stop_plugins: bool,
-}
-
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     if context.global.socket.is_some() {
         return Err(Failure::usage("--socket names the socket of an agent that runs already")
@@ -35,20 +24,4 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     context.services.start_logging(&config.log);
     let args = RunArgs { config, sources: context.sources(), stop_plugins: flags.stop_plugins };
     context.services.run(args).map_err(|error| Failure::of(&*error))
-}
-
-/// The configuration of the service, as it stands now: what all layers say, and the level that
-/// `GUEST_AGENT_LOG` asks for. Read at the start and again whenever the service is told to.
-///
-/// # Errors
-/// Says what is wrong with it.
-pub fn configured(environment: &dyn Environment, sources: &Sources) -> Result<Config, Failure> {
-    let mut config = config::load(environment, sources)?.config;
-    if let Some(level) = environment.variable("GUEST_AGENT_LOG") {
-        if let Err(wrong) = log_filter::check(&level) {
-            return Err(Failure::usage(format_args!("GUEST_AGENT_LOG: {wrong}")));
-        }
-        config.log.level = level;
-    }
-    Ok(config)
 }

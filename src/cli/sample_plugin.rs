@@ -3,16 +3,10 @@
 use std::ffi::OsString;
 
 use super::{Failure, Services};
+use crate::dev::SamplePluginArgs;
 
 /// What the verb is called.
 pub(super) const VERB: &str = "sample-plugin";
-
-/// The arguments of a plugin, as the agent gives them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SamplePluginArgs {
-    /// Everything after the verb, unparsed.
-    pub args: Vec<OsString>,
-}
 
 pub(super) fn run(args: &[OsString], services: &dyn Services) -> Result<(), Failure> {
     let args = SamplePluginArgs { args: args.to_vec() };

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use guest_agent_actors::ports::Cause;
 
-use super::{DevArgs, RunArgs, SamplePluginArgs};
+use crate::agent::RunArgs;
 use crate::config::{Config, LogConfig};
+use crate::dev::{DevArgs, SamplePluginArgs};
 use crate::install::pack::{Compression, Packed};
 use crate::plugin_logs::keeper::KeeperArgs;
 

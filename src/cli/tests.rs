@@ -15,7 +15,9 @@ use tonic::Status;
 
 use super::fake::{FakeAgent, Script, Then, plugins};
 use super::*;
+use crate::agent::RunArgs;
 use crate::config::{Config, LogConfig, MapEnvironment};
+use crate::dev::SamplePluginArgs;
 use crate::install::pack::{Compression, Packed};
 use crate::plugin_logs::keeper::KeeperArgs;
 

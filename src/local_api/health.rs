@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::readiness::Readiness;
-use guest_agent_actors::ports::{Losses, StorageError, SweepReport};
+use guest_agent_actors::ports::{Losses, StorageError, StoreHealth, SweepReport};
 use guest_agent_proto::local;
 
 use crate::http::HttpHealth;
-use crate::storage::StoreHealth;
 use crate::storage::told::{shown_key, table_name};
 
 /// What is wrong with the agent itself, a sentence each.

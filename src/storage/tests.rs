@@ -178,10 +178,10 @@ async fn what_was_set_aside_can_be_forgotten_and_its_number_is_not_used_again() 
         }
         let losses = storage.losses().await.unwrap();
         numbers.extend(losses.records.iter().map(|record| record.number));
-        assert_eq!(storage.watch_health().borrow().records, 2, "round {round}");
+        assert_eq!(storage.health().borrow().records, 2, "round {round}");
         assert_eq!(storage.clear_quarantine().await.unwrap(), 2);
         assert_eq!(storage.losses().await.unwrap().records, []);
-        assert_eq!(storage.watch_health().borrow().records, 0);
+        assert_eq!(storage.health().borrow().records, 0);
     }
     assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
     storage.close().await.unwrap();

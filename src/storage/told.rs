@@ -20,7 +20,7 @@ use guest_agent_actors::plugin::machine::Notice;
 use guest_agent_actors::ports::{Losses, QuarantinedRecord, Storage, Table, Write};
 use tracing::{error, warn};
 
-use super::{DAMAGED, SledStorage};
+use super::DAMAGED;
 
 /// Key among the facts of what was told last.
 const TOLD: &[u8] = b"losses_told";
@@ -34,7 +34,7 @@ const CALM: Duration = Duration::from_secs(1);
 /// Tells of losses.
 pub(crate) struct Teller {
     /// Knows them.
-    pub(crate) storage: Arc<SledStorage>,
+    pub(crate) storage: Arc<dyn Storage>,
     /// Makes events durable.
     pub(crate) store: Recipient<Save>,
     /// The agent's name: what is lost is mostly no single plugin's.
@@ -55,7 +55,7 @@ struct Told {
 impl Teller {
     /// Tells of what was lost, and of whatever will be, until the store is gone.
     pub(crate) async fn run(self) {
-        let mut health = self.storage.watch_health();
+        let mut health = self.storage.health();
         let mut told = None;
         loop {
             health.mark_unchanged();
@@ -189,7 +189,54 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use actix::{Actor, Context, Handler};
+    use guest_agent_actors::fakes;
+    use guest_agent_actors::messages::SaveFailed;
+    use tokio::sync::mpsc;
+
     use super::*;
+
+    /// Shows what is to be made durable.
+    struct Saves(mpsc::UnboundedSender<Save>);
+
+    impl Actor for Saves {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Save> for Saves {
+        type Result = Result<(), SaveFailed>;
+
+        fn handle(&mut self, save: Save, _: &mut Self::Context) -> Self::Result {
+            self.0.send(save).expect("the test waits");
+            Ok(())
+        }
+    }
+
+    #[actix_rt::test]
+    async fn whatever_keeps_the_records_a_loss_is_told_when_its_health_moves() {
+        let (storage, handle) = fakes::storage();
+        let storage: Arc<dyn Storage> = Arc::new(storage);
+        let (saves, mut saved) = mpsc::unbounded_channel();
+        let teller = Teller {
+            storage: storage.clone(),
+            store: Saves(saves).start().recipient(),
+            agent: "guest-agent".to_owned(),
+        };
+        let telling = actix_rt::spawn(teller.run());
+        storage.set_aside(Table::Inbox, b"1".to_vec(), "odd".to_owned()).await.expect("set aside");
+        let first = saved.recv().await.expect("it is told");
+        assert!(first.events[0].details.contains("odd"), "{:?}", first.events);
+        assert_eq!(storage.health().borrow().records, 1);
+        assert_eq!(storage.clear_quarantine().await.expect("cleared"), 1);
+        assert_eq!(storage.health().borrow().records, 0);
+        handle.lose_store("/s/store.damaged-1");
+        let second = saved.recv().await.expect("it is told");
+        assert_eq!(second.events.len(), 1, "the record was told before: {:?}", second.events);
+        assert!(second.events[0].details.contains("/s/store.damaged-1"));
+        handle.set_failing(true);
+        assert!(storage.health().borrow().trouble.is_some());
+        telling.abort();
+    }
 
     fn record(number: u64, table: Table, key: &[u8], reason: &str) -> QuarantinedRecord {
         let (key, reason) = (key.to_vec(), reason.to_owned());

@@ -8,12 +8,12 @@
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use guest_agent_actors::ports::StorageError;
+use guest_agent_actors::ports::{StorageError, StoreHealth};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::engine::Engine;
 use super::opening::{self, Trouble};
-use super::{ANSWER_DEADLINE, OPEN_DEADLINE, StoreHealth, panics};
+use super::{ANSWER_DEADLINE, OPEN_DEADLINE, panics};
 
 /// Most calls that wait; another one waits for room before it is in the queue.
 const QUEUE: usize = 64;

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use crate::fakes::Shared;
 use crate::fakes::fate::{Committing, Decider, Fact};
-use crate::ports::{Durability, Losses, QuarantinedRecord, Storage, StorageError, Table, Write};
+use crate::ports::{
+    Durability, Losses, QuarantinedRecord, Storage, StorageError, StoreHealth, Table, Write,
+};
 
 type Records = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
@@ -42,6 +45,9 @@ struct Disk {
     crash: Option<(usize, CrashPoint)>,
     crashed: bool,
     aside: Vec<(Table, Vec<u8>, String)>,
+    /// How many records were in quarantine before it was cleared.
+    forgotten: u64,
+    health: watch::Sender<StoreHealth>,
     fate: Decider,
     lost_stores: Vec<String>,
 }
@@ -58,12 +64,18 @@ pub fn storage() -> (FakeStorage, StorageHandle) {
 impl StorageHandle {
     /// From now on commits fail, or do not.
     pub fn set_failing(&self, failing: bool) {
-        self.0.with(|disk| disk.failing = failing);
+        self.0.with(|disk| {
+            disk.failing = failing;
+            disk.show_health();
+        });
     }
 
     /// From now on reads fail, or do not.
     pub fn set_unreadable(&self, unreadable: bool) {
-        self.0.with(|disk| disk.unreadable = unreadable);
+        self.0.with(|disk| {
+            disk.unreadable = unreadable;
+            disk.show_health();
+        });
     }
 
     /// From now on a read takes this long.
@@ -143,7 +155,10 @@ impl StorageHandle {
 
     /// An earlier store is known to have been lost as a whole.
     pub fn lose_store(&self, path: &str) {
-        self.0.with(|disk| disk.lost_stores.push(path.to_owned()));
+        self.0.with(|disk| {
+            disk.lost_stores.push(path.to_owned());
+            disk.show_health();
+        });
     }
 
     /// The records that were set aside, with the reasons.
@@ -156,6 +171,14 @@ impl StorageHandle {
 // === impl Disk ===
 
 impl Disk {
+    fn show_health(&self) {
+        self.health.send_replace(StoreHealth {
+            records: self.aside.len(),
+            stores: self.lost_stores.len(),
+            trouble: (self.failing || self.unreadable).then(|| FULL.into()),
+        });
+    }
+
     fn write(&mut self, writes: Vec<Write>, durability: Durability) {
         self.unsynced.extend(writes.iter().cloned());
         carry_out(&mut self.records, writes);
@@ -174,8 +197,10 @@ fn carry_out(records: &mut Records, writes: Vec<Write>) {
     }
 }
 
+const FULL: &str = "no space left on device";
+
 fn failed(action: &'static str) -> StorageError {
-    StorageError { action, cause: "no space left on device".into() }
+    StorageError { action, cause: FULL.into() }
 }
 
 // === impl FakeStorage ===
@@ -266,6 +291,7 @@ impl Storage for FakeStorage {
                 }
             });
             disk.aside.push((table, key, reason));
+            disk.show_health();
         });
         Ok(())
     }
@@ -275,12 +301,29 @@ impl Storage for FakeStorage {
             if disk.unreadable {
                 return Err(failed("read"));
             }
-            let aside = disk.aside.iter().cloned().zip(0..);
+            let aside = disk.aside.iter().cloned().zip(disk.forgotten..);
             let records = aside.map(|((table, key, reason), number)| {
                 let at = SystemTime::UNIX_EPOCH;
                 QuarantinedRecord { number, table, key, reason, at }
             });
             Ok(Losses { records: records.collect(), stores: disk.lost_stores.clone() })
         })
+    }
+
+    async fn clear_quarantine(&self) -> Result<u64, StorageError> {
+        self.0.0.with(|disk| {
+            if disk.failing {
+                return Err(failed("write"));
+            }
+            let cleared = u64::try_from(disk.aside.len()).unwrap_or(u64::MAX);
+            disk.aside.clear();
+            disk.forgotten += cleared;
+            disk.show_health();
+            Ok(cleared)
+        })
+    }
+
+    fn health(&self) -> watch::Receiver<StoreHealth> {
+        self.0.0.with(|disk| disk.health.subscribe())
     }
 }

@@ -61,7 +61,7 @@ impl Snapshot {
                 LinkState::Disabled => None,
             },
             connections: sources.link.connections(),
-            store_works: api.store.watch_health().borrow().trouble.is_none(),
+            store_works: api.storage.health().borrow().trouble.is_none(),
             backlog: backlog.ok().and_then(Result::ok),
             inbox: inbox.ok().and_then(Result::ok),
             offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),

@@ -53,6 +53,8 @@ pub(crate) struct Memory {
     pub(crate) resident_kib: u32,
     /// Of that, what no file backs.
     pub(crate) anonymous_kib: u32,
+    /// The proportional set size: each page divided by the number of processes that map it.
+    pub(crate) proportional_kib: u32,
 }
 
 /// What the kernel counts of a living process.
@@ -62,5 +64,9 @@ pub(crate) fn memory(pid: u32) -> Memory {
         let line = rollup.lines().find_map(|line| line.strip_prefix(key)).unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
     };
-    Memory { resident_kib: kib("Rss:"), anonymous_kib: kib("Anonymous:") }
+    Memory {
+        resident_kib: kib("Rss:"),
+        anonymous_kib: kib("Anonymous:"),
+        proportional_kib: kib("Pss:"),
+    }
 }

@@ -1,0 +1,339 @@
+//! The adapters: all that the actors reach the world through, made before there is an actor.
+//!
+//! What another agent or an earlier life can hold is taken first: the lock of the state directory,
+//! then the local socket, then the store. Nothing of a plugin is touched before all three are this
+//! agent's.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use guest_agent_actors::crash_point;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::outbox::Destination;
+use guest_agent_actors::ports::{Cause, Machine, Ports, RandomIds, Storage};
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use super::attributes::Attributes;
+use super::link::{self, Leads, Listener};
+use super::places::{Places, make_directory};
+use crate::admission::PluginHost;
+use crate::cgroup::{Cgroups, Total};
+use crate::config::{CgroupUse, Config, NO_METADATA, Transport};
+use crate::confine::Host;
+use crate::control_link::Link;
+use crate::facts::LocalFacts;
+use crate::host_api::SocketProber;
+use crate::install::trust::Trust;
+use crate::install::{self, Pipeline, PipelineConfig};
+use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
+use crate::local_plugins::PluginFolders;
+use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
+use crate::metadata::{self, MetadataAddress};
+use crate::meter::SystemMeter;
+use crate::plugin_logs::PluginLogs;
+use crate::plugin_rpc::GrpcPluginRpc;
+use crate::socket;
+use crate::storage::{self, StateLock, StoreFate};
+use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
+use crate::tally::Counts;
+use crate::telemetry::Telemetry;
+
+/// How long the agent runs under an instance id that it found out itself before it deletes what
+/// belongs to others: whoever gives ids out may only be silent for the moment.
+const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
+
+/// Everything that the service is made of, but the actors and what serves.
+pub(super) struct Adapters {
+    /// What the actors reach of all this.
+    pub(super) ports: Ports,
+    pub(super) destination: Destination,
+    pub(super) places: Places,
+    pub(super) memory: Memory,
+    pub(super) machine: Arc<LocalMachine>,
+    pub(super) telemetry: Option<Telemetry>,
+    /// The local socket, on which nobody is answered yet.
+    pub(super) listening: UnixListener,
+    pub(super) local_socket: PathBuf,
+    pub(super) cgroups: Cgroups,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) rpc: Arc<GrpcPluginRpc>,
+    pub(super) logs: PluginLogs,
+    pub(super) launcher: Arc<ProcessLauncher>,
+    pub(super) installer: Arc<Pipeline>,
+    pub(super) prober: Arc<SocketProber>,
+    pub(super) admission: PluginHost,
+    pub(super) counts: Arc<Counts>,
+    pub(super) facts: Arc<LocalFacts>,
+    pub(super) attributes: Attributes,
+    pub(super) link: Link,
+    /// Keeps the link connected; absent where nobody is to be connected.
+    pub(super) link_task: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    /// Learns of the control-plane actor when there is one.
+    pub(super) listener: Arc<Listener>,
+    /// What the control plane is called towards admission plugins.
+    pub(super) service_url: watch::Receiver<Arc<str>>,
+    /// Held until the agent has ended.
+    pub(super) lock: StateLock,
+}
+
+// === impl Adapters ===
+
+impl Adapters {
+    /// Makes all of them. Nothing is asked of the control plane or of a plugin yet.
+    ///
+    /// # Errors
+    /// When the state directory is another agent's, a directory cannot be made, or the store or the
+    /// socket cannot be used.
+    pub(super) async fn make(config: &Config) -> Result<Self, Cause> {
+        make_directory(&config.agent.state_dir, 0o755)?;
+        let lock = StateLock::acquire(&config.agent.state_dir)?;
+        let metadata = metadata_client(config)?;
+        let mut memory = Memory::load(&config.agent.state_dir);
+        let identity = identify(config, &mut memory, metadata.as_ref()).await;
+        let machine = Arc::new(LocalMachine::read(identity)?);
+        let places = Places::of(config, &machine.instance_id());
+        let telemetry = Telemetry::start(config, &machine.instance_id(), &machine.boot_id());
+        make_directory(&config.agent.runtime_dir, 0o755)?;
+        make_directory(&places.plugins, 0o755)?;
+
+        // Before anything is started: another agent may answer here.
+        let local_socket = config.agent.socket();
+        let listening = socket::bind_private(&local_socket).await?;
+        crash_point::reach("after", "bind", "agent.sock");
+
+        let cgroups = find_cgroups(config);
+        let pipeline = pipeline(config, &places, &cgroups);
+        let settled = pipeline.clone();
+        // The store needs a little room to be opened.
+        drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
+        let storage = open_store(&lock, &places.store).await?;
+        let rpc = Arc::new(GrpcPluginRpc::new());
+        let log_max = config.plugins.log_max_bytes;
+        let logs = PluginLogs::new(places.logs.clone(), Some(places.state.clone()), log_max);
+        let launcher = Arc::new(launcher(config, &places, &machine, &rpc, &cgroups, &logs)?);
+        logs.take_over().await;
+        let listener = Arc::new(Listener::default());
+        let attributes = Attributes::new(metadata.clone());
+        let facts = Arc::new(LocalFacts::read());
+        let (known, service_url) = watch::channel(link::service_url(config));
+        let opened = link::open(config, metadata, attributes.state(), &listener, known)?;
+        let prober = Arc::new(SocketProber::default());
+        let trust = read_keys(config).await;
+        let installer = Arc::new(Pipeline::new(pipeline, trust)?);
+        let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
+        let admission = admission(&launcher, &service_url);
+        let counts = Arc::new(Counts::default());
+        let ports = Ports {
+            installer: installer.clone(),
+            launcher: launcher.clone(),
+            rpc: rpc.clone(),
+            meter: Arc::new(SystemMeter::new(cgroups.clone())),
+            storage: storage.clone(),
+            sweeper: Arc::new(sweeper),
+            admission: Arc::new(admission.clone()),
+            local: Arc::new(PluginFolders::new(config.agent.local_plugin_dir.clone())),
+            prober: prober.clone(),
+            link: Arc::new(opened.link.clone()),
+            machine: machine.clone(),
+            facts: facts.clone(),
+            tally: counts.clone(),
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(RandomIds),
+        };
+        Ok(Self {
+            ports,
+            destination: destination(opened.leads, &memory),
+            places,
+            memory,
+            machine,
+            telemetry,
+            listening,
+            local_socket,
+            cgroups,
+            storage,
+            rpc,
+            logs,
+            launcher,
+            installer,
+            prober,
+            admission,
+            counts,
+            facts,
+            attributes,
+            link: opened.link,
+            link_task: opened.task,
+            listener,
+            service_url,
+            lock,
+        })
+    }
+}
+
+/// Whom events are kept for.
+fn destination(leads: Leads, memory: &Memory) -> Destination {
+    match leads {
+        Leads::Somewhere => Destination::ControlPlane,
+        // Where the metadata server once said where, it will again.
+        Leads::WhereMetadataSays if memory.has_seen_metadata() => Destination::ControlPlane,
+        Leads::WhereMetadataSays | Leads::Nowhere => Destination::Nobody,
+    }
+}
+
+/// Admits the admission plugins by the tickets that the launcher gave them.
+fn admission(
+    launcher: &Arc<ProcessLauncher>,
+    service_url: &watch::Receiver<Arc<str>>,
+) -> PluginHost {
+    let launcher = launcher.clone();
+    let owner = move |ticket: &str| match launcher.holder(ticket) {
+        Holder::Plugin { name, .. } => Some(name),
+        Holder::ComingBack(_) | Holder::Nobody => None,
+    };
+    PluginHost::new(service_url.clone(), Arc::new(owner))
+}
+
+/// A client of the metadata server, unless none is to be asked.
+pub(super) fn metadata_client(config: &Config) -> Result<Option<metadata::Client>, Cause> {
+    let address = match config.instance.metadata_url.as_str() {
+        NO_METADATA => return Ok(None),
+        "" => MetadataAddress::default(),
+        url => url.parse()?,
+    };
+    Ok(Some(metadata::Client::new(address)?))
+}
+
+/// The machine's id. Only a machine that has none yet, or may be a clone, waits for the metadata
+/// server, and only so long.
+async fn identify(
+    config: &Config,
+    memory: &mut Memory,
+    metadata: Option<&metadata::Client>,
+) -> Identity {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let ask = async || match tokio::time::timeout(PATIENCE, metadata?.instance_id()).await {
+        Ok(Ok(id)) => Some(id),
+        Ok(Err(error)) => {
+            info!(error = %Chain(&error), "the metadata server does not say who this machine is");
+            None
+        }
+        Err(_) => {
+            info!("the metadata server does not say in time who this machine is");
+            None
+        }
+    };
+    let identity = memory.identify(&config.instance.id, ask).await;
+    info!(id = identity.id, source = ?identity.source, "this machine");
+    identity
+}
+
+async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<dyn Storage>, Cause> {
+    let opened = storage::open(lock, dir).await?;
+    match &opened.fate {
+        StoreFate::Fresh => info!(store = %dir.display(), "begins with an empty store"),
+        StoreFate::Existing => info!(store = %dir.display(), "goes on with its store"),
+        StoreFate::SetAside { moved_to, reason } => error!(
+            reason,
+            moved_to = %moved_to.display(),
+            "THE STORE IS DAMAGED and was set aside; this agent knows of no plugin until it is \
+             told again"
+        ),
+    }
+    Ok(Arc::new(opened.storage))
+}
+
+/// Plugins run without walls on a machine that has none to offer; it is said once, here.
+fn find_cgroups(config: &Config) -> Cgroups {
+    let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
+    let total = Total {
+        memory_bytes: Some(config.plugins.total_memory_bytes).filter(|bytes| *bytes > 0),
+        cpu_percent: Some(config.plugins.total_cpu_percent).filter(|percent| *percent > 0),
+    };
+    if total.memory_bytes.is_some() {
+        launch::oom::spare_the_agent();
+    }
+    let cgroups = match config.plugins.cgroups {
+        CgroupUse::Auto => {
+            let parent = Some(config.plugins.cgroup_parent.as_str());
+            let parent = parent.filter(|parent| !parent.is_empty());
+            Cgroups::detect(&config.agent.state_dir, parent, tasks_max, total)
+        }
+        CgroupUse::Off => Cgroups::off(tasks_max, total),
+    };
+    for trouble in cgroups.trouble() {
+        warn!("control groups: {trouble}");
+    }
+    let can: Vec<String> = cgroups.controllers().iter().map(ToString::to_string).collect();
+    info!(controllers = can.join(" "), "control groups");
+    cgroups
+}
+
+fn launcher(
+    config: &Config,
+    places: &Places,
+    machine: &LocalMachine,
+    rpc: &Arc<GrpcPluginRpc>,
+    cgroups: &Cgroups,
+    logs: &PluginLogs,
+) -> Result<ProcessLauncher, launch::LauncherError> {
+    let launcher = LauncherConfig {
+        plugins_dir: places.plugins.clone(),
+        state_root: places.state.clone(),
+        runtime_dir: config.agent.runtime_dir.clone(),
+        logs: logs.clone(),
+        host_socket: config.agent.host_socket(),
+        transport: match config.plugins.transport {
+            Transport::Unix => launch::Transport::Unix,
+            Transport::Tcp => launch::Transport::Tcp,
+        },
+        boot: machine.boot_id(),
+        cgroups: cgroups.clone(),
+        host: Host::look(),
+        policies: config.policies.clone(),
+    };
+    ProcessLauncher::new(launcher, rpc.clone())
+}
+
+fn pipeline(config: &Config, places: &Places, cgroups: &Cgroups) -> PipelineConfig {
+    let Places { plugins, state, logs, cache, spool, .. } = places;
+    let cache = (cache.clone(), config.install.cache_max_bytes);
+    let (plugins, state, logs) = (plugins.clone(), state.clone(), logs.clone());
+    let mut pipeline =
+        PipelineConfig::configured(config, plugins, state, logs, cache, spool.clone());
+    if config.install.pressure_file.is_empty() {
+        pipeline.pressure.files.extend(cgroups.pressure_files());
+    }
+    pipeline
+}
+
+fn sweep_config(config: &Config, machine: &LocalMachine, cgroups: &Cgroups) -> SweepConfig {
+    SweepConfig {
+        state_dir: config.agent.state_dir.clone(),
+        instance: machine.instance_id(),
+        others: match machine.instance_source() {
+            InstanceSource::Given => OtherInstances::Go,
+            InstanceSource::Metadata | InstanceSource::Machine => {
+                OtherInstances::GoAfter(SURE_OF_THE_INSTANCE)
+            }
+            InstanceSource::Random => OtherInstances::Stay,
+        },
+        runtime_dir: config.agent.runtime_dir.clone(),
+        local_plugin_dir: config.agent.local_plugin_dir.clone(),
+        cgroups: cgroups.clone(),
+    }
+}
+
+/// The keys of this machine. What runs is not touched by trouble with them: the agent starts, and
+/// installs nothing.
+async fn read_keys(config: &Config) -> Trust {
+    let trust = config.trust.clone();
+    let read = tokio::task::spawn_blocking(move || Trust::load_or_nobody(&trust)).await;
+    let trust = read.unwrap_or_else(|error| Trust::Unreadable(error.to_string()));
+    if let Trust::Unreadable(why) = &trust {
+        error!(why, "THE KEYS OF [trust] CANNOT BE READ; nothing is installed until they can be");
+    }
+    trust
+}

@@ -1,0 +1,84 @@
+//! What plugins get to know, and what becomes of them, when the agent stops.
+
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::event::Draft;
+use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, Save};
+use guest_agent_actors::plugin::machine::Notice;
+use guest_agent_actors::ports::{
+    Cleanup, Durability, Launcher, StopManner, StopOrder, Stopped, Storage,
+};
+use guest_agent_actors::system::System;
+use guest_agent_actors::vm_events::{self, NOTIFY_WAIT, VmEvent};
+use tracing::warn;
+
+/// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
+const STOP_SLACK: Duration = Duration::from_secs(10);
+
+/// Tells plugins that they, or the whole machine, are about to stop. Bounded.
+pub(super) async fn tell_shutdown(system: &System) {
+    let telling = system.vm_events.send(NotifyVm::of(VmEvent::Shutdown));
+    match tokio::time::timeout(NOTIFY_WAIT + Duration::from_secs(1), telling).await {
+        Ok(Ok(Ok(_))) => {}
+        Ok(Ok(Err(error))) => warn!(%error, "no plugin was told of the shutdown"),
+        Ok(Err(_)) | Err(_) => warn!("not every plugin may have been told of the shutdown"),
+    }
+}
+
+/// Stops every plugin beside each other. Nobody looks after them meanwhile, so that none is taken
+/// for crashed and started again; what is durable of them stays, and the next life starts them.
+pub(super) async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    let listed = tokio::time::timeout(STOP_SLACK, system.manager.send(ListPlugins)).await;
+    let Ok(Ok(plugins)) = listed else {
+        warn!("the manager does not say what runs; the plugins run on");
+        return;
+    };
+    // One that is still busy after that long is stopped all the same.
+    if tokio::time::timeout(STOP_SLACK, system.manager.send(Dismiss)).await.is_err() {
+        warn!("not all plugins could be let go; one of them may be reported as crashed");
+    }
+    let stops = plugins.iter().map(async |Listed { view, .. }| {
+        let stop = launcher.stop(StopOrder {
+            name: view.name.clone(),
+            process: None,
+            endpoint: view.endpoint.clone(),
+            cleanup: Cleanup::Keep,
+            manner: StopManner::Politely { timeout: TIMEOUT },
+        });
+        let plugin = &view.name;
+        match tokio::time::timeout(TIMEOUT + STOP_SLACK, stop).await {
+            Ok(Ok(Stopped::NothingRan)) => None,
+            Ok(Ok(Stopped::Ended(cause))) => {
+                let (revision, why) = (view.revision.as_str(), format!("{cause}; the agent ended"));
+                let now = SystemTime::now();
+                Some(Draft::new(Notice::Stopped, plugin.as_str(), revision, now, &why))
+            }
+            Ok(Err(error)) => {
+                warn!(%plugin, error = %Chain(&error), "a plugin could not be stopped");
+                None
+            }
+            Err(_) => {
+                warn!(%plugin, "did not stop in time");
+                None
+            }
+        }
+    });
+    let events = join_all(stops).await.into_iter().flatten().collect();
+    let save = Save { writes: vec![vm_events::forget_boot()], events };
+    let saved = tokio::time::timeout(STOP_SLACK, system.store.send(save)).await;
+    if !matches!(saved, Ok(Ok(Ok(())))) {
+        warn!("the end of the plugins could not be recorded; the next life reports crashes");
+    }
+}
+
+/// Writes what was acknowledged a moment ago and is on its way to the store.
+pub(super) async fn flush(system: &System, storage: &dyn Storage) {
+    // It takes the way through the store's actor, so that it comes behind all of that.
+    drop(tokio::time::timeout(STOP_SLACK, system.store.send(Save::default())).await);
+    if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
+        warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
+    }
+}

@@ -1,0 +1,81 @@
+//! Takes up a changed configuration without a restart.
+
+use std::sync::Arc;
+
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::messages::RescanLocal;
+use guest_agent_actors::system::System;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use super::args::configured;
+use super::settings::{gate, policies};
+use crate::config::{Config, ProcessEnvironment, Sources};
+use crate::install::Pipeline;
+use crate::install::trust::Trust;
+use crate::launch::ProcessLauncher;
+use crate::logging;
+use crate::reload::Change;
+
+/// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else
+/// of the machine's own files the agent reads at its start is looked at again from here.
+pub(super) async fn reload(
+    sources: &Sources,
+    effective: &watch::Sender<Arc<Config>>,
+    system: &System,
+    launcher: &ProcessLauncher,
+    installer: &Pipeline,
+) {
+    system.manager.do_send(RescanLocal);
+    let sources = sources.clone();
+    let reading = tokio::task::spawn_blocking(move || configured(&ProcessEnvironment, &sources));
+    let wanted = match reading.await {
+        Ok(Ok(wanted)) => wanted,
+        Ok(Err(error)) => {
+            let (reason, causes) = (error.reason(), error.causes().join("; "));
+            error!(
+                reason,
+                causes, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+            );
+            return;
+        }
+        Err(error) => {
+            error!(%error, "the configuration could not be read; the agent goes on with the one it has");
+            return;
+        }
+    };
+    let trusted = wanted.trust.clone();
+    let keys = match tokio::task::spawn_blocking(move || Trust::load(&trusted)).await {
+        Ok(Ok(keys)) => keys,
+        Ok(Err(error)) => {
+            error!(
+                error = %Chain(&error),
+                "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+            );
+            return;
+        }
+        Err(error) => {
+            error!(%error, "the keys could not be read; the agent goes on with those it has");
+            return;
+        }
+    };
+    installer.set_trust(keys);
+    let Change { effective: config, applied, at_next_launch, needs_restart } =
+        Change::between(&effective.borrow(), &wanted);
+    launcher.use_policies(config.policies.clone());
+    if !at_next_launch.is_empty() {
+        let changed = at_next_launch.join(", ");
+        info!(changed, "policies changed; each plugin has its new one from its next start on");
+    }
+    logging::set_level(&config.log.level);
+    let (policy, health) = policies(&config);
+    system.reconfigure(policy, health, gate(&config));
+    installer.set_cache_max(config.install.cache_max_bytes);
+    effective.send_replace(Arc::new(config));
+    let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
+    if needs_restart.is_empty() {
+        info!(changed, "the configuration was read again");
+    } else {
+        warn!(changed, restart, "the configuration was read again; some settings need a restart");
+    }
+}

@@ -1,0 +1,332 @@
+//! The service: the actors on their adapters, and all that serves beside them.
+//!
+//! The order of start and stop is drawn in [`agent`](super).
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use guest_agent_actors::crash_point;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::ports::{Machine, Storage};
+use guest_agent_actors::system::{self, System};
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::adapters::Adapters;
+use super::args::RunArgs;
+use super::report::{self, Module, Modules};
+use super::signals::{Request, Signals};
+use super::tasks::{Task, Tasks};
+use super::{Fault, goodbye, reconfigure, settings};
+use crate::admission::PluginHost;
+use crate::cgroup::Cgroups;
+use crate::command_socket::CommandSocket;
+use crate::config::{Config, ProcessEnvironment};
+use crate::control_link::Link;
+use crate::going_down;
+use crate::host_api::{self, HostApi};
+use crate::http::Http;
+use crate::http::metrics::Sources;
+use crate::install::Pipeline;
+use crate::launch::ProcessLauncher;
+use crate::local_api::LocalApi;
+use crate::logging;
+use crate::notify::{self, Notifier, Watched};
+use crate::plugin_logs::Keeping;
+use crate::socket::{self, Access};
+use crate::storage::StateLock;
+use crate::storage::told::Teller;
+use crate::telemetry::Telemetry;
+
+/// A service that runs.
+pub(super) struct Service {
+    args: RunArgs,
+    /// The configuration in effect; everybody who reads it again hears of a change here.
+    effective: watch::Sender<Arc<Config>>,
+    system: System,
+    launcher: Arc<ProcessLauncher>,
+    installer: Arc<Pipeline>,
+    storage: Arc<dyn Storage>,
+    admission: PluginHost,
+    link: Link,
+    cgroups: Cgroups,
+    telemetry: Option<Telemetry>,
+    notifier: Notifier,
+    tasks: Tasks,
+    /// Serves what plugins call, where its socket could be made.
+    host: Option<host_api::Serving>,
+    local_socket: PathBuf,
+    /// Has the local API take no more connections; so does dropping it.
+    stop_api: oneshot::Sender<()>,
+    /// Has whoever watches a page, or what plugins offer, be told of the end.
+    ending: CancellationToken,
+    /// Dropped last: from then on the state directory may be another agent's.
+    _lock: StateLock,
+}
+
+// === impl Service ===
+
+impl Service {
+    /// Starts the actors, the servers and the tasks beside them. A server whose socket cannot be
+    /// made is left out, with an error in the log: plugins run without it.
+    pub(super) async fn start(args: RunArgs, adapters: Adapters, started_at: SystemTime) -> Self {
+        let config = &args.config;
+        let settings = settings::settings(config, adapters.destination, adapters.service_url);
+        let core_begun_at = SystemTime::now();
+        let system = system::start(adapters.ports, settings).await;
+        let mut modules = Modules::default();
+        modules.succeeded(Module::Core, core_begun_at);
+        adapters.listener.hear(system.control_plane.clone());
+
+        let mut tasks = Tasks::default();
+        let (link, logs) = (adapters.link, adapters.logs);
+        let ending = CancellationToken::new();
+        let registry = host_api::registry_service(system.offers.clone(), ending.clone());
+        let host = HostApi {
+            launcher: adapters.launcher.clone(),
+            registry: system.registry.clone(),
+            service: registry.clone(),
+            prober: adapters.prober,
+        };
+        let host = serve_host(host, config, ending.clone()).await;
+        let http_health = watch::Sender::default();
+        let api = LocalApi {
+            registry,
+            manager: system.manager.clone(),
+            control_plane: system.control_plane.clone(),
+            vm_events: system.vm_events.clone(),
+            scheduler: system.scheduler.clone(),
+            readiness: system.readiness.clone(),
+            changes: system.roster.clone(),
+            outbox: system.events.clone(),
+            storage: adapters.storage.clone(),
+            sweep: system.sweep.clone(),
+            gate: system.gate(),
+            spool: adapters.installer.spool(),
+            rpc: adapters.rpc,
+            link: link.watch_state(),
+            http: http_health.subscribe(),
+            logs: logs.clone(),
+            plugins_dir: adapters.places.plugins,
+            instance_id: adapters.machine.instance_id(),
+            started_at,
+        };
+        let (effective, in_effect) = watch::channel(Arc::new(config.clone()));
+        let sources = Sources {
+            backlog: system.backlog.clone(),
+            counts: adapters.counts,
+            offers: system.offers.clone(),
+            link: link.clone(),
+        };
+        let mut telemetry = adapters.telemetry;
+        if let Some(telemetry) = &mut telemetry {
+            telemetry.export_metrics(config, api.clone(), sources.clone());
+        }
+        let http = Http {
+            api: api.clone(),
+            sources,
+            config: in_effect.clone(),
+            health: http_health,
+            ending: ending.clone(),
+        };
+        tasks.start(Task::Http, http.serve());
+        let (stop_api, api_stopped) = oneshot::channel::<()>();
+        let serving = api.serve(adapters.listening, async {
+            // A dropped sender means the same as a sent one: stop.
+            drop(api_stopped.await);
+        });
+        tasks.start(Task::LocalApi, async { drop(serving.await) });
+        serve_commands(config, &system, in_effect, &mut modules, &mut tasks).await;
+        if let Some(link_task) = adapters.link_task {
+            tasks.start(Task::Link, link_task);
+        }
+
+        let attributes = adapters.attributes;
+        tasks.start(Task::StartReport, report::send(link.clone(), attributes.state(), modules));
+        let following = attributes.follow(adapters.facts, adapters.memory, adapters.machine);
+        tasks.start(Task::Attributes, following);
+        let keeping = Keeping::ByThisProgram { cgroups: adapters.cgroups.clone() };
+        tasks.start(Task::LogTrimming, logs.watch(keeping));
+        let notifier = Notifier::from_environment(&ProcessEnvironment);
+        inform(&notifier, &system, &link, &mut tasks);
+        let teller = Teller {
+            storage: adapters.storage.clone(),
+            store: system.store.clone().recipient(),
+            agent: config.agent.name.clone(),
+        };
+        tasks.start(Task::LossReport, teller.run());
+        tasks.start(Task::LogLossReport, logging::tell_unwritten());
+        let local_socket = adapters.local_socket;
+        crash_point::reach("before", "ready", "agent");
+        info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
+        Self {
+            args,
+            effective,
+            system,
+            launcher: adapters.launcher,
+            installer: adapters.installer,
+            storage: adapters.storage,
+            admission: adapters.admission,
+            link,
+            cgroups: adapters.cgroups,
+            telemetry,
+            notifier,
+            tasks,
+            host,
+            local_socket,
+            stop_api,
+            ending,
+            _lock: adapters.lock,
+        }
+    }
+
+    /// Runs until a signal asks for the end, or until a part is lost that nothing can do without.
+    pub(super) async fn run_until(&mut self, signals: &mut Signals) -> Option<Fault> {
+        let mut actor_ended = pin!(self.system.ended());
+        loop {
+            tokio::select! {
+                request = signals.next() => match request {
+                    Request::Stop => return None,
+                    Request::Reload => {
+                        let Self { args, effective, system, launcher, installer, .. } = self;
+                        self.notifier.reloading().await;
+                        let sources = &args.sources;
+                        reconfigure::reload(sources, effective, system, launcher, installer).await;
+                        self.notifier.reloaded().await;
+                    }
+                },
+                actor = &mut actor_ended => return Some(Fault::Actor(actor)),
+                fault = self.tasks.fault() => return Some(fault),
+            }
+        }
+    }
+
+    /// Stops everything, in the order that is drawn in [`agent`](super). What was acknowledged is
+    /// written to the store before the sockets' files are removed.
+    pub(super) async fn stop(mut self, fault: Option<&Fault>) {
+        self.notifier.stopping().await;
+        let stops_plugins = self.stops_plugins(fault);
+        match fault {
+            Some(fault) if stops_plugins => error!(%fault, "stopping, to be started again"),
+            Some(fault) => error!(%fault, "stopping, to be started again; plugins run on"),
+            None if stops_plugins => info!("stopping; so do the plugins"),
+            None => info!("stopping; plugins run on"),
+        }
+        if fault.is_none() && (stops_plugins || going_down::is_machine_going_down().await) {
+            goodbye::tell_shutdown(&self.system).await;
+        }
+        for task in [
+            Task::LogTrimming,
+            Task::StartReport,
+            Task::Attributes,
+            Task::ServiceManager,
+            Task::LossReport,
+            Task::LogLossReport,
+        ] {
+            self.tasks.end(task).await;
+        }
+        self.link.close();
+        self.tasks.end(Task::Link).await;
+        self.ending.cancel();
+        self.tasks.end(Task::Http).await;
+        if let Some(host) = self.host {
+            host.end().await;
+        }
+        drop(self.stop_api);
+        // Followers keep their streams open; they are cut.
+        self.tasks.end(Task::LocalApi).await;
+        self.system.close_gate();
+        self.admission.close().await;
+        if stops_plugins {
+            goodbye::stop_plugins(&self.system, &*self.launcher).await;
+        }
+        goodbye::flush(&self.system, &*self.storage).await;
+        if self.tasks.end(Task::CommandSocket).await {
+            drop(std::fs::remove_file(self.args.config.agent.command_socket()));
+        }
+        drop(std::fs::remove_file(&self.local_socket));
+        self.cgroups.leave();
+        logging::tell_last_unwritten();
+        if let Some(telemetry) = self.telemetry {
+            telemetry.end().await;
+        }
+    }
+
+    /// An agent that lost a part of itself comes back at once, and finds its plugins as they are;
+    /// as another machine's agent it would not know them.
+    fn stops_plugins(&self, fault: Option<&Fault>) -> bool {
+        match fault {
+            None => self.args.stop_plugins,
+            Some(Fault::AnotherMachine) => true,
+            Some(Fault::Actor(_) | Fault::LocalSocket | Fault::Link) => false,
+        }
+    }
+}
+
+/// Keeps the service manager informed, where there is one.
+fn inform(notifier: &Notifier, system: &System, link: &Link, tasks: &mut Tasks) {
+    let beat = notify::watchdog_beat(&ProcessEnvironment);
+    let watched = Watched {
+        list: system.manager.clone().recipient(),
+        roster: system.roster.clone(),
+        link: link.watch_state(),
+        readiness: system.readiness.clone(),
+    };
+    let notifier = notifier.clone();
+    tasks.start(Task::ServiceManager, async move {
+        if notifier.is_used() {
+            notify::keep_informed(notifier, beat, watched).await;
+        }
+    });
+}
+
+/// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever
+/// keeps it from being made is said loudly and is no reason to leave plugins alone.
+async fn serve_commands(
+    config: &Config,
+    system: &System,
+    in_effect: watch::Receiver<Arc<Config>>,
+    modules: &mut Modules,
+    tasks: &mut Tasks,
+) {
+    if !config.api.command_socket_enabled {
+        modules.disabled(Module::Commands);
+        return;
+    }
+    let begun_at = SystemTime::now();
+    let path = config.agent.command_socket();
+    let access = Access {
+        mode: config.api.command_socket_mode.bits(),
+        group: config.api.command_socket_group.clone(),
+    };
+    let listener = match socket::bind(&path, &access).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            error!(error = %Chain(&error), "goes on without the command socket");
+            modules.failed(Module::Commands, begun_at, Chain(&error).to_string());
+            return;
+        }
+    };
+    modules.succeeded(Module::Commands, begun_at);
+    let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect };
+    tasks.start(Task::CommandSocket, commands.serve(listener));
+}
+
+/// Serves the socket that plugins call. Plugins run without it, so whatever keeps it from being
+/// made is said loudly and no more.
+async fn serve_host(
+    host: HostApi,
+    config: &Config,
+    ending: CancellationToken,
+) -> Option<host_api::Serving> {
+    match host.serve(&config.agent.host_socket(), ending).await {
+        Ok(serving) => Some(serving),
+        Err(error) => {
+            error!(error = %Chain(&error), "goes on without the host socket: plugins cannot call");
+            None
+        }
+    }
+}
