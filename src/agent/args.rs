@@ -3,8 +3,8 @@
 
 use std::error::Error as _;
 
+use crate::config::log_filter;
 use crate::config::{self, Config, ConfigError, Environment, Sources};
-use crate::logging;
 
 /// What the service is started with.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,8 +72,7 @@ pub fn configured(
 ) -> Result<Config, ConfiguredError> {
     let mut config = config::load(environment, sources)?.config;
     if let Some(level) = environment.variable("GUEST_AGENT_LOG") {
-        logging::check_filter(&level)
-            .map_err(|wrong| ConfiguredError::LogFilter(wrong.to_string()))?;
+        log_filter::check(&level).map_err(|wrong| ConfiguredError::LogFilter(wrong.to_string()))?;
         config.log.level = level;
     }
     Ok(config)

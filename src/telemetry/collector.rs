@@ -11,9 +11,9 @@ use tonic::{Code, Request, Status};
 use tracing::{info, warn};
 
 use super::headers;
-use crate::net::endpoint::Endpoint;
 use crate::net::backoff::{Jitter, Schedule};
 use crate::net::dial::{self, TlsFiles};
+use crate::net::endpoint::Endpoint;
 
 /// Pauses after failures.
 const PAUSES: Schedule =
