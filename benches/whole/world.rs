@@ -139,12 +139,9 @@ pub(crate) struct Counted {
 impl Counted {
     /// Looks at a process.
     pub(crate) fn of(pid: u32) -> Self {
-        let memory = processes::memory(pid);
-        Self {
-            resident_kib: memory.resident_kib.into(),
-            anonymous_kib: memory.anonymous_kib.into(),
-            proportional_kib: memory.proportional_kib.into(),
-        }
+        let [resident_kib, anonymous_kib, proportional_kib] =
+            processes::rollup_kib(pid, ["Rss:", "Anonymous:", "Pss:"]).map(f64::from);
+        Self { resident_kib, anonymous_kib, proportional_kib }
     }
 }
 

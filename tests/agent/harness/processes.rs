@@ -53,20 +53,19 @@ pub(crate) struct Memory {
     pub(crate) resident_kib: u32,
     /// Of that, what no file backs.
     pub(crate) anonymous_kib: u32,
-    /// The proportional set size: each page divided by the number of processes that map it.
-    pub(crate) proportional_kib: u32,
 }
 
 /// What the kernel counts of a living process.
 pub(crate) fn memory(pid: u32) -> Memory {
+    let [resident_kib, anonymous_kib] = rollup_kib(pid, ["Rss:", "Anonymous:"]);
+    Memory { resident_kib, anonymous_kib }
+}
+
+/// Fields of `/proc/<pid>/smaps_rollup`, all of the same moment.
+pub(crate) fn rollup_kib<const N: usize>(pid: u32, fields: [&str; N]) -> [u32; N] {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let kib = |key: &str| {
-        let line = rollup.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    fields.map(|field| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
-    };
-    Memory {
-        resident_kib: kib("Rss:"),
-        anonymous_kib: kib("Anonymous:"),
-        proportional_kib: kib("Pss:"),
-    }
+    })
 }
