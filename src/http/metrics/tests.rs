@@ -23,6 +23,7 @@ use super::*;
 use crate::tally::Counted;
 
 mod files;
+pub(crate) mod golden;
 mod parser;
 
 use parser::{Family, parse};
