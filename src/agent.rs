@@ -50,7 +50,6 @@ use crate::footprint;
 use crate::going_down;
 use crate::host_api::{self, HostApi, SocketProber};
 use crate::http::Http;
-use crate::http::metrics::Sources;
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
 use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
@@ -61,6 +60,8 @@ use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock
 use crate::metadata::{self, MetadataAddress};
 use crate::meter::SystemMeter;
 use crate::notify::{self, Notifier, Watched};
+use crate::observe::metrics::Sources;
+use crate::observe::metrics::counters::Counts;
 use crate::plugin_logs::{Keeping, PluginLogs};
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::reload::Change;
@@ -68,7 +69,6 @@ use crate::socket::{self, Access};
 use crate::storage::told::Teller;
 use crate::storage::{self, SledStorage, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
-use crate::tally::Counts;
 use crate::telemetry::Telemetry;
 
 mod attributes;
@@ -159,7 +159,8 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     let identity = identify(config, &mut memory, metadata.as_ref()).await;
     let machine = Arc::new(LocalMachine::read(identity)?);
     let places = Places::of(config, &machine.instance_id());
-    let mut telemetry = Telemetry::start(config, &machine.instance_id(), &machine.boot_id());
+    let mut telemetry =
+        Telemetry::start(config, &machine.instance_id(), &machine.boot_id(), logging::export_spans);
     make_directory(&config.agent.runtime_dir, 0o755)?;
     make_directory(&places.plugins, 0o755)?;
 
@@ -261,13 +262,18 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     };
     let (effective, in_effect) = watch::channel(Arc::new(args.config.clone()));
     let sources = Sources {
+        manager: system.manager.clone(),
         backlog: system.backlog.clone(),
         counts,
         offers: system.offers.clone(),
         link: link.clone(),
+        link_state: link.watch_state(),
+        store: storage.watch_health(),
+        readiness: system.readiness.clone(),
+        started_at,
     };
     if let Some(telemetry) = &mut telemetry {
-        telemetry.export_metrics(&args.config, api.clone(), sources.clone());
+        telemetry.export_metrics(&args.config, sources.clone());
     }
     let http = Http {
         api: api.clone(),

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::http::metrics::catalogue::{Kind, METRICS};
-use crate::http::metrics::tests::golden::check;
-use crate::http::metrics::tests::sample;
+use crate::observe::metrics::catalogue::{Kind, METRICS};
+use crate::observe::metrics::tests::golden::check;
+use crate::observe::metrics::tests::sample;
 
 /// The samples of a metric.
 fn points(metric: &Metric) -> usize {

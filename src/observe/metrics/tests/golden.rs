@@ -21,7 +21,7 @@ pub(crate) fn check(file: &str, text: &str) {
     assert_eq!(text, expected, "{} differs", path.display());
 }
 
-const FOLDER: &str = "src/http/metrics/tests/golden";
+const FOLDER: &str = "src/observe/metrics/tests/golden";
 
 /// A snapshot with a sample of every metric.
 fn whole() -> Snapshot {
@@ -39,8 +39,8 @@ fn unknown() -> Snapshot {
 #[test]
 fn the_page_is_written_as_it_always_was() {
     for (name, snapshot) in [("whole", whole as fn() -> Snapshot), ("unknown", unknown)] {
-        let text = page::render(snapshot()).expect("a page");
-        check(&format!("{name}.openmetrics"), &text);
-        check(&format!("{name}.prometheus"), &plain::plain(&text));
+        let page = |format| page::render(snapshot(), format).expect("a page");
+        check(&format!("{name}.openmetrics"), &page(Format::OpenMetrics));
+        check(&format!("{name}.prometheus"), &page(Format::Prometheus));
     }
 }
