@@ -26,18 +26,18 @@ use crate::console;
 use crate::console::session::Sessions;
 use crate::local_api::LocalApi;
 use crate::net::backoff::{Backoff, Jitter, Schedule};
+use crate::observe::metrics::Sources;
 
 pub mod access;
 mod connections;
 mod gate;
 mod health;
-pub mod metrics;
+mod metrics;
 mod patient;
 pub mod refusal;
 
 use access::{Desk, Keys};
 use connections::Limits;
-use metrics::Sources;
 use refusal::Refusal;
 
 /// Largest body of a request, in bytes, where a route does not allow more.

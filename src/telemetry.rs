@@ -23,9 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::http::metrics::Sources;
-use crate::local_api::LocalApi;
-use crate::logging;
+use crate::observe::metrics::Sources;
 
 mod collector;
 mod export;
@@ -77,9 +75,14 @@ impl Queue {
 
 impl Telemetry {
     /// Begins to export spans, where that is configured, on the runtime of whoever calls. Nothing, where nothing
-    /// is to be exported at all.
+    /// is to be exported at all. The log makes the spans: it gets the queue for them from `export_spans`.
     #[must_use]
-    pub fn start(config: &Config, instance_id: &str, boot: &BootId) -> Option<Self> {
+    pub(crate) fn start(
+        config: &Config,
+        instance_id: &str,
+        boot: &BootId,
+        export_spans: impl FnOnce(Queue),
+    ) -> Option<Self> {
         let wanted = &config.telemetry;
         let endpoint = wanted.otlp_endpoint.clone()?;
         if !wanted.traces && !wanted.metrics {
@@ -103,14 +106,14 @@ impl Telemetry {
                 ending: ending.clone(),
             };
             let task = tokio::spawn(exporter.run(waiting));
-            logging::export_spans(queue);
+            export_spans(queue);
             task
         });
         Some(Self { collector, resource, ending, traces, metrics: None })
     }
 
     /// Begins to export metrics, where that is configured: what these show.
-    pub fn export_metrics(&mut self, config: &Config, api: LocalApi, sources: Sources) {
+    pub fn export_metrics(&mut self, config: &Config, sources: Sources) {
         if !config.telemetry.metrics {
             return;
         }
@@ -118,7 +121,6 @@ impl Telemetry {
             collector: self.collector.clone(),
             interval: config.telemetry.metrics_interval,
             resource: self.resource.clone(),
-            api,
             sources,
             ending: self.ending.clone(),
         };

@@ -31,16 +31,17 @@ use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
 use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
 use crate::local_plugins::PluginFolders;
+use crate::logging;
 use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
 use crate::metadata;
 use crate::meter::SystemMeter;
 use crate::net::metadata_address::MetadataAddress;
 use crate::net::socket;
+use crate::observe::metrics::counters::Counts;
 use crate::plugin_logs::PluginLogs;
 use crate::plugin_rpc::GrpcPluginRpc;
 use crate::storage::{self, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
-use crate::tally::Counts;
 use crate::telemetry::Telemetry;
 
 /// How long the agent runs under an instance id that it found out itself before it deletes what
@@ -97,7 +98,12 @@ impl Adapters {
         let identity = identify(config, &mut memory, metadata.as_ref()).await;
         let machine = Arc::new(LocalMachine::read(identity)?);
         let places = Places::of(config, &machine.instance_id());
-        let telemetry = Telemetry::start(config, &machine.instance_id(), &machine.boot_id());
+        let telemetry = Telemetry::start(
+            config,
+            &machine.instance_id(),
+            &machine.boot_id(),
+            logging::export_spans,
+        );
         make_directory(&config.agent.runtime_dir, 0o755)?;
         make_directory(&places.plugins, 0o755)?;
 

@@ -29,13 +29,13 @@ use crate::control_link::Link;
 use crate::going_down;
 use crate::host_api::{self, HostApi};
 use crate::http::Http;
-use crate::http::metrics::Sources;
 use crate::install::Pipeline;
 use crate::launch::ProcessLauncher;
 use crate::local_api::LocalApi;
 use crate::logging;
 use crate::net::socket::{self, Access};
 use crate::notify::{self, Notifier, Watched};
+use crate::observe::metrics::Sources;
 use crate::plugin_logs::Keeping;
 use crate::storage::StateLock;
 use crate::storage::told::Teller;
@@ -116,14 +116,19 @@ impl Service {
         };
         let (effective, in_effect) = watch::channel(Arc::new(config.clone()));
         let sources = Sources {
+            manager: system.manager.clone(),
             backlog: system.backlog.clone(),
             counts: adapters.counts,
             offers: system.offers.clone(),
             link: link.clone(),
+            link_state: link.watch_state(),
+            store: adapters.storage.health(),
+            readiness: system.readiness.clone(),
+            started_at,
         };
         let mut telemetry = adapters.telemetry;
         if let Some(telemetry) = &mut telemetry {
-            telemetry.export_metrics(config, api.clone(), sources.clone());
+            telemetry.export_metrics(config, sources.clone());
         }
         let http = Http {
             api: api.clone(),

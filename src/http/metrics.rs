@@ -1,65 +1,29 @@
-//! `/metrics`: what there is to measure, in the formats that Prometheus reads.
-//!
-//! ```text
-//!   manager, outbox, link, tally, /proc/self ─► Snapshot ─► figures (catalogue) ─┬─► page ─► OpenMetrics ─┬─►
-//!                                                                                │     0.0.4 ◄─ plain ────┘
-//!                                                                                └─► `crate::telemetry` (OTLP)
-//! ```
-//!
-//! A scrape disturbs nobody: usage is what was sampled last, all else is in memory but a handful of files
-//! on the agent itself and the machine.
+//! `/metrics`: the page of metrics, in the format that the client reads.
 
-use std::sync::Arc;
-
-use actix::Recipient;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use guest_agent_actors::outbox::WeighBacklog;
-use guest_agent_actors::registry::view::RegistryView;
 
 use super::Site;
 use super::refusal::Refusal;
-use crate::control_link::Link;
-use crate::tally::Counts;
-
-pub mod catalogue;
-pub(crate) mod figures;
-mod own;
-mod page;
-mod plain;
-pub(crate) mod snapshot;
-
-use snapshot::Snapshot;
-
-/// Where numbers come from that nothing else on HTTP shows.
-#[derive(Clone)]
-pub struct Sources {
-    /// Says how much waits for the control plane.
-    pub backlog: Recipient<WeighBacklog>,
-    /// Counts what the actors do.
-    pub counts: Arc<Counts>,
-    /// What plugins offer each other.
-    pub offers: RegistryView,
-    /// Counts its connections.
-    pub link: Link,
-}
+use crate::observe::metrics::page::{self, Format};
+use crate::observe::metrics::snapshot::Snapshot;
 
 pub(super) fn routes() -> Router<Site> {
     Router::new().route("/metrics", get(metrics))
 }
 
 async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Response {
-    let Ok(page) = page::render(Snapshot::take(&site.api, &site.sources).await) else {
+    let (kind, format) = if takes_open_metrics(&headers) {
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", Format::OpenMetrics)
+    } else {
+        ("text/plain; version=0.0.4; charset=utf-8", Format::Prometheus)
+    };
+    let Ok(page) = page::render(Snapshot::take(&site.sources).await, format) else {
         let why = "the metrics could not be written";
         return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
-    };
-    let (kind, page) = if takes_open_metrics(&headers) {
-        ("application/openmetrics-text; version=1.0.0; charset=utf-8", page)
-    } else {
-        ("text/plain; version=0.0.4; charset=utf-8", plain::plain(&page))
     };
     ([(header::CONTENT_TYPE, kind), (header::VARY, "accept")], page).into_response()
 }
@@ -82,4 +46,22 @@ fn takes_open_metrics(headers: &HeaderMap) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_get_the_format_that_they_read() {
+        let takes = |accept: &'static str| {
+            let value = axum::http::HeaderValue::from_static(accept);
+            takes_open_metrics(&[(header::ACCEPT, value)].into_iter().collect())
+        };
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,\
+                          application/openmetrics-text;version=0.0.1;q=0.4,\
+                          text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        assert!(takes(prometheus));
+        assert!(takes("Application/OpenMetrics-Text"));
+        assert!(!takes("application/openmetrics-text;q=0, text/plain"));
+        assert!(!takes("text/html,application/xhtml+xml,*/*;q=0.8"));
+        assert!(!takes_open_metrics(&HeaderMap::new()));
+    }
+}

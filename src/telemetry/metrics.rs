@@ -1,4 +1,4 @@
-//! The task that sends metrics: those of [`crate::http::metrics`], every now and then, as they are then.
+//! The task that sends metrics: those of [`crate::observe::metrics`], every now and then, as they are then.
 //!
 //! Nothing waits while the collector is away: what counts goes on counting, and the next message has all of it.
 
@@ -18,11 +18,10 @@ use tracing::warn;
 
 use super::collector::{Collector, Connected, Refusal, Standing, beginning};
 use super::{LAST_WAIT, scope, text};
-use crate::http::metrics::Sources;
-use crate::http::metrics::catalogue::{self, Unit};
-use crate::http::metrics::figures::{self, Sink, Value, Values};
-use crate::http::metrics::snapshot::Snapshot;
-use crate::local_api::LocalApi;
+use crate::observe::metrics::Sources;
+use crate::observe::metrics::catalogue::{self, Unit};
+use crate::observe::metrics::figures::{self, Sink, Value, Values};
+use crate::observe::metrics::snapshot::Snapshot;
 
 /// Most samples in one message: collectors take no more than 4 MiB.
 const POINTS_MAX: usize = 4000;
@@ -32,7 +31,6 @@ pub(super) struct Exporter {
     pub(super) collector: Collector,
     pub(super) interval: Duration,
     pub(super) resource: Resource,
-    pub(super) api: LocalApi,
     pub(super) sources: Sources,
     pub(super) ending: CancellationToken,
 }
@@ -79,7 +77,7 @@ impl Exporter {
     /// Sends what there is now, all of it, though the collector may reject samples of it.
     async fn send(&self, connected: &mut Option<Connected>) -> Result<(), Refusal> {
         let mut rejected = None;
-        let messages = Messages::of(&Snapshot::take(&self.api, &self.sources).await);
+        let messages = Messages::of(&Snapshot::take(&self.sources).await);
         for metrics in messages {
             let scope_metrics =
                 vec![ScopeMetrics { scope: Some(scope()), metrics, ..ScopeMetrics::default() }];

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::http::metrics::catalogue::{Kind, METRICS};
-use crate::http::metrics::tests::sample;
+use crate::observe::metrics::catalogue::{Kind, METRICS};
+use crate::observe::metrics::tests::golden::check;
+use crate::observe::metrics::tests::sample;
 
 /// The samples of a metric.
 fn points(metric: &Metric) -> usize {
@@ -65,4 +66,11 @@ fn no_message_is_too_long_and_none_lacks_a_sample() {
     let of_state =
         messages.iter().flatten().filter(|metric| metric.name == "guest_agent_plugin_state");
     assert_eq!(of_state.map(points).sum::<usize>(), figures::PLUGINS_MAX);
+}
+
+#[test]
+fn messages_are_written_as_they_always_were() {
+    let messages = Messages::of(&sample(2));
+    let lines = messages.iter().flatten().map(|metric| format!("{metric:?}\n"));
+    check("sample.otlp", &lines.collect::<String>());
 }

@@ -8,10 +8,9 @@ use guest_agent_actors::outbox::{WeighBacklog, Weight};
 use guest_agent_actors::registry::catalogue::Filter;
 
 use super::Sources;
+use super::counters::Counted;
 use super::own::Own;
 use crate::control_link::LinkState;
-use crate::local_api::LocalApi;
-use crate::tally::Counted;
 
 /// Longest wait for one of those who are asked. They answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -39,8 +38,8 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// Asks all at once. Whoever does not answer in time is left out.
-    pub(crate) async fn take(api: &LocalApi, sources: &Sources) -> Self {
-        let manager = &api.manager;
+    pub(crate) async fn take(sources: &Sources) -> Self {
+        let manager = &sources.manager;
         let own = tokio::task::spawn_blocking(Own::measure);
         let (plugins, inbox, backlog, own) = tokio::join!(
             tokio::time::timeout(ANSWER_WAIT, manager.send(ListPlugins)),
@@ -53,15 +52,15 @@ impl Snapshot {
         let counted = sources.counts.now(&names);
         Self {
             now: SystemTime::now(),
-            started_at: api.started_at,
-            is_ready: api.readiness.borrow().is_ready(),
-            link_is_up: match &*api.link.borrow() {
+            started_at: sources.started_at,
+            is_ready: sources.readiness.borrow().is_ready(),
+            link_is_up: match &*sources.link_state.borrow() {
                 LinkState::Connected { .. } => Some(true),
                 LinkState::Connecting | LinkState::Waiting { .. } => Some(false),
                 LinkState::Disabled => None,
             },
             connections: sources.link.connections(),
-            store_works: api.storage.health().borrow().trouble.is_none(),
+            store_works: sources.store.borrow().trouble.is_none(),
             backlog: backlog.ok().and_then(Result::ok),
             inbox: inbox.ok().and_then(Result::ok),
             offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),

@@ -17,12 +17,14 @@ use prometheus_client::registry::Registry;
 use proptest::prelude::*;
 
 use super::catalogue::{Kind, METRICS};
+use super::counters::Counted;
 use super::own::{Machine, Own, Process};
+use super::page::Format;
 use super::snapshot::Snapshot;
 use super::*;
-use crate::tally::Counted;
 
 mod files;
+pub(crate) mod golden;
 mod parser;
 
 use parser::{Family, parse};
@@ -93,7 +95,7 @@ fn counted(plugin: &str) -> Counted {
 }
 
 fn page(plugins: Vec<Listed>, counted: Counted) -> BTreeMap<String, Family> {
-    let text = page::render(snapshot(plugins, counted)).expect("a page");
+    let text = page::render(snapshot(plugins, counted), Format::OpenMetrics).expect("a page");
     parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
@@ -185,7 +187,8 @@ fn what_is_not_known_is_absent_and_nothing_is_made_up() {
     let mut empty = snapshot(Vec::new(), Counted::default());
     (empty.plugins, empty.backlog, empty.inbox, empty.link_is_up) = (None, None, None, None);
     empty.own = Own::default();
-    let families = parse(&page::render(empty).expect("a page")).expect("OpenMetrics");
+    let families =
+        parse(&page::render(empty, Format::OpenMetrics).expect("a page")).expect("OpenMetrics");
     for absent in [
         "guest_agent_plugins",
         "guest_agent_plugin",
@@ -201,8 +204,10 @@ fn what_is_not_known_is_absent_and_nothing_is_made_up() {
 
 #[test]
 fn the_old_format_has_the_same_samples_under_families_of_their_own_names() {
-    let text = page::render(snapshot(vec![plugin("web", "r1")], counted("web"))).expect("a page");
-    let old = plain::plain(&text);
+    let page = |format| {
+        page::render(snapshot(vec![plugin("web", "r1")], counted("web")), format).expect("a page")
+    };
+    let (text, old) = (page(Format::OpenMetrics), page(Format::Prometheus));
     let samples = |text: &str| -> Vec<String> {
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     };
@@ -222,22 +227,6 @@ fn the_old_format_has_the_same_samples_under_families_of_their_own_names() {
     }
 }
 
-#[test]
-fn clients_get_the_format_that_they_read() {
-    let takes = |accept: &'static str| {
-        let value = axum::http::HeaderValue::from_static(accept);
-        takes_open_metrics(&[(header::ACCEPT, value)].into_iter().collect())
-    };
-    let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,\
-                      application/openmetrics-text;version=0.0.1;q=0.4,\
-                      text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
-    assert!(takes(prometheus));
-    assert!(takes("Application/OpenMetrics-Text"));
-    assert!(!takes("application/openmetrics-text;q=0, text/plain"));
-    assert!(!takes("text/html,application/xhtml+xml,*/*;q=0.8"));
-    assert!(!takes_open_metrics(&HeaderMap::new()));
-}
-
 /// A page with one sample whose labels are these.
 #[derive(Debug)]
 struct Hostile([String; 3]);
@@ -245,7 +234,7 @@ struct Hostile([String; 3]);
 impl Collector for Hostile {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let values = self.0.iter().map(String::as_str).collect();
-        figures::Writer(&mut page::Text(encoder))
+        figures::Writer(&mut page::OpenMetrics(encoder))
             .gauges(&catalogue::PLUGIN_PENDING, [(values, 1.0)])
     }
 }

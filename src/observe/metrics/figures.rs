@@ -11,8 +11,8 @@ use guest_agent_actors::view::Reported;
 use guest_agent_actors::wire;
 
 use super::catalogue::{self as of, Kind, Metric};
+use super::counters::{Bounds, ByOutcome, Histogram};
 use super::snapshot::Snapshot;
-use crate::tally::{Bounds, ByOutcome, Histogram};
 
 /// Most plugins of which there are samples.
 pub(crate) const PLUGINS_MAX: usize = 2000;

@@ -17,7 +17,7 @@ fn read(name: &str) -> String {
 fn reference() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
-         <!-- Made from src/http/metrics/catalogue.rs: UPDATE_GENERATED=1 cargo test --workspace --lib \
+         <!-- Made from src/observe/metrics/catalogue.rs: UPDATE_GENERATED=1 cargo test --workspace --lib \
          metrics::tests::files -->\n\n\
          `/metrics` on `api.http_listen` is in the OpenMetrics text format for clients that accept it, and in \
          Prometheus' text format 0.0.4 for all others. Counters begin anew with every start of the agent. What is \

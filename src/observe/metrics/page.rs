@@ -1,4 +1,4 @@
-//! The page: figures in OpenMetrics' text format. Pure.
+//! The page: figures in one of the text formats of Prometheus. Pure.
 
 use std::fmt;
 
@@ -11,33 +11,55 @@ use prometheus_client::registry::{Registry, Unit as WireUnit};
 
 use super::catalogue::{Kind, Metric, Unit};
 use super::figures::{self, Sink, Value, Values};
+use super::prometheus_text::PrometheusText;
 use super::snapshot::Snapshot;
 
-/// The page in OpenMetrics' text format.
-pub(super) fn render(snapshot: Snapshot) -> Result<String, fmt::Error> {
+/// The text formats of Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// What Prometheus has always read: its text format 0.0.4.
+    Prometheus,
+}
+
+/// The page in a format.
+///
+/// # Errors
+/// When it cannot be encoded.
+pub(crate) fn render(snapshot: Snapshot, format: Format) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Page(snapshot)));
+    registry.register_collector(Box::new(Page { snapshot, format }));
     let mut page = String::new();
-    text::encode(&mut page, &registry)?;
+    match format {
+        Format::OpenMetrics => text::encode(&mut page, &registry)?,
+        // The line that says where the page ends is OpenMetrics' own.
+        Format::Prometheus => text::encode_registry(&mut page, &registry)?,
+    }
     Ok(page)
 }
 
 #[derive(Debug)]
-struct Page(Snapshot);
+struct Page {
+    snapshot: Snapshot,
+    format: Format,
+}
 
 impl Collector for Page {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Self(snapshot) = self;
-        figures::write(snapshot, &mut Text(encoder))
+        match self.format {
+            Format::OpenMetrics => figures::write(&self.snapshot, &mut OpenMetrics(encoder)),
+            Format::Prometheus => figures::write(&self.snapshot, &mut PrometheusText(encoder)),
+        }
     }
 }
 
-/// Writes figures as text.
-pub(super) struct Text<'a>(pub(super) DescriptorEncoder<'a>);
+/// Writes figures in OpenMetrics' text format.
+pub(super) struct OpenMetrics<'a>(pub(super) DescriptorEncoder<'a>);
 
-// === impl Text ===
+// === impl OpenMetrics ===
 
-impl Sink for Text<'_> {
+impl Sink for OpenMetrics<'_> {
     fn family<'v>(
         &mut self,
         metric: &'static Metric,
@@ -70,7 +92,7 @@ impl Sink for Text<'_> {
     }
 }
 
-impl Text<'_> {
+impl OpenMetrics<'_> {
     fn describe<'s>(&'s mut self, metric: &Metric) -> Result<MetricEncoder<'s>, fmt::Error> {
         let kind = match metric.kind {
             Kind::Gauge => MetricType::Gauge,
@@ -88,7 +110,7 @@ impl Text<'_> {
 }
 
 /// Encodes a value, with its labels where it has any.
-fn encode(
+pub(super) fn encode(
     encoder: &mut MetricEncoder<'_>,
     labels: &Labels<'_>,
     encode: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
@@ -101,9 +123,9 @@ fn encode(
 }
 
 /// Names and values of a sample's labels; values may be any text.
-struct Labels<'a> {
-    names: &'static [&'static str],
-    values: Values<'a>,
+pub(super) struct Labels<'a> {
+    pub(super) names: &'static [&'static str],
+    pub(super) values: Values<'a>,
 }
 
 impl EncodeLabelSet for Labels<'_> {

@@ -1,0 +1,3 @@
+//! What the agent shows of itself to those who watch over it.
+
+pub mod metrics;
