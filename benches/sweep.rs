@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use guest_agent::cgroup::{Cgroups, Total};
-use guest_agent::meter::SystemMeter;
+use guest_agent::process::cgroup::{Cgroups, Total};
+use guest_agent::process::meter::SystemMeter;
 use guest_agent_actors::id::{BootId, PluginName, Process};
 use guest_agent_actors::ports::Meter;
 use guest_agent_actors::spec::Limits;

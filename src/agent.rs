@@ -49,10 +49,13 @@ mod goodbye;
 mod link;
 mod places;
 mod reconfigure;
+pub mod reload;
 mod report;
 mod service;
 mod settings;
+pub mod shutdown;
 mod signals;
+pub mod systemd;
 mod tasks;
 
 use adapters::Adapters;

@@ -17,7 +17,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, ConfigError, Environment, Sources};
 use crate::dev::DevArgs;
-use crate::plugin_logs::keeper::{self, KeeperArgs};
+use crate::process::logs::keeper::{self, KeeperArgs};
 
 mod apply;
 mod client;
@@ -33,7 +33,6 @@ mod failure;
 mod fake;
 mod follow;
 mod format;
-mod hand_over;
 mod install;
 mod keygen;
 mod logs;
@@ -52,6 +51,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod top;
+mod upload;
 mod vm_event;
 mod wait;
 

@@ -10,6 +10,7 @@ use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod args;
+pub mod sample_plugin;
 mod walk;
 mod world;
 

@@ -29,53 +29,41 @@ use guest_agent_actors::ports::{
 use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
-mod ahead;
-mod attempt;
-mod buffers;
 pub mod bundle;
-mod cache;
-mod early_flush;
+pub(crate) mod cache;
+mod dry_run;
 pub mod error;
-mod fetch;
 mod folder;
-mod format;
-mod guard;
 pub(crate) mod leftovers;
 mod limits;
 mod local;
-mod member;
 pub mod pack;
 mod pressure;
-mod rehearse;
 mod remove;
 mod retry;
-mod shelf;
-pub mod sign;
-pub mod spool;
-mod tree;
-mod tries;
 pub mod trust;
 mod unpack;
-mod write_out;
 
+pub mod download;
+pub mod local_manifests;
 #[cfg(test)]
 mod tests;
 
+use cache::spool::Spool;
 use cache::{Cache, Yield};
+use download::fetch::Fetcher;
+use download::retry::Tries;
+pub use dry_run::{Contents, dry_run};
 use error::{FolderError, PipelineError};
-use fetch::Fetcher;
 use folder::{PluginFolder, PluginLocks};
 pub use limits::Limits;
 pub use pressure::PressurePolicy;
-pub use rehearse::{Contents, rehearse};
-use spool::Spool;
-use tree::Resolver;
-use tries::Tries;
 use trust::Trust;
+use unpack::tree::Resolver;
 
 use crate::config::Config;
+use crate::hostinfo::preflight;
 use crate::os::remove::{DeleteError, open_folder};
-use crate::preflight;
 
 /// Where plugins live and what they may cost.
 #[derive(Clone, Debug)]

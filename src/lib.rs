@@ -1,40 +1,19 @@
 //! The adapters of guest-agent and their wiring: everything that knows files, sockets, processes,
 //! sled, tonic and clap. The core is in `guest-agent-actors`; `docs/architecture.md` has the map.
 
-pub mod admission;
 pub mod agent;
-pub mod cgroup;
+pub mod api;
 pub mod cli;
-pub mod command_socket;
 pub mod config;
-pub mod confine;
-mod console;
-pub mod control_link;
 pub mod dev;
+mod display;
 pub mod doctor;
-pub mod facts;
-pub mod finding;
-pub mod going_down;
-pub mod host_api;
-pub mod http;
+pub mod hostinfo;
 pub mod install;
-pub mod launch;
-pub mod local_api;
-pub mod local_plugins;
-pub mod logging;
-pub mod machine;
-pub mod metadata;
-pub mod meter;
+pub mod link;
 pub mod net;
-pub mod notify;
 pub mod observe;
 pub mod os;
-pub mod plugin_logs;
-pub mod plugin_rpc;
-pub mod preflight;
-pub mod reload;
-pub mod sample_plugin;
-pub mod storage;
+pub mod process;
+pub mod store;
 pub mod sweep;
-pub mod telemetry;
-mod words;

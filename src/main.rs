@@ -7,10 +7,12 @@ use std::process::ExitCode;
 use guest_agent::agent::RunArgs;
 use guest_agent::cli::{self, Console, Services};
 use guest_agent::config::{Config, LogConfig, ProcessEnvironment};
+use guest_agent::dev::sample_plugin;
 use guest_agent::dev::{DevArgs, SamplePluginArgs};
 use guest_agent::install::pack::{Compression, Packed, pack};
-use guest_agent::plugin_logs::keeper::{self, KeeperArgs};
-use guest_agent::{agent, dev, logging, sample_plugin};
+use guest_agent::observe::log;
+use guest_agent::process::logs::keeper::{self, KeeperArgs};
+use guest_agent::{agent, dev};
 use guest_agent_actors::ports::Cause;
 
 fn main() -> ExitCode {
@@ -26,7 +28,7 @@ struct Linked;
 
 impl Services for Linked {
     fn start_logging(&self, log: &LogConfig) {
-        logging::start(log);
+        log::start(log);
     }
 
     fn check(&self, config: &Config) -> Result<(), Cause> {

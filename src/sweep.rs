@@ -34,7 +34,7 @@ use guest_agent_actors::ports::{
 
 use crate::install::Pipeline;
 use crate::install::leftovers::{self, NAMES_MAX, shown};
-use crate::launch::address;
+use crate::process::launch::address;
 
 mod alive;
 mod bounds;

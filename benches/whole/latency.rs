@@ -26,7 +26,8 @@ struct Life {
 }
 
 pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
-    let bed = world::bed(program, &["log.level=info,guest_agent::launch::watch=debug"]).await;
+    let bed =
+        world::bed(program, &["log.level=info,guest_agent::process::launch::watch=debug"]).await;
     let archive = bed.archive("plugin.tar.zst", world::plugin()).await;
     let rounds = extent.rounds * 3;
     let [mut ordered, mut known, mut running, mut bare_known, mut bare_start] =

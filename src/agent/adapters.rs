@@ -20,29 +20,29 @@ use tracing::{error, info, warn};
 use super::attributes::Attributes;
 use super::link::{self, Leads, Listener};
 use super::places::{Places, make_directory};
-use crate::admission::PluginHost;
-use crate::cgroup::{Cgroups, Total};
+use crate::api::host::SocketProber;
 use crate::config::{CgroupUse, Config, NO_METADATA, Transport};
-use crate::confine::Host;
-use crate::control_link::Link;
-use crate::facts::LocalFacts;
-use crate::host_api::SocketProber;
+use crate::hostinfo::facts::LocalFacts;
+use crate::hostinfo::metadata;
+use crate::hostinfo::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
+use crate::install::local_manifests::PluginFolders;
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
-use crate::launch::{self, Holder, LauncherConfig, ProcessLauncher};
-use crate::local_plugins::PluginFolders;
-use crate::logging;
-use crate::machine::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
-use crate::metadata;
-use crate::meter::SystemMeter;
+use crate::link::Link;
 use crate::net::metadata_address::MetadataAddress;
 use crate::net::socket;
+use crate::observe::log;
 use crate::observe::metrics::counters::Counts;
-use crate::plugin_logs::PluginLogs;
-use crate::plugin_rpc::GrpcPluginRpc;
-use crate::storage::{self, StateLock, StoreFate};
+use crate::observe::otlp::Telemetry;
+use crate::process::admission::PluginHost;
+use crate::process::cgroup::{Cgroups, Total};
+use crate::process::launch::{self, Holder, LauncherConfig, ProcessLauncher};
+use crate::process::logs::PluginLogs;
+use crate::process::meter::SystemMeter;
+use crate::process::rpc::GrpcPluginRpc;
+use crate::process::sandbox::Host;
+use crate::store::{self, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
-use crate::telemetry::Telemetry;
 
 /// How long the agent runs under an instance id that it found out itself before it deletes what
 /// belongs to others: whoever gives ids out may only be silent for the moment.
@@ -98,12 +98,8 @@ impl Adapters {
         let identity = identify(config, &mut memory, metadata.as_ref()).await;
         let machine = Arc::new(LocalMachine::read(identity)?);
         let places = Places::of(config, &machine.instance_id());
-        let telemetry = Telemetry::start(
-            config,
-            &machine.instance_id(),
-            &machine.boot_id(),
-            logging::export_spans,
-        );
+        let telemetry =
+            Telemetry::start(config, &machine.instance_id(), &machine.boot_id(), log::export_spans);
         make_directory(&config.agent.runtime_dir, 0o755)?;
         make_directory(&places.plugins, 0o755)?;
 
@@ -238,7 +234,7 @@ async fn identify(
 }
 
 async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<dyn Storage>, Cause> {
-    let opened = storage::open(lock, dir).await?;
+    let opened = store::open(lock, dir).await?;
     match &opened.fate {
         StoreFate::Fresh => info!(store = %dir.display(), "begins with an empty store"),
         StoreFate::Existing => info!(store = %dir.display(), "goes on with its store"),

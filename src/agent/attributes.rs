@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tracing::{error, warn};
 
 use crate::config::NO_METADATA;
-use crate::facts::LocalFacts;
-use crate::machine::{self, InstanceSource, LocalMachine, Memory};
-use crate::metadata::{Client, State, Watcher};
+use crate::hostinfo::facts::LocalFacts;
+use crate::hostinfo::metadata::{Client, State, Watcher};
+use crate::hostinfo::{self, InstanceSource, LocalMachine, Memory};
 
 /// What the metadata server says, now and from now on.
 pub(super) struct Attributes {
@@ -93,7 +93,7 @@ fn told(state: &State, facts: &LocalFacts, memory: &mut Memory, machine: &LocalM
             facts.set_metadata(tree.custom().clone());
             memory.see_metadata();
             let ours = machine.instance_id();
-            let differs = tree.instance_id().filter(|id| *id != ours && machine::is_plain(id));
+            let differs = tree.instance_id().filter(|id| *id != ours && hostinfo::is_plain(id));
             match differs.filter(|_| machine.instance_source() == InstanceSource::Metadata) {
                 Some(id) => become_another(memory, id),
                 None => Told::Facts,
@@ -123,8 +123,8 @@ mod tests {
     use guest_agent_actors::ports::Facts as _;
 
     use super::*;
-    use crate::machine::Identity;
-    use crate::metadata::Tree;
+    use crate::hostinfo::Identity;
+    use crate::hostinfo::metadata::Tree;
 
     fn present(text: &str) -> State {
         let tree = Tree::parse(text.as_bytes()).expect("a tree").into();

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::config::{Auth, Config, ControlPlaneConfig};
-use crate::control_link::{self, Link, LinkConfig, LinkListener, Undecided};
-use crate::metadata::{Client, IdentityToken, Place, State};
+use crate::hostinfo::metadata::{Client, IdentityToken, Place, State};
+use crate::link::{self, Link, LinkConfig, LinkListener, Undecided};
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::net::dial::{ClientCertificate, TlsFiles};
 use crate::net::endpoint::Endpoint;
@@ -105,12 +105,12 @@ pub(super) fn open(
         && !control.resource.is_empty()
     {
         let config = link_config(control, endpoint.clone(), &control.resource, client)?;
-        let (link, task) = control_link::connect(config, listener.clone());
+        let (link, task) = link::connect(config, listener.clone());
         let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task.run());
         return Ok(Opened { link, task: Some(task), leads: Leads::Somewhere });
     }
     let client = client.ok_or(OpenError::NoResource)?;
-    let (link, undecided) = control_link::connect_later(listener.clone());
+    let (link, undecided) = link::connect_later(listener.clone());
     let search = Search { control: control.clone(), client, state, service_url };
     let leads = if endpoint.is_some() { Leads::Somewhere } else { Leads::WhereMetadataSays };
     Ok(Opened { link, task: Some(Box::pin(search.run(undecided))), leads })

@@ -10,12 +10,12 @@ use tracing::{error, info, warn};
 
 use super::args::configured;
 use super::settings::{gate, policies};
+use crate::agent::reload::Change;
 use crate::config::{Config, ProcessEnvironment, Sources};
 use crate::install::Pipeline;
 use crate::install::trust::Trust;
-use crate::launch::ProcessLauncher;
-use crate::logging;
-use crate::reload::Change;
+use crate::observe::log;
+use crate::process::launch::ProcessLauncher;
 
 /// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else
 /// of the machine's own files the agent reads at its start is looked at again from here.
@@ -67,7 +67,7 @@ pub(super) async fn reload(
         let changed = at_next_launch.join(", ");
         info!(changed, "policies changed; each plugin has its new one from its next start on");
     }
-    logging::set_level(&config.log.level);
+    log::set_level(&config.log.level);
     let (policy, health) = policies(&config);
     system.reconfigure(policy, health, gate(&config));
     installer.set_cache_max(config.install.cache_max_bytes);

@@ -14,8 +14,8 @@ use prost::Message;
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::control_link::{Link, LinkState};
-use crate::metadata::State;
+use crate::hostinfo::metadata::State;
+use crate::link::{Link, LinkState};
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 
 /// How often each message is tried.
@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn the_platform_is_what_the_metadata_server_makes_it() {
-        let tree = crate::metadata::Tree::parse(br#"{"instance": {}}"#).expect("a tree").into();
+        let tree =
+            crate::hostinfo::metadata::Tree::parse(br#"{"instance": {}}"#).expect("a tree").into();
         assert!(platform(&State::Present { tree, trouble: None }).on_gce);
         let absent = platform(&State::Absent { reason: "gone".into() });
         assert_eq!((absent.on_gce, &*absent.error), (false, "gone"));

@@ -21,25 +21,25 @@ use super::report::{self, Module, Modules};
 use super::signals::{Request, Signals};
 use super::tasks::{Task, Tasks};
 use super::{Fault, goodbye, reconfigure, settings};
-use crate::admission::PluginHost;
-use crate::cgroup::Cgroups;
-use crate::command_socket::CommandSocket;
+use crate::agent::shutdown;
+use crate::agent::systemd::{self, Notifier, Watched};
+use crate::api::commands::CommandSocket;
+use crate::api::host::{self, HostApi};
+use crate::api::http::Http;
+use crate::api::local::LocalApi;
 use crate::config::{Config, ProcessEnvironment};
-use crate::control_link::Link;
-use crate::going_down;
-use crate::host_api::{self, HostApi};
-use crate::http::Http;
 use crate::install::Pipeline;
-use crate::launch::ProcessLauncher;
-use crate::local_api::LocalApi;
-use crate::logging;
+use crate::link::Link;
 use crate::net::socket::{self, Access};
-use crate::notify::{self, Notifier, Watched};
+use crate::observe::log;
 use crate::observe::metrics::Sources;
-use crate::plugin_logs::Keeping;
-use crate::storage::StateLock;
-use crate::storage::told::Teller;
-use crate::telemetry::Telemetry;
+use crate::observe::otlp::Telemetry;
+use crate::process::admission::PluginHost;
+use crate::process::cgroup::Cgroups;
+use crate::process::launch::ProcessLauncher;
+use crate::process::logs::Keeping;
+use crate::store::StateLock;
+use crate::store::loss_reporter::Teller;
 
 /// A service that runs.
 pub(super) struct Service {
@@ -57,7 +57,7 @@ pub(super) struct Service {
     notifier: Notifier,
     tasks: Tasks,
     /// Serves what plugins call, where its socket could be made.
-    host: Option<host_api::Serving>,
+    host: Option<host::Serving>,
     local_socket: PathBuf,
     /// Has the local API take no more connections; so does dropping it.
     stop_api: oneshot::Sender<()>,
@@ -84,7 +84,7 @@ impl Service {
         let mut tasks = Tasks::default();
         let (link, logs) = (adapters.link, adapters.logs);
         let ending = CancellationToken::new();
-        let registry = host_api::registry_service(system.offers.clone(), ending.clone());
+        let registry = host::registry_service(system.offers.clone(), ending.clone());
         let host = HostApi {
             launcher: adapters.launcher.clone(),
             registry: system.registry.clone(),
@@ -163,7 +163,7 @@ impl Service {
             agent: config.agent.name.clone(),
         };
         tasks.start(Task::LossReport, teller.run());
-        tasks.start(Task::LogLossReport, logging::tell_unwritten());
+        tasks.start(Task::LogLossReport, log::tell_unwritten());
         let local_socket = adapters.local_socket;
         crash_point::reach("before", "ready", "agent");
         info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
@@ -220,7 +220,7 @@ impl Service {
             None if stops_plugins => info!("stopping; so do the plugins"),
             None => info!("stopping; plugins run on"),
         }
-        if fault.is_none() && (stops_plugins || going_down::is_machine_going_down().await) {
+        if fault.is_none() && (stops_plugins || shutdown::is_machine_going_down().await) {
             goodbye::tell_shutdown(&self.system).await;
         }
         for task in [
@@ -254,7 +254,7 @@ impl Service {
         }
         drop(std::fs::remove_file(&self.local_socket));
         self.cgroups.leave();
-        logging::tell_last_unwritten();
+        log::tell_last_unwritten();
         if let Some(telemetry) = self.telemetry {
             telemetry.end().await;
         }
@@ -273,7 +273,7 @@ impl Service {
 
 /// Keeps the service manager informed, where there is one.
 fn inform(notifier: &Notifier, system: &System, link: &Link, tasks: &mut Tasks) {
-    let beat = notify::watchdog_beat(&ProcessEnvironment);
+    let beat = systemd::watchdog_beat(&ProcessEnvironment);
     let watched = Watched {
         list: system.manager.clone().recipient(),
         roster: system.roster.clone(),
@@ -283,7 +283,7 @@ fn inform(notifier: &Notifier, system: &System, link: &Link, tasks: &mut Tasks) 
     let notifier = notifier.clone();
     tasks.start(Task::ServiceManager, async move {
         if notifier.is_used() {
-            notify::keep_informed(notifier, beat, watched).await;
+            systemd::keep_informed(notifier, beat, watched).await;
         }
     });
 }
@@ -326,7 +326,7 @@ async fn serve_host(
     host: HostApi,
     config: &Config,
     ending: CancellationToken,
-) -> Option<host_api::Serving> {
+) -> Option<host::Serving> {
     match host.serve(&config.agent.host_socket(), ending).await {
         Ok(serving) => Some(serving),
         Err(error) => {

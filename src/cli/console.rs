@@ -10,7 +10,7 @@ use super::format::one_line;
 use super::{Exit, Failure};
 use crate::config::Environment;
 /// Colours go by what they mean.
-pub(super) use crate::words::Tone;
+pub(super) use crate::display::Tone;
 
 /// Width of text that goes to no terminal but is laid out anyway.
 const USUAL_WIDTH: usize = 100;

@@ -10,7 +10,7 @@ use super::console::{Console, Tone};
 use super::format::{one_line, rfc3339, timestamp};
 use super::{Context, Failure};
 use crate::config::parse_duration;
-use crate::words::event_kind;
+use crate::display::event_kind;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::console::{Console, Tone};
 use super::format::{one_line, rfc3339, timestamp};
 use super::{Context, Failure, client};
-use crate::words;
+use crate::display;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -130,27 +130,27 @@ pub(super) fn lines(name: &str, answer: &ExplainResponse, now: fn() -> Timestamp
 fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Result<(), Failure> {
     let now = (console.now)();
     let state = answer.status.as_ref().map_or("", |status| &status.state);
-    let painted = console.paint(words::state_tone(state), &one_line(state));
-    console.line(&format!("{name} is {painted}: {}", words::doing(answer, now)))?;
-    for reason in words::reasons(answer, now) {
+    let painted = console.paint(display::state_tone(state), &one_line(state));
+    console.line(&format!("{name} is {painted}: {}", display::doing(answer, now)))?;
+    for reason in display::reasons(answer, now) {
         let colon = if reason.label.is_empty() { "" } else { ": " };
         let label = console.paint(reason.tone, reason.label);
         console.line(&format!("  {label}{colon}{}", reason.text))?;
     }
     if let Some(rules) = &answer.rules {
-        let (verdict, policy) = words::rules_heads(rules);
+        let (verdict, policy) = display::rules_heads(rules);
         let label = console.paint(verdict.tone, verdict.label);
         console.line(&format!("rules: {label}, {}", verdict.text))?;
         console.line(&format!("  {policy}"))?;
         for rule in &rules.rules {
-            console.line(&format!("  {}", words::rule_line(rule)))?;
+            console.line(&format!("  {}", display::rule_line(rule)))?;
         }
     }
     if !answer.triggers.is_empty() {
         console.line("triggers:")?;
     }
     for plan in &answer.triggers {
-        console.line(&format!("  {}", words::trigger_line(plan, now)))?;
+        console.line(&format!("  {}", display::trigger_line(plan, now)))?;
     }
     if !answer.moves.is_empty() {
         console.line("what happened lately:")?;

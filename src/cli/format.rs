@@ -2,7 +2,9 @@
 
 use unicode_width::UnicodeWidthStr;
 
-pub(super) use crate::words::{age, bytes, not_enforced, one_line, rfc3339, shortened, timestamp};
+pub(super) use crate::display::{
+    age, bytes, not_enforced, one_line, rfc3339, shortened, timestamp,
+};
 
 /// Columns that a text takes on a terminal.
 pub(super) fn width(text: &str) -> usize {

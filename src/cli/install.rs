@@ -17,7 +17,8 @@ use super::follow::{Awaited, Goal, REMOVED, Verdict, follow};
 use super::format::one_line;
 use super::order::{self, OrderError};
 use super::progress::Progress;
-use super::{Context, Failure, hand_over};
+use super::{Context, Failure};
+use crate::cli::upload;
 use crate::config::{Environment, parse_duration};
 
 #[derive(Debug, clap::Args)]
@@ -79,13 +80,13 @@ struct Outcome<'a> {
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let given = match &flags.file {
-        Some(file) => hand_over::open(file)?,
+        Some(file) => upload::open(file)?,
         None => None,
     };
     let orders = if given.is_some() { Vec::new() } else { flags.orders()? };
     let mut client = context.connect().await?;
     let orders = match given {
-        Some(given) => vec![hand_over::hand_over(&mut client, given).await?],
+        Some(given) => vec![upload::hand_over(&mut client, given).await?],
         None => orders,
     };
     let timeout = flags.wait.then_some(flags.timeout);

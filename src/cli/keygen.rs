@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{Context, Failure};
-use crate::install::sign;
+use crate::install::trust::sign;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -16,8 +16,8 @@ use super::{Context, Failure};
 use crate::install::bundle;
 use crate::install::error::SignError;
 use crate::install::pack::Compression;
-use crate::install::sign::SigningKey;
 use crate::install::trust;
+use crate::install::trust::sign::SigningKey;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

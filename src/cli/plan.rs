@@ -3,7 +3,7 @@
 //! ```text
 //! FILE ─► orders ─► preflight::CHECKS            this machine
 //!              ├──► the agent's gate             whether its content would be admitted
-//!              ├──► install::rehearse            its archive, unpacked elsewhere and thrown away
+//!              ├──► install::dry_run            its archive, unpacked elsewhere and thrown away
 //!              └──► the agent's status           the difference to what runs
 //! ```
 //!
@@ -30,10 +30,11 @@ use serde::Serialize;
 use super::client::{Client, Patience};
 use super::console::{Console, Tone};
 use super::format::{bytes, counted, one_line};
-use super::{Context, Failure, client, hand_over, install, order};
-use crate::finding::{Finding, Severity};
-use crate::install::{Contents, rehearse};
-use crate::preflight::{self, Candidate, Unfit};
+use super::{Context, Failure, client, install, order};
+use crate::cli::upload;
+use crate::hostinfo::preflight::finding::{Finding, Severity};
+use crate::hostinfo::preflight::{self, Candidate, Unfit};
+use crate::install::{Contents, dry_run};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -76,14 +77,14 @@ pub(super) struct Running {
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     // What a bundle was laid out in, until it was looked at.
     let mut scratch = None;
-    let orders = match hand_over::open(&flags.file)? {
+    let orders = match upload::open(&flags.file)? {
         None => install::orders_in(&flags.file)?,
         Some(given) => {
             let failed = "cannot look into the bundle";
             let folder =
                 tempfile::tempdir().map_err(|error| Failure::failed(failed).because(&error))?;
             let place = scratch.insert(folder).path().to_owned();
-            let laid_out = tokio::task::spawn_blocking(move || hand_over::lay_out(given, &place));
+            let laid_out = tokio::task::spawn_blocking(move || upload::lay_out(given, &place));
             vec![laid_out.await.map_err(|error| Failure::failed(failed).because(&error))??]
         }
     };
@@ -227,7 +228,7 @@ async fn look(
         Source::Archive(artifact) => {
             let url = artifact.url.to_string();
             if may_download || url.starts_with("file:") {
-                match rehearse(about.config, spec).await {
+                match dry_run(about.config, spec).await {
                     Ok(contents) => planned.archive = Some(contents),
                     Err(error) => planned.findings.extend(of_rehearsal(error)),
                 }

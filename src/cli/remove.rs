@@ -6,8 +6,8 @@ use guest_agent_actors::id::PluginName;
 
 use super::install::order_and_report;
 use super::{Context, Failure};
+use crate::api::local::remove_order;
 use crate::config::parse_duration;
-use crate::local_api::remove_order;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -8,7 +8,7 @@ use crate::agent::RunArgs;
 use crate::config::{Config, LogConfig};
 use crate::dev::{DevArgs, SamplePluginArgs};
 use crate::install::pack::{Compression, Packed};
-use crate::plugin_logs::keeper::KeeperArgs;
+use crate::process::logs::keeper::KeeperArgs;
 
 /// The verbs that are not clients of a running agent. `main.rs` implements this with the real
 /// thing, tests with records of what they were asked. Nothing here is called on an event loop: each

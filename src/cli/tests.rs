@@ -19,7 +19,7 @@ use crate::agent::RunArgs;
 use crate::config::{Config, LogConfig, MapEnvironment};
 use crate::dev::SamplePluginArgs;
 use crate::install::pack::{Compression, Packed};
-use crate::plugin_logs::keeper::KeeperArgs;
+use crate::process::logs::keeper::KeeperArgs;
 
 mod basics;
 mod doctor;

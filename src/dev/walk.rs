@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::world::{PATIENCE, RESOURCE, World};
-use crate::sample_plugin::BROKEN;
+use crate::dev::sample_plugin::BROKEN;
 
 const NAME: &str = "sample";
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use guest_agent_actors::error::Chain;
 
 use super::check::{Finding, Host, Severity};
-use crate::admission::check_program;
+use crate::process::admission::check_program;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let Some(program) = host.config.admission.command.first() else { return Vec::new() };

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use guest_agent_proto::local::{ExamineResponse, PluginStatus, SweepResponse};
 
 use crate::config::Config;
-pub use crate::finding::{Finding, Severity};
+pub use crate::hostinfo::preflight::finding::{Finding, Severity};
 
 /// What is looked at.
 #[derive(Debug)]

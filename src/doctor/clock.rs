@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::check::{Agent, Finding, Host, Severity};
-use crate::preflight::host::{SET_CLOCK, clock};
+use crate::hostinfo::preflight::host::{SET_CLOCK, clock};
 
 /// Less than this is the pace of clocks being set.
 const SLACK: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! Room on the disk, and whether programs may be run from it.
 
 use super::check::{Finding, Host, Severity};
-use crate::preflight::place::Place;
+use crate::hostinfo::preflight::place::Place;
 
 /// With less than this the store may not be written much longer.
 const BYTES_MIN: u64 = 16 << 20;

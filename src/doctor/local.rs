@@ -3,7 +3,7 @@
 use guest_agent_actors::error::Chain;
 
 use super::check::{Finding, Host, Severity};
-use crate::local_plugins::PluginFolders;
+use crate::install::local_manifests::PluginFolders;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let dir = &host.config.agent.local_plugin_dir;

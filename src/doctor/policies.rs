@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::config::Policy;
 use crate::config::policy::{DEFAULTS, Seccomp};
-use crate::confine::{self, Host as Machine, LANDLOCK_WHOLE};
+use crate::process::sandbox::{self, Host as Machine, LANDLOCK_WHOLE};
 
 use super::check::{Finding, Host, Severity};
 
@@ -28,7 +28,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             findings.extend(accounts(&name, &whole, &machine, agent_is_root));
         }
         findings.extend(paths(&name, own));
-        if confine::keeps_to_files(&whole) {
+        if sandbox::keeps_to_files(&whole) {
             walled.insert(name.clone());
         }
         if whole.seccomp == Some(Seccomp::Default) {
@@ -36,7 +36,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         }
     }
     findings.extend(landlock(&walled, machine.landlock));
-    let filters = machine.seccomp && confine::seccomp_is_supported();
+    let filters = machine.seccomp && sandbox::seccomp_is_supported();
     if !filters && !filtered.is_empty() {
         findings.push(Finding::new(
             Severity::Warning,
@@ -57,7 +57,7 @@ fn accounts(
     machine: &Machine,
     agent_is_root: bool,
 ) -> Option<Finding> {
-    let resolved = confine::resolve(policy.user.as_ref(), policy.group.as_ref(), machine);
+    let resolved = sandbox::resolve(policy.user.as_ref(), policy.group.as_ref(), machine);
     match resolved {
         Err(error) => Some(Finding::new(
             Severity::Error,

@@ -25,8 +25,8 @@ use guest_agent_actors::ports::{SweepManner, SweepReport};
 
 use super::folder::RECORD;
 use super::leftovers::NAMES_MAX;
-use super::shelf::{Kind, Shelf};
 use super::trust::SIGNATURE_MAX;
+use crate::install::cache::archive_store::{Kind, Shelf};
 
 mod tee;
 
@@ -324,5 +324,7 @@ impl Drop for Incoming {
     }
 }
 
+pub(crate) mod archive_store;
+pub(crate) mod spool;
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::error::{FolderError, SpaceError};
-use super::tree::{self, Resolver, Tree};
+use crate::install::unpack::tree::{self, Resolver, Tree};
 use crate::os::remove::{self, DeleteError, open_folder, remove_below};
 
 pub(super) const CURRENT: &str = "current";

@@ -8,8 +8,9 @@ use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep};
 use guest_agent_actors::spec::{LocalFiles, PluginSpec};
 
-use crate::local_plugins::ManifestError;
-use crate::{local_plugins, preflight};
+use crate::hostinfo::preflight;
+use crate::install::local_manifests;
+use crate::install::local_manifests::ManifestError;
 
 /// Whether a local plugin can be started as its manifest says.
 ///
@@ -56,7 +57,7 @@ async fn look(
     let failed =
         |error: ManifestError| InstallError { step: InstallStep::Prepare, cause: error.into() };
     let looked = tokio::task::spawn_blocking(move || {
-        let found = local_plugins::fingerprint(&program).map_err(failed)?;
+        let found = local_manifests::fingerprint(&program).map_err(failed)?;
         further(&program)?;
         Ok(found)
     });

@@ -17,7 +17,7 @@ use tokio_tar::{EntryType, Header};
 
 use super::error::PackError;
 use super::limits::Limits;
-use super::member::{MemberPath, Symlinks};
+use crate::install::unpack::member::{MemberPath, Symlinks};
 
 /// The higher levels make an archive of programs a few percent smaller and take twenty times as long.
 const ZSTD_LEVEL: i32 = 9;

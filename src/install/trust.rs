@@ -18,9 +18,9 @@ use guest_agent_actors::id::{PluginName, RevisionId};
 use minisign_verify::{PublicKey, StreamVerifier};
 
 use super::error::SignatureError;
-use super::member::escaped;
 use crate::config::trust_key::{KeyError, KeyId, parse_key};
 use crate::config::{Binding, TrustConfig};
+use crate::install::unpack::member::escaped;
 
 mod signature;
 
@@ -202,5 +202,6 @@ fn read(path: &Path) -> Result<String, KeyError> {
     Ok(text)
 }
 
+pub mod sign;
 #[cfg(test)]
 mod tests;

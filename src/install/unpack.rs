@@ -22,13 +22,21 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_tar::{Archive, Entry, EntryType};
 
-use super::ahead::Ahead;
 use super::error::{SpaceError, UnpackError};
-use super::format::Format;
-use super::guard::{Guard, Meter, Piece, Source, block_on};
 use super::limits::Limits;
-use super::member::{MemberPath, Symlinks, escaped, link_error};
-use super::tree::{Obstacle, Tree, is_file};
+use crate::install::unpack::decoder_thread::Ahead;
+use crate::install::unpack::format::Format;
+use crate::install::unpack::limits_reader::{Guard, Meter, Piece, Source, block_on};
+use crate::install::unpack::member::{MemberPath, Symlinks, escaped, link_error};
+use crate::install::unpack::tree::{Obstacle, Tree, is_file};
+
+pub(crate) mod decoder_thread;
+pub(crate) mod early_flush;
+pub(crate) mod format;
+pub(crate) mod limits_reader;
+pub(crate) mod member;
+pub(crate) mod tree;
+pub(crate) mod write_out;
 
 /// What a tar stream is made of.
 const BLOCK_BYTES: u64 = 512;
@@ -377,8 +385,8 @@ async fn check_global(entry: &mut Entry<Archive<Stream>>) -> io::Result<Result<(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::Resolver;
     use super::*;
+    use crate::install::unpack::tree::Resolver;
 
     #[test]
     fn a_disk_that_fills_up_is_named_with_what_is_missing() {

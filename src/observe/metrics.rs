@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   manager, outbox, link, counters, /proc/self ─► Snapshot ─► figures (catalogue) ─┬─► page ─► OpenMetrics or 0.0.4
-//!                                                                                   └─► `crate::telemetry` (OTLP)
+//!                                                                                   └─► `crate::observe::otlp` (OTLP)
 //! ```
 //!
 //! A scrape disturbs nobody: usage is what was sampled last, all else is in memory but a handful of files
@@ -18,7 +18,7 @@ use guest_agent_actors::outbox::WeighBacklog;
 use guest_agent_actors::registry::view::RegistryView;
 use tokio::sync::watch;
 
-use crate::control_link::{Link, LinkState};
+use crate::link::{Link, LinkState};
 use guest_agent_actors::ports::StoreHealth;
 
 pub mod catalogue;

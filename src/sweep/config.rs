@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cgroup::Cgroups;
+use crate::process::cgroup::Cgroups;
 
 /// Where to look.
 #[derive(Clone, Debug)]

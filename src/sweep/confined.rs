@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType};
 use super::bounds::Bounds;
 use super::keep::Keep;
 use crate::install::leftovers::{self, shown};
-use crate::launch::address;
+use crate::process::launch::address;
 
 /// Whose a folder is.
 enum Whose {

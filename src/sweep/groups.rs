@@ -6,7 +6,7 @@
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
 
-use crate::cgroup::Group;
+use crate::process::cgroup::Group;
 
 /// Takes the group of a plugin away that nobody knows. The turn of its installations is held meanwhile, so
 /// that no new plugin of this name can be started.

@@ -20,10 +20,10 @@ use super::bounds::Bounds;
 use super::config::SweepConfig;
 use crate::install::leftovers::{self, shown};
 use crate::os::remove::DeleteError;
-use crate::storage;
+use crate::store;
 
 /// What this agent keeps in the state directory beside the folders of instances.
-const OF_THE_AGENT: [&str; 2] = ["lock", crate::machine::IDENTITY_FILE];
+const OF_THE_AGENT: [&str; 2] = ["lock", crate::hostinfo::IDENTITY_FILE];
 
 /// What this agent keeps in the folder of an instance, in the order in which it is deleted: the store,
 /// which proves whose the folder is, goes last.
@@ -175,13 +175,13 @@ fn is_ours(name: &str) -> bool {
 fn has_mark(instance: &OwnedFd, store: &str) -> bool {
     let read = || -> rustix::io::Result<Vec<u8>> {
         let store = rustix::fs::openat(instance, store, FOLDER, Mode::empty())?;
-        let mark = rustix::fs::openat(&store, storage::MARK, FILE, Mode::empty())?;
+        let mark = rustix::fs::openat(&store, store::MARK, FILE, Mode::empty())?;
         let mut bytes = Vec::new();
         let read = File::from(mark).take(64).read_to_end(&mut bytes);
         read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         Ok(bytes)
     };
-    read().is_ok_and(|bytes| storage::is_mark(&bytes))
+    read().is_ok_and(|bytes| store::is_mark(&bytes))
 }
 
 /// Holds a store against other agents; an error when one holds it already.

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use super::bounds::Bounds;
 use super::keep::Keep;
 use crate::install::leftovers::{self, shown};
-use crate::launch::address;
 use crate::net::socket;
+use crate::process::launch::address;
 
 /// A socket, told apart from a later one of its name.
 #[derive(Debug, PartialEq, Eq)]

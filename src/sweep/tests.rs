@@ -18,11 +18,11 @@ use std::path::PathBuf;
 use guest_agent_actors::ports::{Known, References};
 
 use super::*;
-use crate::cgroup::Cgroups;
-use crate::cgroup::Total;
 use crate::install::trust::Trust;
 use crate::install::{Limits, PipelineConfig, PressurePolicy};
-use crate::storage::{self, StateLock};
+use crate::process::cgroup::Cgroups;
+use crate::process::cgroup::Total;
+use crate::store::{self, StateLock};
 
 const RANDOM: &str = "0123456789abcdef";
 
@@ -109,7 +109,7 @@ impl Rig {
     /// A folder of another instance, as an agent leaves it.
     async fn instance(&self, id: &str) {
         let lock = StateLock::acquire(&self.path("state")).unwrap();
-        let opened = storage::open(&lock, &self.path("state").join(id).join("store")).await;
+        let opened = store::open(&lock, &self.path("state").join(id).join("store")).await;
         let storage = opened.unwrap().storage;
         storage.commit(Vec::new(), Durability::Durable).await.unwrap();
         storage.close().await.unwrap();

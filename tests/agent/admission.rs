@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, Addr, Recipient};
-use guest_agent::admission::PluginHost;
-use guest_agent::machine::SystemClock;
+use guest_agent::hostinfo::SystemClock;
+use guest_agent::process::admission::PluginHost;
 use guest_agent_actors::admission::{AdmissionActor, Ask, CloseGate, Gate, Question, Verdict, ask};
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{AdmissionCommand, NoTally};

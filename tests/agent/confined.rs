@@ -36,8 +36,8 @@ fn can_confine() -> bool {
 
 /// Says so in one line, where not everything can be enforced.
 fn can_enforce_everything() -> bool {
-    let host = guest_agent::confine::Host::look();
-    let can = host.landlock >= guest_agent::confine::LANDLOCK_WHOLE && host.seccomp;
+    let host = guest_agent::process::sandbox::Host::look();
+    let can = host.landlock >= guest_agent::process::sandbox::LANDLOCK_WHOLE && host.seccomp;
     if !can {
         eprintln!("skipped: this kernel has no Landlock or no filters of system calls");
     }

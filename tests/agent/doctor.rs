@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use guest_agent::storage::{self, StateLock};
+use guest_agent::store::{self, StateLock};
 use guest_agent_actors::ports::{Durability, Storage, Table, Write};
 
 use crate::harness::{Bed, INSTANCE, Said, orders};
@@ -19,7 +19,7 @@ async fn doctor(bed: &Bed, more: &[&str]) -> Said {
 /// Puts records into the store of an agent that does not run.
 async fn plant(state_dir: &Path, records: &[(Table, &[u8])]) {
     let lock = StateLock::acquire(state_dir).unwrap();
-    let opened = storage::open(&lock, &state_dir.join(INSTANCE).join("store")).await.unwrap();
+    let opened = store::open(&lock, &state_dir.join(INSTANCE).join("store")).await.unwrap();
     let put = |&(table, key): &(Table, &[u8])| Write::Put {
         table,
         key: key.to_vec(),

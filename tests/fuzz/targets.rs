@@ -82,7 +82,7 @@ fn manifest(data: &[u8]) {
 
 /// A request on the command socket: it is understood, or there is one reply that says why not.
 pub(crate) fn commands(data: &[u8]) {
-    let Some(reply) = guest_agent::command_socket::refusal(data) else { return };
+    let Some(reply) = guest_agent::api::commands::refusal(data) else { return };
     let reply: serde_json::Value = serde_json::from_slice(&reply).expect("a reply is JSON");
     assert_ne!(reply["Status"], 0, "a refusal is no success");
     assert!(reply["StatusMessage"].as_str().is_some_and(|text| text.len() < 4096), "{reply}");
@@ -90,7 +90,7 @@ pub(crate) fn commands(data: &[u8]) {
 
 /// The metadata server's answer to a recursive question.
 pub(crate) fn metadata(data: &[u8]) {
-    if let Ok(tree) = guest_agent::metadata::Tree::parse(data) {
+    if let Ok(tree) = guest_agent::hostinfo::metadata::Tree::parse(data) {
         assert!(tree.instance_id().is_none_or(|id| id.len() <= data.len()));
     }
 }

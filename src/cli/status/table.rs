@@ -7,7 +7,7 @@ use super::super::console::{Console, Tone};
 use super::super::format::{
     age, bytes, fitting, not_enforced, one_line, shortened, timestamp, width,
 };
-use crate::words::{self, state_tone};
+use crate::display::{self, state_tone};
 
 const HEADINGS: [&str; 8] =
     ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
@@ -39,7 +39,7 @@ pub(in crate::cli) fn overview(
         }
     }
     if let Some(agent) = agent {
-        let line = words::agent_line(agent, (console.now)());
+        let line = display::agent_line(agent, (console.now)());
         text.push_str(
             &console.paint(Tone::Quiet, &shortened(&line, console.width.unwrap_or(usize::MAX))),
         );
@@ -65,20 +65,20 @@ pub(in crate::cli) fn details(plugin: &PluginStatus, console: &Console<'_>) -> S
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let last_exit = plugin.last_exit.as_ref().map(|exit| {
         let at = ago(exit.at.as_ref()).map_or_else(String::new, |at| format!(" at {at}"));
-        format!("{}{at}", words::exit(exit))
+        format!("{}{at}", display::exit(exit))
     });
     let facts = [
         ("state", Some(plugin.state.clone())),
         ("reason", some(&plugin.reason)),
-        ("progress", words::progress(plugin)),
+        ("progress", display::progress(plugin)),
         ("revision", some(&plugin.revision)),
-        ("pending", words::pending(plugin)),
+        ("pending", display::pending(plugin)),
         ("kind", some(&[plugin.kind.as_str(), ", ", &plugin.installation].concat())),
         ("pid", plugin.pid.map(|pid| pid.to_string())),
         ("started", ago(plugin.started_at.as_ref())),
         ("restarts", Some(plugin.restarts.to_string())),
         ("last exit", last_exit),
-        ("health", words::health(plugin, now)),
+        ("health", display::health(plugin, now)),
         ("cpu", plugin.cpu_percent.map(|cpu| format!("{cpu:.1}%"))),
         ("memory", plugin.memory_bytes.map(bytes)),
         ("config hash", some(&plugin.config_hash)),
@@ -136,7 +136,7 @@ impl Row {
             plugin.cpu_percent.map_or_else(dash, |cpu| format!("{cpu:.1}%")),
             plugin.memory_bytes.map_or_else(dash, bytes),
         ];
-        Self { cells, tone: state_tone(&plugin.state), note: words::note(plugin) }
+        Self { cells, tone: state_tone(&plugin.state), note: display::note(plugin) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::plan::{Planned, Running, as_text, difference};
 use super::*;
-use crate::finding::{Finding, Severity};
+use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::install::Contents;
 use crate::install::pack::pack;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;

@@ -15,7 +15,7 @@ use super::super::console::Tone;
 use super::super::events;
 use super::super::format::{age, one_line, padded, shortened, timestamp, width};
 use super::model::{Face, Link, Model};
-use crate::words::state_tone;
+use crate::display::state_tone;
 
 mod list;
 

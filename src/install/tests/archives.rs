@@ -9,9 +9,9 @@ use guest_agent_actors::spec::EntryPoint;
 use proptest::prelude::*;
 
 use super::super::Limits;
-use super::super::tree::Resolver;
 use super::rig::{Rig, assert_failed, spec};
 use super::tarball::{SCRIPT, Tarball, gzip, xz, zstd};
+use crate::install::unpack::tree::Resolver;
 use guest_agent_actors::id::Sha256Digest;
 
 #[tokio::test]

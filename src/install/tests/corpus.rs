@@ -23,12 +23,12 @@ use guest_agent_actors::id::{RevisionId, Sha256Digest};
 use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
 use tokio::sync::watch;
 
-use super::super::tree::Resolver;
 use super::super::trust::Trust;
 use super::super::{Limits, Pipeline, PipelineConfig};
 use super::rig::{PATIENCE, listing, spec};
 use super::tarball::{SCRIPT, Tarball, gzip, xz, zstd};
 use super::witness::{Witness, inventory};
+use crate::install::unpack::tree::Resolver;
 
 /// One archive, and what is to become of it.
 pub(super) struct Case {

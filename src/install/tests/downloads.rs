@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::rig::{PATIENCE, Rig, assert_failed, listing, spec};
 use super::server::{Answer, Server};
 use super::tarball::{Tarball, gzip};
-use crate::install::fetch::Fetcher;
+use crate::install::download::fetch::Fetcher;
 
 async fn archive() -> Vec<u8> {
     gzip(&Tarball::good().finish()).await
@@ -237,7 +237,7 @@ async fn a_slow_server_meets_the_deadline() {
 #[tokio::test]
 async fn an_endless_body_meets_the_limit() {
     let limits = super::super::Limits { archive_bytes: 1 << 20, ..Default::default() };
-    let rig = Rig::with(limits, super::super::tree::Resolver::Kernel);
+    let rig = Rig::with(limits, crate::install::unpack::tree::Resolver::Kernel);
     let server = Server::new(vec![Answer::Endless(Tarball::good().cut())]).await;
     let result = rig.install(spec(&server.address, Sha256Digest::of(b""))).await;
     assert_failed(result, InstallStep::Download, "1048576 bytes that are allowed");

@@ -11,9 +11,9 @@ use guest_agent_actors::ports::{InstallStep, Installer};
 use guest_agent_actors::spec::EntryPoint;
 
 use super::super::error::FolderError;
-use super::super::tree::Resolver;
 use super::rig::{Rig, assert_failed, listing, spec};
 use super::tarball::Tarball;
+use crate::install::unpack::tree::Resolver;
 
 fn name() -> PluginName {
     "sample".parse().expect("a name")

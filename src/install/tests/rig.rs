@@ -15,9 +15,9 @@ use guest_agent_actors::spec::{
 };
 use tokio::sync::watch;
 
-use super::super::tree::Resolver;
 use super::super::trust::Trust;
 use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
+use crate::install::unpack::tree::Resolver;
 
 /// Longer than anything here should take, even on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,11 +9,11 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep};
 
-use super::super::sign::{SigningKey, make_key};
 use super::super::trust::Trust;
 use super::rig::{Rig, assert_failed, spec};
 use super::tarball::{Tarball, gzip};
 use crate::config::{Binding, TrustConfig};
+use crate::install::trust::sign::{SigningKey, make_key};
 
 /// A pair of keys in the rig's folder.
 pub(super) struct Pair {

@@ -10,7 +10,7 @@ use guest_agent_actors::registry::catalogue::Filter;
 use super::Sources;
 use super::counters::Counted;
 use super::own::Own;
-use crate::control_link::LinkState;
+use crate::link::LinkState;
 
 /// Longest wait for one of those who are asked. They answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);

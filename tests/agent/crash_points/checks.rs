@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use guest_agent::storage::{self, StateLock};
+use guest_agent::store::{self, StateLock};
 use guest_agent_actors::ports::{Storage, Table};
 use sha2::{Digest, Sha256};
 
@@ -90,7 +90,7 @@ pub(super) fn starts(told: &Told, starts: &[(u32, String)]) {
 pub(super) async fn store_is_empty(bed: &Bed) {
     let lock = StateLock::acquire(&bed.dir().join("state")).unwrap();
     let place = bed.dir().join("state").join(INSTANCE).join("store");
-    let store = storage::open(&lock, &place).await.unwrap().storage;
+    let store = store::open(&lock, &place).await.unwrap().storage;
     for table in [Table::Plugins, Table::Inbox, Table::Outbox] {
         let left = store.load(table).await.unwrap();
         assert!(left.is_empty(), "records are left in {table:?}: {}", left.len());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use guest_agent::storage::{self, StateLock, StoreFate};
+use guest_agent::store::{self, StateLock, StoreFate};
 use guest_agent_actors::ports::{Storage, Table};
 use guest_agent_proto::local;
 use guest_agent_proto::local::{RestartRequest, StreamEventsRequest};
@@ -63,7 +63,7 @@ impl Bed {
     /// What the store keeps. The agent must not run.
     pub(crate) async fn kept(&self) -> Kept {
         let lock = StateLock::acquire(&self.dir().join("state")).unwrap();
-        let opened = storage::open(&lock, &self.state_root().join("store")).await.unwrap();
+        let opened = store::open(&lock, &self.state_root().join("store")).await.unwrap();
         assert_eq!(opened.fate, StoreFate::Existing, "the store was not there, or was damaged");
         let store = opened.storage;
         let plugins = store.load(Table::Plugins).await.unwrap();

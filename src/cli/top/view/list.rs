@@ -13,7 +13,7 @@ use super::super::super::format::{
 use super::super::model::{Link, Model, Order, Way};
 use super::super::spark::spark;
 use super::Theme;
-use crate::words::{note as note_of, state_tone};
+use crate::display::{note as note_of, state_tone};
 
 /// Columns of a chart.
 const CHART: usize = 10;

@@ -1,0 +1,165 @@
+//! What a new configuration changes in an agent that runs. Pure.
+//!
+//! Some settings are taken up at once; all others were built into things that live as long as the agent,
+//! and wait for its next start. Policies of plugins are between: each is followed from its plugin's next
+//! launch on. What is in effect is therefore neither the old configuration nor the new
+//! one, but [`Change::effective`].
+
+use crate::config::{self, Config};
+
+/// Settings that are taken up without a restart. Every other one waits for it.
+pub const AT_ONCE: [&str; 18] = [
+    "admission.command",
+    "admission.timeout",
+    "api.command_timeout",
+    "api.http_admin_token_file",
+    "api.http_allow_remote",
+    "api.http_listen",
+    "api.http_token_file",
+    "install.cache_max_bytes",
+    "log.level",
+    "plugins.health_failures",
+    "plugins.health_interval",
+    "plugins.health_timeout",
+    "plugins.probation",
+    "plugins.restart_initial_backoff",
+    "plugins.restart_max_backoff",
+    "trust.binding",
+    "trust.key_files",
+    "trust.keys",
+];
+
+/// What becomes of a new configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// What is in effect from now on.
+    pub effective: Config,
+    /// Keys that are taken up now, sorted.
+    pub applied: Vec<String>,
+    /// Keys of policies that plugins have from their next launch on, sorted.
+    pub at_next_launch: Vec<String>,
+    /// Keys that differ from what is in effect and wait for a restart, sorted.
+    pub needs_restart: Vec<String>,
+}
+
+// === impl Change ===
+
+impl Change {
+    /// What changes when `wanted` is read by an agent that runs with `current`.
+    #[must_use]
+    pub fn between(current: &Config, wanted: &Config) -> Self {
+        let mut effective = current.clone();
+        let (api, new) = (&mut effective.api, &wanted.api);
+        api.command_timeout = new.command_timeout;
+        api.http_listen = new.http_listen;
+        api.http_allow_remote = new.http_allow_remote;
+        api.http_token_file.clone_from(&new.http_token_file);
+        api.http_admin_token_file.clone_from(&new.http_admin_token_file);
+        effective.install.cache_max_bytes = wanted.install.cache_max_bytes;
+        effective.log.level.clone_from(&wanted.log.level);
+        effective.admission = wanted.admission.clone();
+        let (plugins, new) = (&mut effective.plugins, &wanted.plugins);
+        plugins.health_failures = new.health_failures;
+        plugins.health_interval = new.health_interval;
+        plugins.health_timeout = new.health_timeout;
+        plugins.probation = new.probation;
+        plugins.restart_initial_backoff = new.restart_initial_backoff;
+        plugins.restart_max_backoff = new.restart_max_backoff;
+        effective.trust.clone_from(&wanted.trust);
+        let applied = config::differences(current, &effective);
+        let before = effective.clone();
+        effective.policies.clone_from(&wanted.policies);
+        let at_next_launch = config::differences(&before, &effective);
+        let needs_restart = config::differences(&effective, wanted);
+        Self { effective, applied, at_next_launch, needs_restart }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Binding, Loaded, LogFormat, entries};
+
+    #[test]
+    fn nothing_changes_by_reading_the_same_again() {
+        let config = Config::default();
+        let change = Change::between(&config, &config);
+        assert_eq!(change.effective, config);
+        assert!(change.applied.is_empty() && change.needs_restart.is_empty());
+    }
+
+    #[test]
+    fn a_policy_waits_for_its_plugin_and_not_for_the_agent() {
+        let current = Config::default();
+        let mut wanted = Config::default();
+        wanted.policies.defaults.no_new_privileges = Some(true);
+        let change = Change::between(&current, &wanted);
+        assert_eq!(change.at_next_launch, ["plugins.defaults.no_new_privileges"]);
+        assert!(change.applied.is_empty() && change.needs_restart.is_empty());
+        assert_eq!(change.effective, wanted);
+        let change = Change::between(&wanted, &current);
+        assert_eq!(
+            change.at_next_launch,
+            ["plugins.defaults.no_new_privileges"],
+            "also when it goes"
+        );
+        assert_eq!(change.effective, current);
+    }
+
+    #[test]
+    fn what_waits_for_a_restart_is_not_in_effect() {
+        let current = Config::default();
+        let mut wanted = Config::default();
+        wanted.log.level = "debug".to_owned();
+        wanted.log.format = LogFormat::Json;
+        wanted.plugins.probation = Duration::from_secs(1);
+        wanted.admission.command = vec!["/bin/admit".to_owned(), "--secret".to_owned()];
+        let change = Change::between(&current, &wanted);
+        assert_eq!(change.applied, ["admission.command", "log.level", "plugins.probation"]);
+        assert_eq!(change.needs_restart, ["log.format"]);
+        assert_eq!(change.effective.log.format, LogFormat::Auto);
+        assert_eq!(change.effective.log.level, "debug");
+        let other_secret = {
+            let mut other = wanted.clone();
+            other.admission.command[1] = "--other".to_owned();
+            other
+        };
+        let change = Change::between(&wanted, &other_secret);
+        assert_eq!(change.applied, ["admission.command"], "what is not shown is compared too");
+    }
+
+    #[test]
+    fn every_setting_that_is_taken_up_at_once_exists_and_is() {
+        let current = Config::default();
+        let mut wanted = Config::default();
+        let second = Duration::from_millis(1234);
+        wanted.admission.command = vec!["/bin/admit".to_owned()];
+        wanted.admission.timeout = second;
+        wanted.api.command_timeout = second;
+        wanted.api.http_listen = Some(([127, 0, 0, 1], 9464).into());
+        wanted.api.http_allow_remote = true;
+        wanted.api.http_token_file = "/etc/token".to_owned();
+        wanted.api.http_admin_token_file = "/etc/admin-token".to_owned();
+        wanted.install.cache_max_bytes = 9;
+        wanted.log.level = "trace".to_owned();
+        wanted.plugins.health_failures = 9;
+        wanted.plugins.health_interval = second;
+        wanted.plugins.health_timeout = second;
+        wanted.plugins.probation = second;
+        wanted.plugins.restart_initial_backoff = second;
+        wanted.plugins.restart_max_backoff = second;
+        wanted.trust.keys = vec!["RW".to_owned()];
+        wanted.trust.key_files = vec!["/etc/key.pub".into()];
+        wanted.trust.binding = Binding::Revision;
+        let change = Change::between(&current, &wanted);
+        assert_eq!(change.applied, AT_ONCE);
+        assert_eq!(change.effective, wanted);
+        let loaded = Loaded { config: current, origins: Default::default() };
+        let keys: Vec<_> = entries(&loaded).into_iter().map(|entry| entry.key).collect();
+        assert!(AT_ONCE.iter().all(|key| keys.iter().any(|known| known == key)));
+        let page = include_str!("../../docs/service.md");
+        assert!(AT_ONCE.iter().all(|key| page.contains(&format!("`{key}`"))), "docs/service.md");
+    }
+}

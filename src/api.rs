@@ -1,0 +1,17 @@
+//! What the agent serves, and to whom.
+//!
+//! ```text
+//!   command line ─► local     agent.sock, gRPC       ─┐
+//!   plugins ──────► host      host.sock, gRPC         ├─► manager, registry, events, logs
+//!   scripts ──────► commands  command.sock, JSON      │
+//!   browsers, Prometheus ─► http (+ console)         ─┘
+//! ```
+//!
+//! Each server knows its callers and bounds them; none of them changes a plugin but through the manager.
+//! [`registry`] answers the same questions on `host.sock` and on `agent.sock`.
+
+pub mod commands;
+pub mod host;
+pub mod http;
+pub mod local;
+pub(crate) mod registry;

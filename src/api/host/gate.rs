@@ -1,0 +1,58 @@
+//! Who calls: every call on the host socket shows a ticket.
+
+use std::sync::Arc;
+
+use tonic::service::Interceptor;
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Status};
+
+use crate::api::registry::Caller;
+use crate::process::launch::{Holder, ProcessLauncher};
+
+/// The metadata with the ticket, and what stands before it there.
+const HEADER: &str = "authorization";
+const SCHEME: &str = "Bearer ";
+
+/// Lets plugins in and says to everybody else why not. Never says or logs what they showed.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    pub(super) launcher: Arc<ProcessLauncher>,
+}
+
+impl Interceptor for Gate {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        let uid = request.extensions().get::<UdsConnectInfo>();
+        let uid = uid.and_then(|info| info.peer_cred).map(|credentials| credentials.uid());
+        let uid = uid.ok_or_else(|| {
+            Status::unauthenticated("the kernel does not say which user connected")
+        })?;
+        let shown = request.metadata().get(HEADER).ok_or_else(|| {
+            Status::unauthenticated(
+                "no ticket was shown; send the value of GUEST_AGENT_TICKET as metadata \
+                 \"authorization: Bearer <ticket>\"",
+            )
+        })?;
+        let ticket = shown.to_str().ok().and_then(|text| text.strip_prefix(SCHEME));
+        let ticket = ticket.ok_or_else(|| {
+            Status::unauthenticated("the authorization metadata is not \"Bearer <ticket>\"")
+        })?;
+        let caller = match self.launcher.holder(ticket.trim()) {
+            Holder::Plugin { name, process } => Caller { plugin: name, process, uid },
+            Holder::ComingBack(name) => {
+                return Err(Status::unavailable(format!(
+                    "the agent has just started and does not know yet whether {name} still runs; \
+                     try again"
+                )));
+            }
+            Holder::Nobody => {
+                tracing::warn!(uid, "a ticket that is nobody's was shown on the host socket");
+                return Err(Status::permission_denied(
+                    "the ticket is not that of a running plugin: it ends with the process that it \
+                     was given to; use the GUEST_AGENT_TICKET of the plugin's current process",
+                ));
+            }
+        };
+        request.extensions_mut().insert(caller);
+        Ok(request)
+    }
+}

@@ -1,0 +1,69 @@
+//! Small parts that all pages are made of. Every text goes through here as text: what is written in
+//! `html!` is escaped, and nothing in the console is ever marked as not to be.
+
+use guest_agent_proto::local::PluginStatus;
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::display::{Tone, age, one_line, state_tone, timestamp};
+
+/// How ages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ages {
+    /// As they are at this time: for whoever has no script.
+    At(Timestamp),
+    /// By the script, which keeps them right; so that a part of a page changes only when something
+    /// happened, and not with every second that passes.
+    Left,
+}
+
+/// The class that goes with a tone.
+pub(super) const fn class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Plain => "plain",
+        Tone::Good => "good",
+        Tone::Busy => "busy",
+        Tone::Bad => "bad",
+        Tone::Quiet => "quiet",
+    }
+}
+
+/// A word on a coloured ground. The word alone says it all.
+pub(super) fn pill(tone: Tone, word: &str) -> Markup {
+    html! { span class={ "pill " (class(tone)) } { (one_line(word)) } }
+}
+
+/// The state of a plugin.
+pub(super) fn state(plugin: &PluginStatus) -> Markup {
+    pill(state_tone(&plugin.state), &plugin.state)
+}
+
+/// How long ago something was, and when on a closer look. Nothing where that is unknown.
+pub(super) fn ago(at: Option<&prost_types::Timestamp>, ages: Ages) -> Markup {
+    let Some(at) = timestamp(at) else { return html! {} };
+    let second = Timestamp::from_second(at.as_second()).unwrap_or(at).to_string();
+    let text = match ages {
+        Ages::At(now) => format!("{} ago", age(at, now)),
+        Ages::Left => second.clone(),
+    };
+    html! { time datetime=(second) title=(second) { (text) } }
+}
+
+/// Where the page of a plugin is. Names consist of letters, digits, `.`, `_` and `-`.
+pub(super) fn page_of(name: &str) -> String {
+    format!("/console/plugins/{name}")
+}
+
+/// A term and what is to be said of it.
+pub(super) fn fact(term: &str, text: Option<impl maud::Render>) -> Markup {
+    html! {
+        @if let Some(text) = text {
+            div { dt { (term) } dd { (text) } }
+        }
+    }
+}
+
+/// A text, unless it is empty.
+pub(super) fn some(text: &str) -> Option<String> {
+    Some(one_line(text)).filter(|text| !text.is_empty())
+}

@@ -1,0 +1,275 @@
+//! The page of one plugin: why it is as it is, what it uses, what it offers, what it says.
+
+use std::collections::BTreeMap;
+
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::spec::Limits;
+use guest_agent_proto::host::Entry;
+use guest_agent_proto::local::{Event, ExplainResponse};
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::chart::chart;
+use super::overview::Row;
+use super::page::csrf_field;
+use super::pieces::{Ages, ago, class, fact, page_of, pill, some, state};
+use super::{log, timeline};
+use crate::api::http::access::Access;
+use crate::api::http::session::Visitor;
+use crate::display::{self, Tone, bytes, not_enforced, one_line};
+
+/// What is shown.
+#[derive(Clone, Debug)]
+pub(super) struct Plugin {
+    /// What it looks like, and what it used.
+    pub(super) row: Row,
+    /// Why; absent when it could not be asked.
+    pub(super) why: Option<ExplainResponse>,
+    /// What it may use.
+    pub(super) limits: Limits,
+    /// What it offers to others.
+    pub(super) offers: Vec<Entry>,
+    /// What happened to it lately, the newest first.
+    pub(super) events: Vec<Event>,
+    /// The end of its log; `None` for whoever may not see it.
+    pub(super) log: Option<log::Part>,
+    /// When all this was so.
+    pub(super) now: Timestamp,
+}
+
+// === impl Plugin ===
+
+impl Plugin {
+    /// The parts of the page that change by themselves, each under its id.
+    pub(super) fn parts(&self, ages: Ages) -> Vec<(&'static str, Markup)> {
+        vec![
+            ("state", state(&self.row.plugin)),
+            ("why", self.why()),
+            ("facts", self.facts(ages)),
+            ("usage", self.usage()),
+            ("moves", self.moves(ages)),
+            ("offers", self.offers(ages)),
+            ("events", timeline::list(&self.events, ages, timeline::Names::Left)),
+            ("log", log::end(self.log.as_ref())),
+            ("said", timeline::said(self.events.first())),
+        ]
+    }
+
+    /// The whole page, without its frame. `done` says what was just ordered.
+    pub(super) fn page(&self, ages: Ages, visitor: &Visitor, done: Option<&str>) -> Markup {
+        let parts: BTreeMap<_, _> = self.parts(ages).into_iter().collect();
+        let plugin = &self.row.plugin;
+        let section = |id: &'static str, title: &str| {
+            let label = format!("{id}-title");
+            html! {
+                section aria-labelledby=(label) {
+                    h2 id=(label) { (title) }
+                    div id=(id) { (parts[id]) }
+                }
+            }
+        };
+        html! {
+            @if let Some(done) = done { p class="done" role="status" { (done) } }
+            div class="title head" {
+                h1 { (one_line(&plugin.name)) " " span id="state" { (parts["state"]) } }
+                (actions(&plugin.name, visitor))
+            }
+            (section("why", "Why it is so"))
+            div class="columns" {
+                (section("facts", "What it is"))
+                (section("usage", "What it uses"))
+            }
+            div class="columns" {
+                (section("moves", "Last steps"))
+                (section("events", "Events"))
+            }
+            (section("offers", "What it offers"))
+            section aria-labelledby="log-title" {
+                div class="title" {
+                    h2 id="log-title" { "Log" }
+                    @if self.log.is_some() {
+                        a href={ (page_of(&plugin.name)) "/log" } { "All of it" }
+                    }
+                }
+                div id="log" { (parts["log"]) }
+            }
+        }
+    }
+
+    fn why(&self) -> Markup {
+        let Some(why) = &self.why else {
+            return html! { p class="quiet" { "It is busy and does not answer; this page tries again." } };
+        };
+        html! {
+            p class="doing" { (display::doing(why, self.now)) }
+            ul class="reasons" {
+                @for reason in display::reasons(why, self.now) {
+                    li {
+                        @if !reason.label.is_empty() { (pill(reason.tone, reason.label)) " " }
+                        (reason.text)
+                    }
+                }
+            }
+            @if let Some(rules) = &why.rules {
+                @let (verdict, policy) = display::rules_heads(rules);
+                h3 { "Rules " (pill(verdict.tone, verdict.label)) }
+                p { (verdict.text) ": " (policy) }
+                ul { @for rule in &rules.rules { li { (display::rule_line(rule)) } } }
+            }
+            @if !why.triggers.is_empty() {
+                h3 { "Triggers" }
+                ul { @for plan in &why.triggers { li { (display::trigger_line(plan, self.now)) } } }
+            }
+            @if !why.last_output.is_empty() {
+                h3 { "Its last run wrote" }
+                pre class="log" { @for line in why.last_output.lines() { (log::line(line)) "\n" } }
+            }
+        }
+    }
+
+    fn facts(&self, ages: Ages) -> Markup {
+        let plugin = &self.row.plugin;
+        let health = plugin.health.as_ref().map(|health| {
+            let (tone, word) =
+                if health.code == 0 { (Tone::Good, "healthy") } else { (Tone::Bad, "unhealthy") };
+            html! {
+                (pill(tone, word)) " "
+                @if health.code != 0 { "code " (health.code) " " }
+                span class="quiet" { (ago(health.at.as_ref(), ages)) }
+                @for result in &health.results { br; (one_line(result)) }
+            }
+        });
+        let last_exit = plugin.last_exit.as_ref().map(|exit| {
+            html! { (one_line(&display::exit(exit))) " " span class="quiet" { (ago(exit.at.as_ref(), ages)) } }
+        });
+        let started = plugin.started_at.as_ref().filter(|_| plugin.pid.is_some());
+        let limits = [
+            self.limits.memory_bytes.map(|most| format!("memory {}", bytes(most))),
+            self.limits.cpu_percent.map(|most| format!("CPU {most}% of a core")),
+        ];
+        let limits = limits.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let unlimited = || "none".to_owned();
+        let code = |text: &str| some(text).map(|text| html! { code { (text) } });
+        html! {
+            dl class="facts" {
+                (fact("Revision", code(&plugin.revision)))
+                (fact("Pending", display::pending(plugin).map(|text| one_line(&text))))
+                (fact("Progress", display::progress(plugin).map(|text| one_line(&text))))
+                (fact("Kind", some(&format!("{}, {}", plugin.kind.replace('_', "-"), plugin.installation))))
+                (fact("Health", health))
+                (fact("Process", plugin.pid.map(|pid| html! { code { (pid) } })))
+                (fact("Started", started.map(|at| ago(Some(at), ages))))
+                (fact("Restarts", Some(plugin.restarts.to_string())))
+                (fact("Last exit", last_exit))
+                (fact("Limits", some(&limits).or_else(|| Some(unlimited()))))
+                @for shortfall in &plugin.not_enforced {
+                    (fact("Not enforced", Some(html! {
+                        span class=(class(Tone::Bad)) { (one_line(&not_enforced(shortfall))) }
+                    })))
+                }
+                (fact("Configuration", code(&plugin.config_hash)))
+                (fact("Address", code(&plugin.address)))
+                (fact("Installed in", code(&plugin.install_path)))
+            }
+        }
+    }
+
+    fn usage(&self) -> Markup {
+        let (mut cpu, mut memory) = (self.row.cpu(), self.row.memory());
+        cpu.limit = self.limits.cpu_percent.map(f64::from);
+        memory.limit = self.limits.memory_bytes.map(|most| most as f64);
+        html! { (chart(&cpu)) (chart(&memory)) }
+    }
+
+    fn moves(&self, ages: Ages) -> Markup {
+        let moves = self.why.as_ref().map(|why| why.moves.as_slice()).unwrap_or_default();
+        html! {
+            @if moves.is_empty() { p class="empty" { "None is remembered." } }
+            ol class="events" {
+                @for step in moves.iter().rev() {
+                    li class=(class(display::state_tone(&step.state))) {
+                        span class="when" { (ago(step.at.as_ref(), ages)) }
+                        span class="kind" { (one_line(&step.state)) }
+                        span class="what" { (one_line(&step.why)) }
+                    }
+                }
+            }
+        }
+    }
+
+    fn offers(&self, ages: Ages) -> Markup {
+        html! {
+            @if self.offers.is_empty() {
+                p class="empty" { "Nothing that other plugins could find in the registry." }
+            } @else {
+                table {
+                    thead {
+                        tr {
+                            @for heading in ["Type", "Name", "Version", "Socket", "Answers", "Since"] {
+                                th scope="col" { (heading) }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for entry in &self.offers {
+                            @let offer = entry.offer.clone().unwrap_or_default();
+                            tr {
+                                td data-label="Type" { (one_line(&offer.r#type)) }
+                                th scope="row" { (one_line(&offer.name)) }
+                                td data-label="Version" { (one_line(&offer.version)) }
+                                td data-label="Socket" { code { (one_line(&offer.socket_path)) } }
+                                td data-label="Answers" {
+                                    @if entry.verified { (pill(Tone::Good, "yes")) }
+                                    @else { (pill(Tone::Busy, "not yet")) }
+                                }
+                                td data-label="Since" { (ago(entry.registered_at.as_ref(), ages)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn actions(name: &str, visitor: &Visitor) -> Markup {
+    html! {
+        @if visitor.access == Access::Act {
+            div class="actions" {
+                form method="post" action={ (page_of(name)) "/restart" } {
+                    (csrf_field(visitor))
+                    button type="submit" { "Restart" }
+                }
+                a class="button danger" href={ (page_of(name)) "/remove" } { "Remove…" }
+            }
+        }
+    }
+}
+
+/// The question before a plugin is removed.
+pub(super) fn removal(name: &str, visitor: &Visitor) -> Markup {
+    html! {
+        section class="notice" {
+            h1 { "Remove " (one_line(name)) "?" }
+            p {
+                "It is stopped, and its files and its data are deleted. This cannot be taken back; a "
+                "control plane that still wants it installs it again."
+            }
+            form method="post" action={ (page_of(name)) "/remove" } class="actions" {
+                (csrf_field(visitor))
+                button type="submit" class="danger" { "Remove " (one_line(name)) " and its data" }
+                a class="button" href=(page_of(name)) { "Keep it" }
+            }
+        }
+    }
+}
+
+/// What is put on the page of a plugin that is there no more.
+pub(super) fn gone(name: &PluginName) -> Vec<(&'static str, Markup)> {
+    let text = format!("{name} is not on this machine any more.");
+    vec![
+        ("state", pill(Tone::Quiet, "gone")),
+        ("why", html! { p { (text) " " a href="/" { "To the overview" } } }),
+        ("said", html! { (text) }),
+    ]
+}

@@ -1,0 +1,220 @@
+//! Who is logged in. A session stands for the token it was begun with and never allows more or lasts
+//! longer than that: what it may do is asked again with every request.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rand::RngCore;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::api::http::access::{self, Access, digest};
+use crate::api::http::refusal::Refusal;
+
+/// The cookie that a session goes by.
+const COOKIE: &str = "guest-agent-session";
+
+/// How long a session lasts.
+const LASTS: Duration = Duration::from_secs(8 * 3600);
+
+/// Most sessions. One more ends the oldest.
+const SESSIONS_MAX: usize = 32;
+
+/// The sessions of all browsers. Gone with the agent.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    open: Mutex<VecDeque<Session>>,
+    /// Moves whenever one was ended.
+    ended: watch::Sender<()>,
+}
+
+/// Somebody who logged in.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// Digest of what the cookie holds: whoever reads this memory cannot log in with it.
+    id: [u8; 32],
+    /// Digest of the token that it was begun with.
+    pub(crate) token: [u8; 32],
+    /// What forms have to bring along, so that no other page can send them.
+    pub(crate) csrf: String,
+    until: Instant,
+}
+
+/// Who asks for a page.
+#[derive(Clone, Debug)]
+pub(crate) struct Visitor {
+    /// What they may do.
+    pub(crate) access: Access,
+    /// What they are shown.
+    pub(crate) sight: Sight,
+    /// Their session; programs bring a token instead, and who may only look need not bring anything.
+    pub(crate) session: Option<Session>,
+}
+
+impl<S: Sync> FromRequestParts<S> for Visitor {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        visitor(parts).ok_or_else(Refusal::unknown)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Visitor {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(visitor(parts))
+    }
+}
+
+fn visitor(parts: &Parts) -> Option<Visitor> {
+    let session = parts.extensions.get::<Session>().cloned();
+    let access = access::granted(parts)?;
+    let is_known = session.is_some() || parts.headers.contains_key(header::AUTHORIZATION);
+    let sight = if is_known { Sight::All } else { Sight::WithoutOutput };
+    Some(Visitor { access, sight, session })
+}
+
+/// What somebody is shown. Logs are files that not everybody on the machine may read, and pages on loopback
+/// are for everybody: so what plugins print is only for whoever brought a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sight {
+    /// Everything but what plugins print.
+    WithoutOutput,
+    /// Everything.
+    All,
+}
+
+// === impl Session ===
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Whether a form was sent from a page of this session.
+    pub(crate) fn has_sent(&self, csrf: &str) -> bool {
+        digest(csrf) == digest(&self.csrf)
+    }
+}
+
+// === impl Visitor ===
+
+impl Visitor {
+    /// Whether a form came from a page that was made for this visitor. A program, which sends its token
+    /// itself, has no such page.
+    pub(crate) fn has_sent(&self, csrf: &str) -> bool {
+        self.session.as_ref().is_none_or(|session| session.has_sent(csrf))
+    }
+}
+
+// === impl Sessions ===
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { open: Mutex::default(), ended: watch::Sender::new(()) }
+    }
+}
+
+impl Sessions {
+    /// Begins a session for whoever has the token with this digest; returns the cookie for it.
+    pub(crate) fn begin(&self, token: [u8; 32]) -> String {
+        let (secret, csrf) = (random(), random());
+        let until = Instant::now() + LASTS;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        while open.len() >= SESSIONS_MAX {
+            open.pop_front();
+        }
+        open.push_back(Session { id: digest(&secret), token, csrf, until });
+        cookie(&secret, LASTS)
+    }
+
+    /// The session whose cookie a request has.
+    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Session> {
+        let now = Instant::now();
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.is_empty() {
+            return None;
+        }
+        open.retain(|session| session.until > now);
+        let ids: Vec<_> = secrets(headers).take(4).map(digest).collect();
+        open.iter().find(|session| ids.contains(&session.id)).cloned()
+    }
+
+    /// Ends a session; returns the cookie that replaces its own.
+    pub(crate) fn end(&self, session: &Session) -> String {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|other| other.id != session.id);
+        drop(open);
+        self.ended.send_replace(());
+        cookie("", Duration::ZERO)
+    }
+
+    /// Moves whenever a session was ended, so that what goes on and on asks again who it is for.
+    pub(crate) fn watch(&self) -> watch::Receiver<()> {
+        self.ended.subscribe()
+    }
+}
+
+fn cookie(value: &str, lasts: Duration) -> String {
+    format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", lasts.as_secs())
+}
+
+fn secrets(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = cookies.flat_map(|value| value.split(';'));
+    pairs.filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+}
+
+/// 256 random bits as text.
+fn random() -> String {
+    let mut bytes = [0; 32];
+    rand::rng().fill_bytes(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(cookie: &str) -> HeaderMap {
+        let value = cookie.split(';').next().expect("a cookie").parse().expect("a header");
+        [(header::COOKIE, value)].into_iter().collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_is_found_by_its_cookie_until_it_ends() {
+        let sessions = Sessions::default();
+        assert_eq!(sessions.find(&HeaderMap::new()), None);
+        let cookie = sessions.begin([7; 32]);
+        assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"));
+        let session = sessions.find(&with(&cookie)).expect("a session");
+        assert_eq!(session.token, [7; 32]);
+        assert!(session.has_sent(&session.csrf) && !session.has_sent(""));
+        assert!(!format!("{sessions:?}").contains(&session.csrf), "no secret is shown");
+        assert_eq!(sessions.find(&with(&format!("{COOKIE}=wrong"))), None);
+        let gone = sessions.end(&session);
+        assert!(gone.contains("Max-Age=0"));
+        assert_eq!(sessions.find(&with(&cookie)), None);
+        let cookie = sessions.begin([7; 32]);
+        tokio::time::advance(LASTS).await;
+        assert_eq!(sessions.find(&with(&cookie)), None, "its time is over");
+    }
+
+    #[tokio::test]
+    async fn one_session_too_many_ends_the_oldest() {
+        let sessions = Sessions::default();
+        let cookies: Vec<_> = (0..=SESSIONS_MAX).map(|_| sessions.begin([1; 32])).collect();
+        assert_eq!(sessions.find(&with(&cookies[0])), None);
+        assert!(cookies[1..].iter().all(|cookie| sessions.find(&with(cookie)).is_some()));
+    }
+}

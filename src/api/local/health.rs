@@ -1,0 +1,95 @@
+//! How the agent itself fares, as the local API shows it.
+
+use std::collections::BTreeMap;
+
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::id::PluginName;
+use guest_agent_actors::manager::readiness::Readiness;
+use guest_agent_actors::ports::{Losses, StorageError, StoreHealth, SweepReport};
+use guest_agent_proto::local;
+
+use crate::api::http::HttpHealth;
+use crate::store::loss_reporter::{shown_key, table_name};
+
+/// What is wrong with the agent itself, a sentence each.
+pub(super) fn troubles(
+    health: &StoreHealth,
+    readiness: &Readiness,
+    refused: &BTreeMap<String, String>,
+    http: &HttpHealth,
+) -> Vec<String> {
+    let mut troubles = http.troubles.clone();
+    let names = |plugins: &[PluginName]| {
+        plugins.iter().map(PluginName::as_str).collect::<Vec<_>>().join(", ")
+    };
+    match readiness {
+        // Which plugins there are is known in a moment.
+        Readiness::Waiting { on } if on.is_empty() => {}
+        Readiness::Waiting { on } => {
+            troubles.push(format!("it waits for boot-critical plugins: {}", names(on)));
+        }
+        Readiness::Ready { without } if without.is_empty() => {}
+        Readiness::Ready { without } => {
+            troubles.push(format!("boot-critical plugins did not come up: {}", names(without)));
+        }
+    }
+    // The first says what to look for; all are in the events, and `doctor` reads them again.
+    if let Some((name, reason)) = refused.first_key_value() {
+        let others = match refused.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        troubles.push(format!("the local plugin {name}{others} is refused: {reason}"));
+    }
+    if let Some(why) = &health.trouble {
+        troubles.push(format!("the store does not work, so nothing new is durable: {why}"));
+    }
+    match health.stores {
+        0 => {}
+        1 => troubles.push("a damaged store was set aside".to_owned()),
+        stores => troubles.push(format!("{stores} damaged stores were set aside")),
+    }
+    match health.records {
+        0 => {}
+        1 => troubles.push("1 unusable record was set aside".to_owned()),
+        records => troubles.push(format!("{records} unusable records were set aside")),
+    }
+    troubles
+}
+
+/// The answer to an examination.
+pub(super) fn examined(
+    agent: local::AgentStatus,
+    health: &StoreHealth,
+    losses: Result<Losses, StorageError>,
+) -> local::ExamineResponse {
+    let mut store_trouble = health.trouble.as_deref().unwrap_or_default().to_owned();
+    let losses = losses.unwrap_or_else(|error| {
+        if store_trouble.is_empty() {
+            store_trouble = Chain(&error).to_string();
+        }
+        Losses::default()
+    });
+    let records = losses.records.iter().map(|record| local::LostRecord {
+        table: table_name(record.table).to_owned(),
+        key: shown_key(record),
+        reason: record.reason.clone(),
+        at: Some(record.at.into()),
+    });
+    local::ExamineResponse {
+        agent: Some(agent),
+        records: records.collect(),
+        stores: losses.stores,
+        store_trouble,
+    }
+}
+
+/// What a sweep found.
+pub(super) fn swept(report: SweepReport) -> local::SweepResponse {
+    let items = report.items.into_iter().map(|item| local::SweepItem {
+        path: item.path,
+        fate: item.fate.to_string(),
+        why: item.why,
+    });
+    local::SweepResponse { items: items.collect(), unfinished: report.unfinished }
+}

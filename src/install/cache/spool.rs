@@ -1,0 +1,228 @@
+//! Archives that somebody on this machine hands over, until they are installed.
+//!
+//! ```text
+//! <instance>/spool/     archives, their signatures if they came with one, and what arrives  (shelf)
+//! ```
+//!
+//! What is here was acknowledged, so it is durable first, and it goes when it was installed, or when
+//! nobody ordered it for days. It is the agent's own: whoever handed it over may take their file away. An
+//! order names it by a `file:` URL like any other, and its signature stands beside it like any other.
+//! The local socket and the sweep call this; it blocks.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::ports::{SweepManner, SweepReport};
+use sha2::{Digest, Sha256};
+
+use crate::install::cache::archive_store::{Kind, Shelf};
+use crate::install::error::{SpaceError, SpoolError};
+use crate::install::trust::{self, SIGNATURE_MAX};
+
+/// Archives that may wait here at a time. Each is installed within minutes, or not at all.
+const WAITING_MAX: usize = 16;
+
+/// Archives that may arrive at a time.
+const ARRIVING_MAX: usize = 4;
+
+/// How long an archive waits for an order.
+const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Room that is left to others.
+const ROOM_LEFT: u64 = 32 << 20;
+
+/// Where archives are handed over.
+#[derive(Clone, Debug)]
+pub struct Spool {
+    shelf: Arc<Shelf>,
+    most: u64,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Names of what arrives now.
+    arriving: BTreeSet<String>,
+    /// How often an archive was handed over in this life and not yet installed: one may be for more than
+    /// one plugin.
+    wanted: HashMap<Sha256Digest, u32>,
+}
+
+/// An archive that is being handed over. Deleted on drop unless it was accepted.
+#[derive(Debug)]
+pub struct Arriving {
+    spool: Spool,
+    file: File,
+    name: String,
+    digest: Sha256,
+    bytes: u64,
+}
+
+// === impl Spool ===
+
+impl Spool {
+    /// A spool in a folder, which is made with the first archive. None has more bytes than `most`.
+    pub(crate) fn new(dir: PathBuf, most: u64) -> Self {
+        Self { shelf: Arc::new(Shelf::new(dir)), most, state: Arc::default() }
+    }
+
+    /// Begins to take an archive of so many bytes.
+    ///
+    /// # Errors
+    /// It is too large, too many wait already, or there is no room.
+    pub fn receive(&self, total: u64) -> Result<Arriving, SpoolError> {
+        if total > self.most {
+            return Err(SpoolError::TooLarge { limit: self.most });
+        }
+        let place = || self.shelf.dir().to_path_buf();
+        let failed = |source| SpoolError::Io { path: place(), source };
+        self.shelf.make().map_err(failed)?;
+        let mut state = self.lock();
+        let waiting = self.shelf.names().map_err(failed)?;
+        let waiting = waiting.iter().filter(|name| matches!(Kind::of(name), Kind::Archive(_)));
+        let waiting = waiting.count();
+        if state.arriving.len() >= ARRIVING_MAX || waiting >= WAITING_MAX {
+            return Err(SpoolError::TooMany { waiting, place: place() });
+        }
+        let available = self.shelf.room().map_err(failed)?;
+        let needed = total.saturating_add(ROOM_LEFT);
+        if available < needed {
+            return Err(SpaceError { place: place(), needed, available: Some(available) }.into());
+        }
+        let (file, name) = self.shelf.incoming().map_err(failed)?;
+        state.arriving.insert(name.clone());
+        Ok(Arriving { spool: self.clone(), file, name, digest: Sha256::new(), bytes: 0 })
+    }
+
+    /// An archive was installed; it goes, unless it was handed over for another plugin as well.
+    pub(crate) fn installed(&self, sha256: Sha256Digest) {
+        let mut state = self.lock();
+        let left = state.wanted.remove(&sha256).unwrap_or(1).saturating_sub(1);
+        if left > 0 {
+            state.wanted.insert(sha256, left);
+            return;
+        }
+        self.shelf.delete(sha256);
+    }
+
+    /// Deletes what interrupted callers left and what nobody ordered.
+    pub(crate) fn sweep(
+        &self,
+        manner: SweepManner,
+        report: &mut SweepReport,
+        go_on: &mut dyn FnMut() -> bool,
+    ) {
+        let state = self.lock();
+        for name in &self.shelf.names_to_sweep(report) {
+            if !go_on() {
+                report.unfinished = true;
+                return;
+            }
+            let why = match Kind::of(name) {
+                Kind::Incoming => (!state.arriving.contains(name))
+                    .then_some("whoever handed it over was interrupted"),
+                Kind::Archive(_) | Kind::Signature(_) => is_old(&self.shelf.dir().join(name))
+                    .then_some("it was handed over and nobody ordered it"),
+                Kind::Odd => {
+                    self.shelf.leave_alone(name, report);
+                    None
+                }
+            };
+            if let Some(why) = why {
+                self.shelf.sweep_away(name, why, manner, report);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Arriving ===
+
+impl Arriving {
+    /// The next bytes.
+    ///
+    /// # Errors
+    /// They cannot be written, or it is larger than any archive may be.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), SpoolError> {
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        if self.bytes > self.spool.most {
+            return Err(SpoolError::TooLarge { limit: self.spool.most });
+        }
+        self.digest.update(bytes);
+        self.file.write_all(bytes).map_err(|source| self.failed(source))
+    }
+
+    /// Accepts the archive: it is the one that was announced, and durable from here on. Answers with
+    /// where it is.
+    ///
+    /// # Errors
+    /// It is another one, its signature is none, or it cannot be made durable.
+    pub fn accept(
+        mut self,
+        expected: Sha256Digest,
+        signature: &[u8],
+    ) -> Result<PathBuf, SpoolError> {
+        let actual = Sha256Digest::from_bytes(std::mem::take(&mut self.digest).finalize().into());
+        if actual != expected {
+            return Err(SpoolError::Other { expected, actual });
+        }
+        if signature.len() > SIGNATURE_MAX {
+            return Err(SpoolError::Signature("it is too long"));
+        }
+        if !signature.is_empty() {
+            trust::check_signature(signature).map_err(SpoolError::Signature)?;
+        }
+        let spool = self.spool.clone();
+        let path = spool.shelf.path_of(expected);
+        let make = || -> io::Result<()> {
+            self.file.sync_all()?;
+            let beside = spool.shelf.signature_of(expected);
+            let mut state = spool.lock();
+            drop(fs::remove_file(&beside));
+            if !signature.is_empty() {
+                let mut options = File::options();
+                let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
+                file.write_all(signature)?;
+                file.sync_all()?;
+            }
+            fs::rename(spool.shelf.dir().join(&self.name), &path)?;
+            File::open(spool.shelf.dir())?.sync_all()?;
+            // Files are as old as their last change, and this one was handed over now.
+            let wanted = state.wanted.entry(expected).or_default();
+            *wanted = wanted.saturating_add(1);
+            Ok(())
+        };
+        make().map_err(|source| self.failed(source))?;
+        Ok(path)
+    }
+
+    fn failed(&self, source: io::Error) -> SpoolError {
+        SpoolError::Io { path: self.spool.shelf.dir().join(&self.name), source }
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        drop(fs::remove_file(self.spool.shelf.dir().join(&self.name)));
+        self.spool.lock().arriving.remove(&self.name);
+    }
+}
+
+fn is_old(path: &Path) -> bool {
+    let changed = fs::symlink_metadata(path).and_then(|found| found.modified());
+    changed.is_ok_and(|changed| {
+        SystemTime::now().duration_since(changed).is_ok_and(|age| age > AGE_MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests;

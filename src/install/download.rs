@@ -1,0 +1,10 @@
+//! Fetches an archive: again after transient failures, on from where a transfer broke off.
+//!
+//! ```text
+//!   retry ─► transfer ─► fetch (HTTP, unix socket, file) ─ buffers ─► SHA-256, signature, cache, unpack
+//! ```
+
+pub(crate) mod buffers;
+pub(crate) mod fetch;
+pub(crate) mod retry;
+pub(crate) mod transfer;

@@ -1,0 +1,519 @@
+//! Opens an archive where its URL says: over HTTP, on a unix socket, or on this machine's disk.
+//!
+//! The bytes are handed on exactly as they were sent. Redirections are followed within bounds and
+//! never from https to http. A transfer that broke off can be gone on with where the server vouches,
+//! by a strong entity tag, that it is still the same archive (RFC 9110, sections 13.1.5 and 14.2).
+//! `attempt` calls this; it knows nothing of retries and deadlines.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use guest_agent_actors::spec::ArtifactUrl;
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE, RETRY_AFTER,
+};
+use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
+use rustix::fs::{FileType, Mode, OFlags};
+use tokio::io::AsyncReadExt;
+
+use super::buffers::{BUFFER_BYTES, Buffers};
+use crate::install::error::FetchError;
+use crate::install::retry;
+
+/// What went wrong in the middle of a body.
+pub(in crate::install) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+const MAX_REDIRECTIONS: usize = 10;
+
+/// Opens archives.
+#[derive(Debug, Default)]
+pub(in crate::install) struct Fetcher {
+    /// Made with the first use: it reads the machine's certificates, and an agent that installs
+    /// from sockets and files only must work where there are none.
+    client: OnceLock<Client>,
+    /// Trusts nobody, for plain HTTP on a machine without certificates.
+    plain: OnceLock<Client>,
+}
+
+/// An archive that is being read.
+#[derive(Debug)]
+pub(in crate::install) struct Body {
+    origin: Origin,
+    total: Option<u64>,
+    /// What a later request can show to be given the rest of this very archive.
+    validator: Option<HeaderValue>,
+    buffers: Buffers,
+}
+
+/// What the bytes come from.
+#[derive(Debug)]
+enum Origin {
+    /// With what it has given and was not handed on yet.
+    Response(Box<Response>, VecDeque<Bytes>),
+    File(tokio::fs::File),
+}
+
+/// Where an archive is.
+#[derive(Debug, PartialEq, Eq)]
+enum Location {
+    Http(Url),
+    Unix { socket: PathBuf, url: Url },
+    File(PathBuf),
+}
+
+// === impl Fetcher ===
+
+impl Fetcher {
+    /// Asks for the archive. Answers when the first bytes can be read.
+    pub(in crate::install) async fn open(&self, url: &ArtifactUrl) -> Result<Body, FetchError> {
+        let response = match Location::parse(url)? {
+            Location::File(path) => return open_file(path).await,
+            Location::Http(location) => {
+                request(self.client(&location).await?, location, url, HeaderMap::new()).await?
+            }
+            Location::Unix { socket, url: location } => {
+                request(socket_client(&socket)?, location, url, HeaderMap::new()).await?
+            }
+        };
+        if response.status() != StatusCode::OK {
+            return Err(refused(url, &response));
+        }
+        let total = response.content_length();
+        let validator = strong_tag(response.headers());
+        Ok(Body { origin: Origin::of(response), total, validator, buffers: Buffers::default() })
+    }
+
+    /// Asks for what is missing of an archive whose first `from` bytes have arrived. Answers `false`,
+    /// and leaves the body as it is, when the server does not give the rest of the same archive.
+    pub(in crate::install) async fn resume(
+        &self,
+        url: &ArtifactUrl,
+        body: &mut Body,
+        from: u64,
+    ) -> Result<bool, FetchError> {
+        let Some(validator) = body.validator.clone() else { return Ok(false) };
+        let range = HeaderValue::try_from(format!("bytes={from}-"));
+        let range = range.map_err(|error| FetchError::Client { source: error.into() })?;
+        let headers = HeaderMap::from_iter([(RANGE, range), (IF_RANGE, validator.clone())]);
+        let response = match Location::parse(url)? {
+            Location::File(_) => return Ok(false),
+            Location::Http(location) => {
+                request(self.client(&location).await?, location, url, headers).await?
+            }
+            Location::Unix { socket, url: location } => {
+                request(socket_client(&socket)?, location, url, headers).await?
+            }
+        };
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let range = response.headers().get(CONTENT_RANGE).and_then(|it| it.to_str().ok());
+                let same = range.is_some_and(|range| continues(range, from, body.total))
+                    && strong_tag(response.headers()).is_none_or(|tag| tag == validator);
+                if same {
+                    body.origin = Origin::of(response);
+                }
+                Ok(same)
+            }
+            // The whole, because it is another archive by now or the server knows no ranges.
+            StatusCode::OK
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::RANGE_NOT_SATISFIABLE => Ok(false),
+            _ => Err(refused(url, &response)),
+        }
+    }
+
+    /// All of something small, up to `most` bytes and one more, which says that it is too large.
+    pub(in crate::install) async fn small(
+        &self,
+        url: &ArtifactUrl,
+        most: usize,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, FetchError> {
+        let mut bytes = Vec::new();
+        let all = async {
+            let mut body = self.open(url).await?;
+            while bytes.len() <= most {
+                let total = body.total();
+                let received = bytes.len() as u64;
+                let chunk = body.chunk().await.map_err(|source| FetchError::Broken {
+                    url: url.to_string(),
+                    received,
+                    total,
+                    source,
+                })?;
+                let Some(chunk) = chunk else { break };
+                bytes.extend_from_slice(&chunk[..chunk.len().min(most + 1 - bytes.len())]);
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(timeout, all).await {
+            Ok(done) => done.map(|()| bytes),
+            Err(_) => Err(FetchError::Timeout { url: url.to_string(), timeout, received: 0 }),
+        }
+    }
+
+    async fn client(&self, location: &Url) -> Result<Client, FetchError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
+        let made = tokio::task::spawn_blocking(|| {
+            // `main` has done this; without it the builder would panic.
+            if rustls::crypto::CryptoProvider::get_default().is_none() {
+                rustls::crypto::ring::default_provider().install_default().ok();
+            }
+            base().redirect(redirect::Policy::custom(follow)).build()
+        });
+        match made.await.map_err(|error| FetchError::Client { source: error.into() })? {
+            Ok(client) => Ok(self.client.get_or_init(|| client).clone()),
+            // It needs none, unless it leads on to https, which says so then.
+            Err(_) if location.scheme() == "http" => {
+                if let Some(client) = self.plain.get() {
+                    return Ok(client.clone());
+                }
+                let client = without_certificates(base())?
+                    .redirect(redirect::Policy::custom(follow))
+                    .build()
+                    .map_err(|error| FetchError::Client { source: error.into() })?;
+                Ok(self.plain.get_or_init(|| client).clone())
+            }
+            Err(error) => Err(FetchError::NoAuthorities { source: error.into() }),
+        }
+    }
+}
+
+// === impl Body ===
+
+impl Body {
+    /// Whether the server can be asked for the rest of it.
+    pub(in crate::install) fn can_be_resumed(&self) -> bool {
+        self.validator.is_some()
+    }
+
+    /// How many bytes there will be, where that was said.
+    pub(in crate::install) fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// The next bytes; nothing at the end. May be dropped and called again.
+    pub(in crate::install) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let buffers = &mut self.buffers;
+        match &mut self.origin {
+            Origin::Response(response, received) => {
+                while received.is_empty() {
+                    let chunk = response.chunk().await;
+                    let Some(chunk) = chunk.map_err(reqwest::Error::without_url)? else {
+                        return Ok(None);
+                    };
+                    // All at once: the client can receive into the same memory again only if it has it all.
+                    received.extend(chunk.chunks(BUFFER_BYTES).map(|part| {
+                        let mut buffer = buffers.take();
+                        buffer.extend_from_slice(part);
+                        buffers.lend(buffer)
+                    }));
+                }
+                Ok(received.pop_front())
+            }
+            Origin::File(file) => {
+                let mut buffer = buffers.take();
+                let amount = file.read_buf(&mut buffer).await?;
+                Ok((amount > 0).then(|| buffers.lend(buffer)))
+            }
+        }
+    }
+}
+
+// === impl Origin ===
+
+impl Origin {
+    fn of(response: Response) -> Self {
+        Self::Response(Box::new(response), VecDeque::new())
+    }
+}
+
+// === impl Location ===
+
+impl Location {
+    fn parse(artifact: &ArtifactUrl) -> Result<Self, FetchError> {
+        let wrong = |reason| FetchError::Url { url: artifact.to_string(), reason };
+        let text = artifact.expose();
+        if let Some(rest) = text.strip_prefix("unix:") {
+            let Some((socket, path)) = rest.split_once(":/") else {
+                return Err(wrong("has no request path; write unix:<socket>:/<path>"));
+            };
+            if !socket.starts_with('/') {
+                return Err(wrong("names a socket by a relative path"));
+            }
+            let url = Url::parse(&format!("http://localhost/{path}"))
+                .map_err(|_| wrong("has a request path that is not one"))?;
+            return Ok(Self::Unix { socket: socket.into(), url });
+        }
+        if let Some(path) = text.strip_prefix("file:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if !path.starts_with('/') {
+                return Err(wrong("is not absolute; write file:/path"));
+            }
+            return Ok(Self::File(unescaped(path)));
+        }
+        let url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
+        match url.scheme() {
+            "http" | "https" => Ok(Self::Http(url)),
+            _ => Err(wrong("is none of http:, https:, unix: and file:")),
+        }
+    }
+}
+
+/// The URL of a file beside an archive: the same with something at the end of its path. What follows the
+/// path stays, because it may be what gives access to both.
+pub(in crate::install) fn beside(url: &ArtifactUrl, suffix: &str) -> ArtifactUrl {
+    let text = url.expose();
+    // To `file:` URLs a question mark is a part of the path.
+    let end = if text.starts_with("file:") { None } else { text.find(['?', '#']) };
+    let (path, rest) = text.split_at(end.unwrap_or(text.len()));
+    ArtifactUrl::new(&format!("{path}{suffix}{rest}"))
+}
+
+/// The path that a `file:` URL writes with escapes. A percent sign that begins none is meant as
+/// it stands.
+fn unescaped(path: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+        let escaped = match after {
+            [high, low, ..] if first == b'%' => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        match escaped {
+            Some((high, low)) => {
+                bytes.push(high << 4 | low);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// What all clients have in common.
+fn base() -> ClientBuilder {
+    Client::builder()
+        .user_agent(concat!("guest-agent/", env!("CARGO_PKG_VERSION")))
+        // The checksum is of the bytes as they are sent.
+        .no_gzip()
+        .no_zstd()
+        .no_brotli()
+        .no_deflate()
+        // It would hand a signed URL to whomever the server redirects to.
+        .referer(false)
+        .pool_idle_timeout(std::time::Duration::from_secs(10))
+}
+
+/// A client whose every connection goes to one socket. No TLS there, so no certificates are read.
+fn socket_client(socket: &Path) -> Result<Client, FetchError> {
+    without_certificates(base())?
+        .unix_socket(socket)
+        .redirect(redirect::Policy::none())
+        .build()
+        .map_err(|error| FetchError::Client { source: error.into() })
+}
+
+/// Reads no certificates, so that no server is trusted over TLS.
+fn without_certificates(client: ClientBuilder) -> Result<ClientBuilder, FetchError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| FetchError::Client { source: error.into() })?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    Ok(client.tls_backend_preconfigured(tls))
+}
+
+fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    match check_redirection(attempt.previous(), attempt.url()) {
+        Ok(()) => attempt.follow(),
+        Err(reason) => attempt.error(reason),
+    }
+}
+
+/// Whether a redirection may be followed, given where the ones before it led.
+fn check_redirection(previous: &[Url], next: &Url) -> Result<(), &'static str> {
+    if previous.len() > MAX_REDIRECTIONS {
+        return Err("there are too many in a row");
+    }
+    match next.scheme() {
+        "https" => Ok(()),
+        "http" if previous.iter().any(|url| url.scheme() == "https") => {
+            Err("it leads from https to http, where anybody could change the archive")
+        }
+        "http" => Ok(()),
+        _ => Err("it leads away from HTTP"),
+    }
+}
+
+async fn request(
+    client: Client,
+    location: Url,
+    url: &ArtifactUrl,
+    headers: HeaderMap,
+) -> Result<Response, FetchError> {
+    let request = client.get(location).headers(headers).header(ACCEPT_ENCODING, "identity");
+    request.send().await.map_err(|error| {
+        let url = url.to_string();
+        let is_redirect = error.is_redirect();
+        let source = error.without_url();
+        if is_redirect {
+            FetchError::Redirect { url, source }
+        } else {
+            FetchError::Request { url, source }
+        }
+    })
+}
+
+/// The server answered something else than the archive.
+fn refused(url: &ArtifactUrl, response: &Response) -> FetchError {
+    let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = header.and_then(|text| retry::retry_after(text, SystemTime::now()));
+    FetchError::Status { url: url.to_string(), status: response.status().as_u16(), retry_after }
+}
+
+/// The entity tag, if it stands for the very bytes. A weak one (`W/`) does not.
+fn strong_tag(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(ETAG).filter(|tag| tag.as_bytes().starts_with(b"\"")).cloned()
+}
+
+/// Whether a `Content-Range` begins where the transfer broke off, in an archive of the same size.
+fn continues(range: &str, from: u64, total: Option<u64>) -> bool {
+    let Some((bounds, size)) =
+        range.trim().strip_prefix("bytes ").and_then(|it| it.split_once('/'))
+    else {
+        return false;
+    };
+    let begin = bounds.split_once('-').and_then(|(begin, _)| begin.trim().parse().ok());
+    let size: Option<u64> = size.trim().parse().ok();
+    begin == Some(from) && (size.is_none() || total.is_none() || size == total)
+}
+
+/// Opens an archive on this machine's disk.
+pub(in crate::install) async fn open_file(path: PathBuf) -> Result<Body, FetchError> {
+    let shown = path.display().to_string();
+    let opened = tokio::task::spawn_blocking(move || {
+        // A link could be swapped, and opening a pipe would wait for its other end.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path.as_os_str().as_bytes(), flags, Mode::empty())?;
+        let found = rustix::fs::fstat(&file)?;
+        Ok::<_, std::io::Error>((std::fs::File::from(file), found))
+    });
+    let (file, found) = opened
+        .await
+        .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        .map_err(|source| FetchError::File { path: shown.clone(), source })?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(FetchError::NotAFile { path: shown });
+    }
+    let total = u64::try_from(found.st_size).ok();
+    let origin = Origin::File(file.into());
+    Ok(Body { origin, total, validator: None, buffers: Buffers::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Location, String> {
+        Location::parse(&ArtifactUrl::new(url)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_four_forms_of_url_are_read() {
+        let unix = parse("unix:/run/a.sock:/x/y.tgz?sig=1");
+        let url = Url::parse("http://localhost/x/y.tgz?sig=1").expect("a URL");
+        assert_eq!(unix, Ok(Location::Unix { socket: "/run/a.sock".into(), url }));
+        assert_eq!(parse("file:/a/b"), Ok(Location::File("/a/b".into())));
+        assert_eq!(parse("file:///a/b"), Ok(Location::File("/a/b".into())));
+        for web in ["http://a/b", "https://a/b?c"] {
+            assert!(matches!(parse(web), Ok(Location::Http(_))), "{web}");
+        }
+    }
+
+    #[test]
+    fn escapes_in_a_file_url_are_part_of_its_spelling_only() {
+        let check = |url: &str, path: &str| assert_eq!(parse(url), Ok(Location::File(path.into())));
+        check("file:///a%20b/%C3%BC%25%3f", "/a b/ü%?");
+        check("file:///100%/%zz/%4", "/100%/%zz/%4");
+    }
+
+    #[test]
+    fn what_is_beside_an_archive_has_its_path_and_its_query() {
+        let check = |url: &str, expected: &str| {
+            assert_eq!(beside(&ArtifactUrl::new(url), ".minisig").expose(), expected);
+        };
+        check("https://a/b.tgz", "https://a/b.tgz.minisig");
+        check("https://a/b.tgz?token=x/y", "https://a/b.tgz.minisig?token=x/y");
+        check("https://a/b.tgz#f?g", "https://a/b.tgz.minisig#f?g");
+        check("unix:/run/a.sock:/b.tgz?c", "unix:/run/a.sock:/b.tgz.minisig?c");
+        check("file:///a/b%3F.tgz", "file:///a/b%3F.tgz.minisig");
+        check("file:///a/b?.tgz", "file:///a/b?.tgz.minisig");
+    }
+
+    #[test]
+    fn redirections_never_lead_from_https_to_http() {
+        let url = |text: &str| Url::parse(text).expect("a URL");
+        let (plain, secure, file) = (url("http://a/"), url("https://a/"), url("file:///a"));
+        let check = |previous: &[&Url], next: &Url| {
+            let previous: Vec<Url> = previous.iter().map(|url| (*url).clone()).collect();
+            check_redirection(&previous, next).is_ok()
+        };
+        assert!(check(&[&plain], &plain));
+        assert!(check(&[&plain], &secure));
+        assert!(check(&[&secure], &secure));
+        assert!(!check(&[&secure], &plain));
+        assert!(!check(&[&plain, &secure, &secure], &plain));
+        assert!(!check(&[&plain], &file));
+        assert!(check(&[&plain; MAX_REDIRECTIONS], &plain));
+        assert!(!check(&[&plain; MAX_REDIRECTIONS + 1], &plain));
+    }
+
+    #[test]
+    fn only_the_rest_of_the_same_archive_is_gone_on_with() {
+        assert!(continues("bytes 100-199/200", 100, Some(200)));
+        assert!(continues(" bytes 100-199/* ", 100, Some(200)));
+        assert!(continues("bytes 100-199/200", 100, None));
+        for other in [
+            "bytes 0-199/200",
+            "bytes 100-199/300",
+            "bytes */200",
+            "items 100-199/200",
+            "",
+            "bytes",
+        ] {
+            assert!(!continues(other, 100, Some(200)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_weak_tag_does_not_vouch_for_bytes() {
+        let tagged =
+            |tag| strong_tag(&HeaderMap::from_iter([(ETAG, HeaderValue::from_static(tag))]));
+        assert!(tagged("\"abc\"").is_some());
+        assert!(tagged("W/\"abc\"").is_none());
+        assert!(strong_tag(&HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn odd_urls_are_refused_without_showing_their_secrets() {
+        for bad in
+            ["", "ftp://a/b", "file:a", "unix:/run/a.sock", "unix:a:/b", "gopher:x", "http://"]
+        {
+            let error = parse(&format!("{bad}?sig=secret")).expect_err("odd");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

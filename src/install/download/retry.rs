@@ -1,0 +1,261 @@
+//! Tries to install an archive until that works, or is known not to.
+//!
+//! The cache is asked before the network, and asked no more when what it has is spoilt. Transient trouble
+//! of a download is tried again after a pause, as often as the order says; a full disk is, when the
+//! cache can make room. Everything else is final. The pipeline calls this with the plugin's turn in
+//! hand.
+
+use std::sync::Arc;
+
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::ports::{InstallError, InstallStep, ProgressSender};
+use guest_agent_actors::spec::{Artifact, PluginSpec};
+use guest_agent_actors::trace;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::error_span;
+use tracing::field::Empty;
+
+use super::fetch;
+use crate::install::cache::{Kept, Tee, Yield};
+use crate::install::download::transfer::{Attempt, Budget, Failure, Place};
+use crate::install::error::{Exhausted, FolderError, SignatureError, UnpackError};
+use crate::install::folder::PluginFolder;
+use crate::install::trust::{self, Check, Keyring, Signature};
+use crate::install::{Pipeline, Turn, retry};
+
+/// An installation under way.
+pub(in crate::install) struct Tries<'a> {
+    pub(in crate::install) pipeline: &'a Pipeline,
+    pub(in crate::install) spec: &'a Arc<PluginSpec>,
+    pub(in crate::install) artifact: &'a Artifact,
+    pub(in crate::install) folder: &'a PluginFolder,
+    pub(in crate::install) turn: &'a Turn,
+    pub(in crate::install) progress: &'a ProgressSender,
+}
+
+/// How far it is.
+struct Course {
+    budget: Budget,
+    /// Whether the cache may have the archive.
+    kept: bool,
+    /// What the cache has given up for it.
+    yielded: Option<Yield>,
+}
+
+// === impl Tries ===
+
+impl Tries<'_> {
+    /// Installs it.
+    pub(in crate::install) async fn until_done(self) -> Result<(), InstallError> {
+        let Self { spec, .. } = self;
+        let attempts = spec.download.attempts.max(1);
+        let budget = Budget { number: 1, attempts };
+        let mut course = Course { budget, kept: true, yielded: None };
+        loop {
+            let error = match self.once(&mut course).await {
+                Ok(()) => return Ok(()),
+                Err(failure) if failure.is_space() && self.make_room(&mut course).await => continue,
+                Err(Failure::Fetch(error)) if error.is_transient() => error,
+                Err(failure) => return Err(failure.into()),
+            };
+            let number = course.budget.number;
+            if number >= attempts {
+                if attempts == 1 {
+                    return Err(Failure::Fetch(error).into());
+                }
+                let cause = Box::new(Exhausted { attempts, last: error });
+                return Err(InstallError { step: InstallStep::Download, cause });
+            }
+            let pause = retry::pause(number, error.retry_after(), rand::random());
+            tracing::info!(
+                plugin = %spec.name,
+                revision = %spec.revision,
+                attempt = number,
+                pause_ms = pause.as_millis(),
+                error = %Chain(&error),
+                "the download will be tried again"
+            );
+            tokio::time::sleep(pause).await;
+            course.budget.number += 1;
+        }
+    }
+
+    async fn once(&self, course: &mut Course) -> Result<(), Failure> {
+        let trust = self.pipeline.trust();
+        let keyring = trust.keyring().map_err(Failure::Signature)?;
+        let mut slot = self.slot().await;
+        // Another installation may have brought it while this one waited.
+        if let Some(kept) = self.kept(course).await {
+            let voucher = self.voucher(Some(&kept), keyring).await?;
+            let check = self.check(keyring, voucher.as_ref())?;
+            let place = Place::Kept(&kept.path);
+            match self.transfer(place, check, slot, course).await {
+                Err(failure) if failure.may_be_of_what_was_kept() => {
+                    tracing::warn!(
+                        plugin = %self.spec.name,
+                        revision = %self.spec.revision,
+                        archive = %kept.path.display(),
+                        error = %Chain(&InstallError::from(failure)),
+                        "the archive in the cache cannot be used; it is fetched anew"
+                    );
+                    let (cache, sha256) = (Arc::clone(&self.pipeline.cache), self.artifact.sha256);
+                    aside(move || cache.forget(sha256)).await;
+                    course.kept = false;
+                }
+                done => return done,
+            }
+            slot = self.slot().await;
+        }
+        let voucher = self.voucher(None, keyring).await?;
+        let check = self.check(keyring, voucher.as_ref())?;
+        self.transfer(Place::Ordered, check, slot, course).await
+    }
+
+    /// Given back after a transfer, so that an unreachable server holds nobody up.
+    async fn slot(&self) -> OwnedSemaphorePermit {
+        let slot = Arc::clone(&self.pipeline.slots).acquire_owned();
+        let slot = trace::within(error_span!("queue", otel.end = Empty), slot).await;
+        slot.expect("the semaphore is never closed")
+    }
+
+    async fn kept(&self, course: &Course) -> Option<Kept> {
+        if !course.kept {
+            return None;
+        }
+        let (cache, sha256) = (Arc::clone(&self.pipeline.cache), self.artifact.sha256);
+        aside(move || cache.find(sha256)).await.flatten()
+    }
+
+    async fn transfer(
+        &self,
+        place: Place<'_>,
+        check: Option<Check<'_>>,
+        slot: OwnedSemaphorePermit,
+        course: &mut Course,
+    ) -> Result<(), Failure> {
+        let Self { pipeline, spec, artifact, .. } = *self;
+        let cache = &pipeline.cache;
+        // Where room had to be made there is none to fill.
+        let keeps = matches!(place, Place::Ordered) && course.yielded.is_none() && cache.is_on();
+        let attempt = Attempt {
+            fetcher: &pipeline.fetcher,
+            folder: self.folder,
+            limits: &pipeline.config.limits,
+            rehearsed_for: pipeline.rehearsed_for.as_deref(),
+            resolver: pipeline.resolver,
+            spec,
+            artifact,
+            progress: self.progress,
+            place,
+            tee: keeps.then(|| Tee::begin(Arc::clone(cache), artifact.sha256)),
+            check,
+            budget: &mut course.budget,
+            hold: (slot, Arc::clone(self.turn)),
+        };
+        let number = attempt.budget.number;
+        let is_kept = matches!(place, Place::Kept(_));
+        let span = error_span!(
+            "download",
+            attempt = number,
+            cached = is_kept,
+            error = Empty,
+            otel.end = Empty
+        );
+        let said = span.clone();
+        let run = async {
+            let done = attempt.run().await;
+            if done.is_err() {
+                // Why is in the error of the installation, where addresses are shown as they may be.
+                trace::fail(&said, "this attempt failed");
+            }
+            done
+        };
+        trace::within(span, run).await
+    }
+
+    /// What no key can vouch for is not worth a transfer.
+    fn check<'k>(
+        &self,
+        keyring: Option<&'k Keyring>,
+        signature: Option<&'k Signature>,
+    ) -> Result<Option<Check<'k>>, Failure> {
+        let (Some(keyring), Some(signature)) = (keyring, signature) else { return Ok(None) };
+        let check = keyring.judge(signature, &self.spec.name, &self.spec.revision);
+        check.map(Some).map_err(Failure::Signature)
+    }
+
+    /// The signature that the cache has with the archive, if a key of today made it, or the one that
+    /// stands beside the archive. None where none is necessary.
+    async fn voucher(
+        &self,
+        kept: Option<&Kept>,
+        keyring: Option<&Keyring>,
+    ) -> Result<Option<Signature>, Failure> {
+        let Some(keyring) = keyring else { return Ok(None) };
+        let kept = kept.and_then(|kept| Signature::parse(kept.signature.as_deref()?).ok());
+        if let Some(signature) = kept
+            && self.check(Some(keyring), Some(&signature)).is_ok()
+        {
+            return Ok(Some(signature));
+        }
+        let span = error_span!("signature", otel.end = Empty);
+        trace::within(span, self.signature()).await.map(Some)
+    }
+
+    async fn signature(&self) -> Result<Signature, Failure> {
+        let url = fetch::beside(&self.artifact.url, trust::SUFFIX);
+        let place = || url.to_string();
+        let timeout = self.spec.download.timeout;
+        let fetched = self.pipeline.fetcher.small(&url, trust::SIGNATURE_MAX, timeout).await;
+        let bytes = match fetched {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_absence() => {
+                return Err(Failure::Signature(SignatureError::Missing { place: place() }));
+            }
+            Err(error) => return Err(Failure::Fetch(error)),
+        };
+        Signature::parse(&bytes).map_err(|reason| {
+            Failure::Signature(SignatureError::Malformed { place: place(), reason })
+        })
+    }
+
+    /// Takes room from the cache. Says whether trying again may help.
+    async fn make_room(&self, course: &mut Course) -> bool {
+        let how = match course.yielded {
+            None => Yield::Unneeded,
+            Some(Yield::Unneeded) => Yield::All,
+            Some(Yield::All) => return false,
+        };
+        course.yielded = Some(how);
+        let cache = Arc::clone(&self.pipeline.cache);
+        let freed = aside(move || cache.make_room(how)).await.unwrap_or(false);
+        tracing::info!(
+            plugin = %self.spec.name,
+            revision = %self.spec.revision,
+            freed,
+            "the disk is full; archives in the cache yield to the installation"
+        );
+        // Without the copy for the cache it may fit by itself.
+        freed || how == Yield::Unneeded
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// Whether the disk is full.
+    fn is_space(&self) -> bool {
+        matches!(self, Self::Folder(_, FolderError::Space(_)) | Self::Unpack(UnpackError::Space(_)))
+    }
+
+    /// Whether an archive from the cache may not be what was kept there.
+    fn may_be_of_what_was_kept(&self) -> bool {
+        matches!(self, Self::Fetch(_) | Self::Checksum(_) | Self::Signature(_))
+    }
+}
+
+/// Runs what blocks on a thread of its own. `None` when it panicked.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}

@@ -1,0 +1,593 @@
+//! One unpacking of a revision: the download of it and the writing of its files, side by side.
+//!
+//! ```text
+//! this task: request ─► chunk ─► SHA-256,  ─┬─ bounded channel ─► thread: decode ─► untar ─► write
+//!                                signature  ├─ both are right ─► "verified" ─► sync, publish
+//!                                           └─ bounded channel ─► tee: keep it in the cache
+//! ```
+//!
+//! The thread publishes only after it has heard that the checksum is right, and the signature where one
+//! is necessary. If this future is
+//! dropped, the thread is told to stop and deletes what it wrote; whether it may still publish is
+//! decided by one atomic step, so it is never half done.
+//!
+//! A transfer that breaks off or is too slow is gone on with where it stopped, if the server can do
+//! that: the digest and the thread just wait. Each such request counts as one of the ordered download
+//! attempts. If it cannot, the pipeline begins anew with what is left of them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use bytes::Bytes;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};
+use guest_agent_actors::spec::{Artifact, PluginSpec};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::fetch::{self, Body, Fetcher};
+use crate::hostinfo::preflight::{self, Unfit};
+use crate::install::cache::Tee;
+use crate::install::error::{ChecksumError, FetchError, FolderError, SignatureError, UnpackError};
+use crate::install::folder::PluginFolder;
+use crate::install::limits::Limits;
+use crate::install::retry;
+use crate::install::trust::Check;
+use crate::install::unpack::Unpacking;
+use crate::install::unpack::limits_reader::Piece;
+use crate::install::unpack::tree::Resolver;
+
+/// Chunks on their way to the thread. When they are used up the download waits.
+const CHUNKS_IN_FLIGHT: usize = 8;
+
+/// How much is still read of an archive that turned out to be unusable, to learn whether it is the
+/// ordered one at all.
+const MAX_POST_MORTEM: u64 = 64 << 20;
+
+/// Where the archive is read from.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::install) enum Place<'a> {
+    /// From where the order says.
+    Ordered,
+    /// From the cache. Whatever is wrong with it there, its checksum is computed.
+    Kept(&'a Path),
+}
+
+/// Everything one attempt needs.
+pub(in crate::install) struct Attempt<'a, H> {
+    pub(in crate::install) fetcher: &'a Fetcher,
+    pub(in crate::install) folder: &'a PluginFolder,
+    pub(in crate::install) limits: &'a Limits,
+    /// For a rehearsal: below which folder plugins would be.
+    pub(in crate::install) rehearsed_for: Option<&'a Path>,
+    pub(in crate::install) resolver: Resolver,
+    pub(in crate::install) spec: &'a Arc<PluginSpec>,
+    pub(in crate::install) artifact: &'a Artifact,
+    pub(in crate::install) progress: &'a ProgressSender,
+    pub(in crate::install) place: Place<'a>,
+    /// Keeps it for later, where that is wanted.
+    pub(in crate::install) tee: Option<Tee>,
+    /// Who has to vouch for it, where somebody has to.
+    pub(in crate::install) check: Option<Check<'a>>,
+    /// Requests that were and may be made.
+    pub(in crate::install) budget: &'a mut Budget,
+    /// Kept until the thread has ended, also if this future has not lived to see it.
+    pub(in crate::install) hold: H,
+}
+
+/// How often an archive may be asked for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::install) struct Budget {
+    /// The request that is made now, counted from 1.
+    pub(in crate::install) number: u32,
+    /// How many there may be.
+    pub(in crate::install) attempts: u32,
+}
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(in crate::install) enum Failure {
+    /// The archive did not arrive.
+    Fetch(FetchError),
+    /// It was another archive.
+    Checksum(ChecksumError),
+    /// Nobody who is trusted vouches for it.
+    Signature(SignatureError),
+    /// It could not be unpacked.
+    Unpack(UnpackError),
+    /// This machine cannot run it.
+    Unfit(Unfit),
+    /// Its folder could not be made or published.
+    Folder(InstallStep, FolderError),
+}
+
+/// The thread that unpacks. Told to stop when this is dropped.
+struct Worker {
+    pieces: Option<mpsc::Sender<Piece>>,
+    thread: Option<JoinHandle<Result<(), Failure>>>,
+    /// What the digest has seen and the thread has not been given yet.
+    queued: Option<Piece>,
+    fate: Arc<Fate>,
+}
+
+/// Whether an installation may still become visible. Decided once.
+#[derive(Debug, Default)]
+struct Fate(AtomicU8);
+
+// === impl Attempt ===
+
+impl<H: Send + 'static> Attempt<'_, H> {
+    /// Tries. When this answers, an unsuccessful attempt has left nothing behind.
+    pub(in crate::install) async fn run(self) -> Result<(), Failure> {
+        let Self { spec, artifact, fetcher, limits, progress, .. } = self;
+        let url = &artifact.url;
+        let timeout = spec.download.timeout;
+        let late = |received| {
+            Failure::Fetch(FetchError::Timeout { url: url.to_string(), timeout, received })
+        };
+        let mut deadline = Instant::now() + timeout;
+        let opening = async {
+            match self.place {
+                Place::Ordered => fetcher.open(url).await,
+                Place::Kept(path) => fetch::open_file(path.to_owned()).await,
+            }
+        };
+        let mut body = match timeout_at(deadline, opening).await {
+            Ok(opened) => opened.map_err(Failure::Fetch)?,
+            Err(_) => return Err(late(0)),
+        };
+        let total = body.total();
+        let limit = limits.archive_bytes;
+        if total.is_some_and(|total| total > limit) {
+            return Err(Failure::Fetch(FetchError::TooLarge { url: url.to_string(), limit }));
+        }
+        let mut transfer = Transfer::new(progress, self.budget.number, total);
+        let budget = self.budget;
+        let parts = Parts {
+            folder: self.folder,
+            limits,
+            rehearsed_for: self.rehearsed_for,
+            resolver: self.resolver,
+            spec,
+            artifact,
+        };
+        let mut feed = Feed {
+            spec,
+            artifact,
+            limits,
+            worker: parts.start(total, self.hold),
+            heard: Heard::new(self.check),
+            post_mortem: match self.place {
+                Place::Ordered => MAX_POST_MORTEM,
+                Place::Kept(_) => u64::MAX,
+            },
+            tee: self.tee,
+        };
+        loop {
+            let failure = match timeout_at(deadline, feed.whole(&mut body, &mut transfer)).await {
+                Ok(Ok(())) => {
+                    feed.keep().await;
+                    return Ok(());
+                }
+                Ok(Err(failure)) => failure,
+                Err(_) => late(transfer.now.received),
+            };
+            match feed.go_on(fetcher, failure, &mut body, &mut transfer, budget).await {
+                Ok(()) => deadline = Instant::now() + timeout,
+                Err(failure) => {
+                    feed.worker.cancel();
+                    // Publishing may have been faster than the word that it is too late.
+                    return feed.worker.end().await.map_err(|_| failure);
+                }
+            }
+        }
+    }
+}
+
+/// What the thread needs.
+struct Parts<'a> {
+    folder: &'a PluginFolder,
+    limits: &'a Limits,
+    rehearsed_for: Option<&'a Path>,
+    resolver: Resolver,
+    spec: &'a Arc<PluginSpec>,
+    artifact: &'a Artifact,
+}
+
+impl Parts<'_> {
+    fn start<H: Send + 'static>(self, needed: Option<u64>, hold: H) -> Worker {
+        let (pieces, received) = mpsc::channel(CHUNKS_IN_FLIGHT);
+        let fate = Arc::new(Fate::default());
+        let spec = Arc::clone(self.spec);
+        let sha256 = self.artifact.sha256;
+        let folder = self.folder.clone();
+        let limits = *self.limits;
+        let rehearsed_for = self.rehearsed_for.map(Path::to_owned);
+        let resolver = self.resolver;
+        let decision = Arc::clone(&fate);
+        let span = tracing::error_span!("unpack");
+        let thread = tokio::task::spawn_blocking(move || {
+            let _inside = span.enter();
+            let _hold = hold;
+            let mut staging = folder
+                .stage(&spec.revision, needed, resolver)
+                .map_err(|error| Failure::Folder(InstallStep::Prepare, error))?;
+            let place = staging.path();
+            let unpacking = Unpacking {
+                tree: staging.tree(),
+                place: place.clone(),
+                entry_point: &spec.entry_point,
+                limits: &limits,
+                is_cancelled: &|| decision.is_cancelled(),
+            };
+            unpacking.run(received).map_err(Failure::Unpack)?;
+            // An interpreter that a plugin brings is named by where it will be.
+            let plugins = rehearsed_for.as_deref().or_else(|| place.ancestors().nth(2));
+            preflight::before_publish(&place, &spec.entry_point, plugins)
+                .map_err(Failure::Unfit)?;
+            if decision.is_cancelled() {
+                // Flushing a disk can take long, and nobody waits for it any more.
+                return Err(Failure::Unpack(UnpackError::Abandoned));
+            }
+            let _publishing = tracing::error_span!("publish").entered();
+            staging
+                .publish(&spec.revision, sha256, || decision.commit())
+                .map_err(|error| Failure::Folder(InstallStep::Publish, error))
+        });
+        Worker { pieces: Some(pieces), thread: Some(thread), queued: None, fate }
+    }
+}
+
+/// The way of the bytes to the worker. Outlives a transfer that breaks off.
+struct Feed<'a> {
+    spec: &'a Arc<PluginSpec>,
+    artifact: &'a Artifact,
+    limits: &'a Limits,
+    worker: Worker,
+    tee: Option<Tee>,
+    heard: Heard<'a>,
+    /// How much is still read of an archive that turned out to be unusable.
+    post_mortem: u64,
+}
+
+/// What is known of the bytes so far.
+struct Heard<'a> {
+    digest: Sha256,
+    check: Option<Check<'a>>,
+    /// What the worker thinks of the archive, if it has stopped early, and what was received then.
+    verdict: Option<(Failure, u64)>,
+    /// Whether the worker was told that it is the right one.
+    verified: bool,
+}
+
+// === impl Feed ===
+
+impl Feed<'_> {
+    /// Hands on what comes until all is there, then waits for the worker. After a failure it can be
+    /// called again with a body that goes on where the last one stopped.
+    async fn whole(&mut self, body: &mut Body, transfer: &mut Transfer<'_>) -> Result<(), Failure> {
+        if !self.heard.verified {
+            self.receive(body, transfer).await?;
+            tracing::error_span!("verify").in_scope(|| self.verify(transfer.now))?;
+            self.worker.hand_over(Piece::Verified).await;
+            self.heard.verified = true;
+        }
+        self.worker.end().await
+    }
+
+    async fn receive(
+        &mut self,
+        body: &mut Body,
+        transfer: &mut Transfer<'_>,
+    ) -> Result<(), Failure> {
+        let url = || self.artifact.url.to_string();
+        // What a deadline kept from them.
+        self.flush().await;
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                () = self.worker.stopped(), if self.heard.verdict.is_none() => {
+                    let verdict = self.worker.verdict().await?;
+                    self.heard.verdict = Some((verdict, transfer.now.received));
+                    self.tee = None;
+                    continue;
+                }
+                chunk = body.chunk() => chunk,
+            };
+            let Progress { received, total, .. } = transfer.now;
+            let chunk = chunk.map_err(|source| {
+                Failure::Fetch(FetchError::Broken { url: url(), received, total, source })
+            })?;
+            let Some(chunk) = chunk else {
+                return match total {
+                    Some(total) if total != received => {
+                        Err(Failure::Fetch(FetchError::Short { url: url(), received, total }))
+                    }
+                    _ => Ok(()),
+                };
+            };
+            // From here to the next wait nothing can be lost: the digest, the count and what was
+            // handed over always agree, also when this is dropped by a deadline.
+            transfer.add(chunk.len() as u64);
+            self.heard.digest.update(&chunk);
+            if let Some(check) = &mut self.heard.check {
+                check.update(&chunk);
+            }
+            let received = transfer.now.received;
+            let limit = self.limits.archive_bytes;
+            if received > limit {
+                return Err(Failure::Fetch(FetchError::TooLarge { url: url(), limit }));
+            }
+            match self.heard.verdict.take() {
+                None => {
+                    if let Some(tee) = &mut self.tee {
+                        tee.queue(chunk.clone());
+                    }
+                    self.worker.queue(chunk);
+                }
+                Some((failure, since)) if received - since > self.post_mortem => {
+                    return Err(failure);
+                }
+                verdict => self.heard.verdict = verdict,
+            }
+            self.flush().await;
+        }
+    }
+
+    /// Hands on what is queued. Loses nothing when it is dropped.
+    async fn flush(&mut self) {
+        self.worker.flush().await;
+        if let Some(tee) = &mut self.tee {
+            tee.flush().await;
+        }
+    }
+
+    /// Keeps the archive, which is installed now, and what vouches for it.
+    async fn keep(&mut self) {
+        let signature = self.heard.check.as_ref().map(|check| check.signature().text().to_owned());
+        if let Some(tee) = self.tee.take() {
+            tee.keep(signature).await;
+        }
+    }
+
+    fn verify(&mut self, now: Progress) -> Result<(), Failure> {
+        let expected = self.artifact.sha256;
+        let digest = std::mem::take(&mut self.heard.digest);
+        let actual = Sha256Digest::from_bytes(digest.finalize().into());
+        if actual != expected {
+            let url = self.artifact.url.to_string();
+            return Err(Failure::Checksum(ChecksumError { url, expected, actual }));
+        }
+        if let Some(check) = &mut self.heard.check {
+            check.finish().map_err(Failure::Signature)?;
+            tracing::info!(
+                plugin = %self.spec.name,
+                revision = %self.spec.revision,
+                key = %check.key(),
+                comment = check.signature().trusted_comment(),
+                "the archive is signed by a trusted key"
+            );
+        }
+        debug_assert!(now.total.is_none_or(|total| total == now.received));
+        match self.heard.verdict.take() {
+            Some((failure, _)) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
+    /// After a failed transfer: asks for the rest, as often as is left. The failure, or the one that
+    /// followed it, when that is no use.
+    async fn go_on(
+        &mut self,
+        fetcher: &Fetcher,
+        failure: Failure,
+        body: &mut Body,
+        transfer: &mut Transfer<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), Failure> {
+        let url = &self.artifact.url;
+        let timeout = self.spec.download.timeout;
+        let mut error = match failure {
+            Failure::Fetch(error) if error.is_transient() => error,
+            other => return Err(other),
+        };
+        while budget.number < budget.attempts
+            && body.can_be_resumed()
+            && self.heard.verdict.is_none()
+            && !self.heard.verified
+            && transfer.now.received > 0
+        {
+            let pause = retry::pause(budget.number, error.retry_after(), rand::random());
+            tracing::info!(
+                plugin = %self.spec.name,
+                revision = %self.spec.revision,
+                attempt = budget.number,
+                received = transfer.now.received,
+                pause_ms = pause.as_millis(),
+                error = %Chain(&error),
+                "the download will be gone on with"
+            );
+            tokio::time::sleep(pause).await;
+            budget.number += 1;
+            transfer.again(budget.number);
+            let asked = fetcher.resume(url, body, transfer.now.received);
+            match tokio::time::timeout(timeout, asked).await {
+                Ok(Ok(true)) => return Ok(()),
+                // All has to be fetched anew. Finding that out is not held against the order.
+                Ok(Ok(false)) => {
+                    budget.number -= 1;
+                    break;
+                }
+                Ok(Err(next)) if next.is_transient() => error = next,
+                Ok(Err(next)) => return Err(Failure::Fetch(next)),
+                Err(_) => {
+                    let received = transfer.now.received;
+                    error = FetchError::Timeout { url: url.to_string(), timeout, received };
+                }
+            }
+        }
+        Err(Failure::Fetch(error))
+    }
+}
+
+// === impl Heard ===
+
+impl<'a> Heard<'a> {
+    fn new(check: Option<Check<'a>>) -> Self {
+        Self { digest: Sha256::new(), check, verdict: None, verified: false }
+    }
+}
+
+// === impl Failure ===
+
+impl From<Failure> for InstallError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Fetch(error) => Self { step: InstallStep::Download, cause: error.into() },
+            Failure::Checksum(error) => Self { step: InstallStep::Verify, cause: error.into() },
+            Failure::Signature(error) => Self { step: InstallStep::Verify, cause: error.into() },
+            Failure::Unpack(error) => Self { step: InstallStep::Unpack, cause: error.into() },
+            Failure::Unfit(error) => Self { step: InstallStep::Check, cause: error.into() },
+            Failure::Folder(step, error) => Self { step, cause: error.into() },
+        }
+    }
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// Gives the worker something. If it has stopped, its result says why.
+    async fn hand_over(&mut self, piece: Piece) {
+        self.flush().await;
+        self.queued = Some(piece);
+        self.flush().await;
+    }
+
+    /// Sets something aside for the next flush, which has to come before anything else is queued.
+    fn queue(&mut self, data: Bytes) {
+        debug_assert!(self.queued.is_none());
+        self.queued = Some(Piece::Data(data));
+    }
+
+    /// Gives the worker what is queued. Loses nothing when it is dropped.
+    async fn flush(&mut self) {
+        if self.queued.is_none() {
+            return;
+        }
+        let Some(pieces) = &self.pieces else {
+            self.queued = None;
+            return;
+        };
+        let room = pieces.reserve().await;
+        let piece = self.queued.take();
+        if let (Ok(room), Some(piece)) = (room, piece) {
+            room.send(piece);
+        }
+    }
+
+    /// Resolves when the worker takes no more pieces.
+    async fn stopped(&self) {
+        if let Some(pieces) = &self.pieces {
+            pieces.closed().await;
+        }
+    }
+
+    /// Why a worker that should still be at it has stopped: fails with a reason that the archive is
+    /// not to blame for, answers with one that it is.
+    async fn verdict(&mut self) -> Result<Failure, Failure> {
+        match self.end().await {
+            Err(Failure::Unpack(error)) if error.is_about_content() => Ok(Failure::Unpack(error)),
+            Err(other) => Err(other),
+            Ok(()) => Err(Failure::Unpack(UnpackError::Abandoned)),
+        }
+    }
+
+    /// Waits for the worker to end. Only the first call gets its result.
+    async fn end(&mut self) -> Result<(), Failure> {
+        self.pieces = None;
+        let gone = || Err(Failure::Unpack(UnpackError::Abandoned));
+        let Some(thread) = &mut self.thread else { return gone() };
+        let result = thread.await;
+        self.thread = None;
+        result.unwrap_or_else(|error| {
+            if error.is_cancelled() {
+                return gone();
+            }
+            Err(Failure::Folder(InstallStep::Unpack, FolderError::Panicked))
+        })
+    }
+
+    fn cancel(&self) {
+        self.fate.cancel();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Whoever dropped the installation does not want it. The channel closes with this, too.
+        self.fate.cancel();
+    }
+}
+
+// === impl Fate ===
+
+impl Fate {
+    const OPEN: u8 = 0;
+    const CANCELLED: u8 = 1;
+    const COMMITTED: u8 = 2;
+
+    fn cancel(&self) {
+        self.decide(Self::CANCELLED);
+    }
+
+    /// Whether it may be published.
+    fn commit(&self) -> bool {
+        self.decide(Self::COMMITTED)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::CANCELLED
+    }
+
+    fn decide(&self, fate: u8) -> bool {
+        self.0.compare_exchange(Self::OPEN, fate, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// Counts what arrives and tells about it.
+struct Transfer<'a> {
+    now: Progress,
+    progress: &'a ProgressSender,
+}
+
+// === impl Transfer ===
+
+impl<'a> Transfer<'a> {
+    fn new(progress: &'a ProgressSender, attempt: u32, total: Option<u64>) -> Self {
+        let transfer =
+            Self { now: Progress { received: 0, total, attempt, held_up: None }, progress };
+        transfer.tell();
+        transfer
+    }
+
+    /// Another request for the rest.
+    fn again(&mut self, attempt: u32) {
+        self.now.attempt = attempt;
+        self.tell();
+    }
+
+    /// Tells at once: a transfer that hangs from here on is seen where it hangs. Whoever shows it
+    /// looks when it wants to, so this costs no more than the store it is.
+    fn add(&mut self, bytes: u64) {
+        self.now.received = self.now.received.saturating_add(bytes);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.progress.send_replace(self.now);
+    }
+}

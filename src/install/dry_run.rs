@@ -1,0 +1,86 @@
+//! An installation that leaves nothing: what is in an archive, and whether it would be taken.
+//!
+//! `plan` calls this. Everything is done that an installation does, signatures and limits included, but
+//! in a temporary folder that is deleted again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use guest_agent_actors::ports::{Cause, InstallError, InstallStep, Installer, Progress};
+use guest_agent_actors::spec::PluginSpec;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::trust::Trust;
+use super::{Pipeline, PipelineConfig};
+use crate::config::Config;
+
+/// What file systems give a file or folder at least, and in multiples of what.
+const BLOCK_BYTES: u64 = 4096;
+
+/// What an archive holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Contents {
+    /// Bytes that are transferred.
+    pub archive_bytes: u64,
+    /// Bytes that its files take when they are unpacked, in whole blocks.
+    pub bytes: u64,
+    /// Files, folders and links that are made.
+    pub files: u64,
+}
+
+/// Installs a revision in a temporary folder, measures it, and deletes it.
+///
+/// # Errors
+/// It would not be installed, either.
+pub async fn dry_run(config: &Config, spec: &Arc<PluginSpec>) -> Result<Contents, InstallError> {
+    let failed = |cause: Cause| InstallError { step: InstallStep::Prepare, cause };
+    let scratch = tempfile::tempdir().map_err(|error| failed(error.into()))?;
+    let at = |name: &str| scratch.path().join(name);
+    let settings = PipelineConfig::configured(
+        config,
+        at("plugins"),
+        at("state"),
+        at("log"),
+        // What is only looked at is not kept.
+        (at("cache"), 0),
+        at("spool"),
+    );
+    let trust = Trust::load_or_nobody(&config.trust);
+    let mut pipeline = Pipeline::new(settings, trust).map_err(|error| failed(error.into()))?;
+    pipeline.rehearsed_for = Some(config.agent.state_dir.clone());
+    let (sender, receiver) = watch::channel(Progress::default());
+    pipeline.install(Arc::clone(spec), sender).await?;
+    let archive_bytes = receiver.borrow().received;
+    let revision = at("plugins").join(spec.name.as_str()).join(spec.revision.as_str());
+    let measured = tokio::task::spawn_blocking(move || {
+        // Kept until it is measured, and deleted off the event loop.
+        let _scratch = scratch;
+        measure(&revision)
+    });
+    let (bytes, files) = measured
+        .await
+        .map_err(|error| failed(error.into()))?
+        .map_err(|error| failed(error.into()))?;
+    Ok(Contents { archive_bytes, bytes, files })
+}
+
+/// Bytes and files of a folder with everything in it.
+fn measure(folder: &Path) -> std::io::Result<(u64, u64)> {
+    let (mut bytes, mut files) = (BLOCK_BYTES, 1);
+    let mut ahead = vec![folder.to_owned()];
+    while let Some(folder) = ahead.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let found = entry.metadata()?;
+            files += 1;
+            if found.is_dir() {
+                bytes += BLOCK_BYTES;
+                ahead.push(entry.path());
+            } else {
+                bytes += found.len().next_multiple_of(BLOCK_BYTES);
+            }
+        }
+    }
+    Ok((bytes, files))
+}

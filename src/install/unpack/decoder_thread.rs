@@ -1,0 +1,156 @@
+//! Expands an archive on a thread of its own, a little ahead of the thread that writes files.
+//!
+//! ```text
+//! download task ──Piece──► thread: Source ──► decoder ──Step──► thread: Ahead ──► Guard ──► tar parser ──► files
+//!                                                     ◄─empty─
+//! ```
+//!
+//! Inflating takes as long as everything else together, so two processors need half the time. A few buffers go
+//! to and fro between the threads; when all are full the decoder waits. `unpack` calls this.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::thread::{Scope, ScopedJoinHandle};
+
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::sync::mpsc;
+
+use super::format::Format;
+use crate::install::error::UnpackError;
+use crate::install::unpack::limits_reader::{Intake, Meter, Source, block_on};
+
+/// How many buffers there are, and how large each is.
+const BUFFERS: usize = 4;
+const BUFFER_BYTES: usize = 128 * 1024;
+
+/// What the decoding thread tells.
+enum Step {
+    /// The next expanded bytes, and how many compressed ones were read until then.
+    Data { bytes: Vec<u8>, compressed: u64 },
+    /// There are no more, and whether all of the archive was read and its checksum right.
+    End { is_verified: bool },
+    /// It cannot go on, with the reason where it is not the decoder's own.
+    Failed { error: io::Error, verdict: Option<UnpackError> },
+}
+
+/// The expanded bytes.
+pub(crate) struct Ahead {
+    steps: mpsc::Receiver<Step>,
+    empty: mpsc::Sender<Vec<u8>>,
+    current: Vec<u8>,
+    taken: usize,
+    has_ended: bool,
+    meter: Rc<Meter>,
+}
+
+// === impl Ahead ===
+
+impl Ahead {
+    /// Begins to expand on a thread of this scope, which ends soon after this is dropped. Whoever gave the pieces
+    /// to the source may have to wait for that.
+    ///
+    /// # Errors
+    /// The system has no thread to spare.
+    pub(crate) fn begin<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        format: Format,
+        source: Source,
+        meter: Rc<Meter>,
+    ) -> io::Result<(Self, ScopedJoinHandle<'scope, ()>)> {
+        let (tell, steps) = mpsc::channel(BUFFERS);
+        let (empty, emptied) = mpsc::channel(BUFFERS);
+        let builder = std::thread::Builder::new().name("expand".to_owned());
+        let thread =
+            builder.spawn_scoped(scope, move || block_on(expand(format, source, tell, emptied)))?;
+        let ahead = Self { steps, empty, current: Vec::new(), taken: 0, has_ended: false, meter };
+        Ok((ahead, thread))
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.taken == self.current.len() && !self.has_ended {
+            match ready!(self.steps.poll_recv(cx)) {
+                Some(Step::Data { bytes, compressed }) => {
+                    let before = std::mem::replace(&mut self.current, bytes);
+                    self.taken = 0;
+                    self.meter.has_read(compressed);
+                    if before.capacity() > 0 {
+                        // There is room for all that there are.
+                        drop(self.empty.try_send(before));
+                    }
+                }
+                Some(Step::End { is_verified }) => {
+                    self.meter.has_ended(is_verified);
+                    self.has_ended = true;
+                }
+                Some(Step::Failed { error, verdict }) => {
+                    if let Some(verdict) = verdict {
+                        return Poll::Ready(Err(self.meter.refuse(verdict)));
+                    }
+                    return Poll::Ready(Err(error));
+                }
+                // It panicked.
+                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Ahead {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_step(cx))?;
+        let available = &this.current[this.taken..];
+        let amount = available.len().min(into.remaining());
+        into.put_slice(&available[..amount]);
+        this.taken += amount;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Expands all there is, for as long as somebody listens.
+async fn expand(
+    format: Format,
+    source: Source,
+    tell: mpsc::Sender<Step>,
+    mut emptied: mpsc::Receiver<Vec<u8>>,
+) {
+    let intake = source.intake();
+    let mut decoder = format.decoder(source);
+    let mut made = 0;
+    loop {
+        let buffer = if made < BUFFERS {
+            made += 1;
+            Some(Vec::with_capacity(BUFFER_BYTES))
+        } else {
+            emptied.recv().await
+        };
+        let Some(mut buffer) = buffer else { return };
+        buffer.clear();
+        let read = tokio::select! {
+            biased;
+            read = decoder.read_buf(&mut buffer) => read,
+            () = tell.closed() => return,
+        };
+        let step = told(read, buffer, &intake);
+        let is_last = !matches!(step, Step::Data { .. });
+        if tell.send(step).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn told(read: io::Result<usize>, bytes: Vec<u8>, intake: &Intake) -> Step {
+    match read {
+        // It only ends here when it saw the end of its input.
+        Ok(0) => Step::End { is_verified: intake.is_verified() },
+        Ok(_) => Step::Data { bytes, compressed: intake.compressed() },
+        Err(error) => Step::Failed { error, verdict: intake.verdict() },
+    }
+}

@@ -1,0 +1,205 @@
+//! The agent's own log: what is traced goes to the journal, or to standard error as text or JSON.
+//!
+//! Started once, by `main.rs` through `Services::start_logging`. Without further words the journal is taken
+//! where standard error leads there anyway: it then gets fields and priorities instead of lines.
+//!
+//! ```text
+//!   event ─► filter (level, changed at SIGHUP) ─► bounded (so many of one kind) ─► text | JSON | journal
+//! ```
+
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use tracing_subscriber::filter::FilterExt;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry};
+
+use crate::config::{LogConfig, LogFormat, log_filter};
+use crate::observe::otlp::Queue;
+use crate::observe::otlp::spans::{Destination, Spans, Wanted};
+
+mod bounded;
+mod journal;
+mod json;
+mod rate_limit;
+mod text;
+
+use bounded::Bounded;
+use journal::Journal;
+use rate_limit::{Unwritten, WINDOW};
+
+/// What can be done with the log that was started.
+static STARTED: OnceLock<Controls> = OnceLock::new();
+
+/// Handles of a log in use.
+struct Controls {
+    filter: Handle<EnvFilter, Registry>,
+    bounded: Bounded,
+    spans: Destination,
+    /// Where lines go, if that is the journal.
+    journal: Option<Journal>,
+}
+
+/// Something that lines are written with.
+type Lines = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Sends what is traced to where the configuration says, and panics to the trace. A second call changes
+/// nothing.
+pub fn start(log: &LogConfig) {
+    let (lines, journal, trouble) =
+        match wants_journal(log.format).then(|| Journal::at(Path::new(journal::SOCKET))) {
+            Some(Ok(journal)) => {
+                (entries(journal.clone(), journal::Entries::of_this_process()), Some(journal), None)
+            }
+            Some(Err(error)) => (on_standard_error(log.format), None, Some(error)),
+            None => (on_standard_error(log.format), None, None),
+        };
+    let (subscriber, mut controls) = subscriber(log, lines);
+    controls.journal = journal;
+    if subscriber.try_init().is_ok() {
+        drop(STARTED.set(controls));
+        std::panic::set_hook(Box::new(trace_panic));
+        if let Some(trouble) = trouble {
+            tracing::warn!(error = %trouble, "the journal cannot be written to; logs text instead");
+        }
+    }
+}
+
+/// Changes what the log that was started says from now on. Without one nothing changes.
+pub fn set_level(level: &str) {
+    if let Some(controls) = STARTED.get()
+        && let Err(error) = controls.filter.reload(log_filter::filter(level))
+    {
+        tracing::error!(%error, "the log stays as it was");
+    }
+}
+
+/// From now on spans are handed on, too.
+pub(crate) fn export_spans(queue: Queue) {
+    if let Some(controls) = STARTED.get() {
+        controls.spans.lead_to(queue);
+    }
+}
+
+/// Tells from time to time how much was not written because it was the same again and again.
+pub async fn tell_unwritten() {
+    let Some(controls) = STARTED.get() else { return };
+    let mut beat = tokio::time::interval(WINDOW / 4);
+    loop {
+        beat.tick().await;
+        tell(controls.bounded.over());
+        tell_lost(controls);
+    }
+}
+
+/// Tells it for the last time.
+pub fn tell_last_unwritten() {
+    if let Some(controls) = STARTED.get() {
+        tell(controls.bounded.all());
+        tell_lost(controls);
+    }
+}
+
+fn tell_lost(controls: &Controls) {
+    match controls.journal.as_ref().map_or(0, Journal::take_lost) {
+        0 => {}
+        lines => tracing::warn!(lines, "the journal did not take {lines} lines"),
+    }
+}
+
+/// Each place is told once, so this cannot be a flood itself.
+fn tell(all: Vec<Unwritten>) {
+    for Unwritten { place, lines, example } in all {
+        tracing::warn!(
+            lines,
+            file = place.file,
+            line = place.line,
+            module = place.target,
+            like = example,
+            "{lines} more lines like this were not written"
+        );
+    }
+}
+
+fn wants_journal(format: LogFormat) -> bool {
+    match format {
+        LogFormat::Json | LogFormat::Text => false,
+        LogFormat::Journald => true,
+        LogFormat::Auto => leads_to_the_journal(),
+    }
+}
+
+fn on_standard_error(format: LogFormat) -> Lines {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    match format {
+        LogFormat::Json => json(std::io::stderr),
+        LogFormat::Text | LogFormat::Journald | LogFormat::Auto => text(std::io::stderr, colour),
+    }
+}
+
+/// Whether the service manager connected standard error to the journal: it then says which file that is.
+fn leads_to_the_journal() -> bool {
+    let Some(promised) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    let Ok(is) = rustix::fs::fstat(std::io::stderr().as_fd()) else { return false };
+    promised.to_str() == Some(&format!("{}:{}", is.st_dev, is.st_ino))
+}
+
+fn entries<W>(writer: W, entries: journal::Entries) -> Lines
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer().with_writer(writer).json().event_format(entries).boxed()
+}
+
+fn text<W>(writer: W, colour: bool) -> Lines
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .with_ansi(colour)
+        .fmt_fields(text::TextFields)
+        .boxed()
+}
+
+fn json<W>(writer: W) -> Lines
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .json()
+        .event_format(json::JsonLines)
+        .boxed()
+}
+
+fn subscriber(
+    log: &LogConfig,
+    lines: Lines,
+) -> (impl tracing::Subscriber + Send + Sync + use<>, Controls) {
+    let bounded = Bounded::default();
+    let (filter, handle) = reload::Layer::new(log_filter::filter(&log.level));
+    let lines = lines.with_filter(FilterExt::<Registry>::and(filter, bounded.clone()));
+    let spans = Destination::default();
+    let layer = Spans(spans.clone()).with_filter(Wanted(spans.clone()));
+    let subscriber = tracing_subscriber::registry().with(lines).with(layer);
+    (subscriber, Controls { filter: handle, bounded, spans, journal: None })
+}
+
+/// Traces a panic without a backtrace: symbolising one takes tens of megabytes that a small agent
+/// never gives back.
+fn trace_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("without a message");
+    let location = panic.location().map_or_else(String::new, ToString::to_string);
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    tracing::error!(location, thread, "panicked: {message}");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,477 @@
+//! Starts, finds and ends processes of plugins: the `Launcher` port.
+//!
+//! Plugin actors call it. It is the only part of the agent that makes or signals processes.
+//!
+//! ```text
+//! launch: end what is left ► prepare files, group ► clone, enter, exec (spawn) ► listen? (ready) ► Start (plugin_rpc)
+//!                                                │
+//!                                                └► watch: pidfd ► how it ended (oom) ► who is left (tree)
+//! stop:   Stop call ► SIGTERM ► SIGKILL, until nobody is left (stop, tree, pidfd)
+//! ```
+//!
+//! What holds:
+//! - No signal goes to a process that is not proven to be the plugin's (`pidfd`, `tree`).
+//! - At most one process of a plugin is started from here at a time: ending the former one and
+//!   spawning the next happen under one lock per plugin.
+//! - A child is in the table before anything can be awaited, so a launch that is dropped half way
+//!   leaves a process that `stop` and `find` know.
+//! - Plugins write into their logs themselves and live in sessions of their own, so they go on when
+//!   the agent ends; `find` takes them up again.
+//!
+//! Calls for one plugin come from its one actor, in order; calls for different plugins are
+//! independent. How limits are enforced is `cgroup`'s business, what a policy means `confine`'s; the files
+//! of a revision are the installer's.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{BootId, Endpoint, PluginName, Process};
+use guest_agent_actors::ports::{
+    FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopOrder, Stopped,
+    Unenforced,
+};
+use guest_agent_actors::spec::{Limits, PluginSpec};
+use tokio::sync::oneshot;
+
+use crate::config::{Policies, Policy};
+use crate::os::pidfd::Pidfd;
+use crate::os::procfs;
+use crate::process::cgroup::Cgroups;
+use crate::process::launch::launch_permits::Turns;
+use crate::process::launch::orphans::Strangers;
+use crate::process::launch::process_table::Lookout;
+use crate::process::launch::ticket::{Owner, Tickets};
+use crate::process::launch::tree::{Family, Member};
+use crate::process::launch::watch::{Subject, Watched};
+use crate::process::logs::PluginLogs;
+use crate::process::rpc::GrpcPluginRpc;
+use crate::process::sandbox::Host;
+
+pub(crate) mod address;
+mod exec_error;
+mod launch_permits;
+mod once;
+pub(crate) mod oom;
+mod orphans;
+mod process_table;
+mod ready;
+pub(crate) mod spawn;
+pub(crate) mod start;
+mod stop;
+mod ticket;
+mod tree;
+mod variables;
+mod watch;
+
+/// How long the kernel may take to set limits: it looks for memory that can be dropped first.
+const LIMIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the launcher puts things.
+#[derive(Clone, Debug)]
+pub struct LauncherConfig {
+    /// Holds `<name>/<revision>/`.
+    pub plugins_dir: PathBuf,
+    /// Holds the plugins' own data, `<name>/`.
+    pub state_root: PathBuf,
+    /// Sockets of plugins are made in `plugins/` below it, or in `confined/<name>/` for those whose policy
+    /// keeps them from there.
+    pub runtime_dir: PathBuf,
+    /// Takes what plugins print.
+    pub logs: PluginLogs,
+    /// What plugins may call.
+    pub host_socket: PathBuf,
+    /// How plugins listen.
+    pub transport: Transport,
+    /// The current boot.
+    pub boot: BootId,
+    /// Where plugins are walled in.
+    pub cgroups: Cgroups,
+    /// What this machine can enforce of policies.
+    pub host: Host,
+    /// What plugins may do, until others are given.
+    pub policies: Policies,
+}
+
+/// How plugins listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// On a unix socket.
+    Unix,
+    /// On a port of the loopback interface.
+    Tcp,
+}
+
+/// Why the launcher cannot work at all.
+#[derive(Debug, thiserror::Error)]
+pub enum LauncherError {
+    /// A directory could not be made.
+    #[error("failed to make the directory {}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// No socket in the runtime directory would have a path the kernel takes.
+    #[error("the runtime directory {} is too long a path for sockets in it; shorten it", path.display())]
+    RuntimeDirTooLong {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// Runs plugins as processes of this machine.
+///
+/// Cheap to clone; clones share everything. Its methods must be called on a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct ProcessLauncher {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: LauncherConfig,
+    rpc: Arc<GrpcPluginRpc>,
+    table: Mutex<Table>,
+    policies: Mutex<Arc<Policies>>,
+    turns: Turns,
+    lookout: Arc<Lookout>,
+    strangers: Strangers,
+}
+
+/// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
+#[derive(Debug)]
+struct Table {
+    slots: HashMap<PluginName, Slot>,
+    tickets: Tickets,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// Held while the plugin's processes are ended and while one is spawned.
+    gate: Arc<tokio::sync::Mutex<()>>,
+    /// The newest process, also after its end.
+    newest: Option<Arc<Watched>>,
+}
+
+/// Who has a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A plugin that runs.
+    Plugin {
+        /// The plugin.
+        name: PluginName,
+        /// Its process. Whoever calls may be a helper of it.
+        process: Process,
+    },
+    /// A plugin of an earlier life of the agent, whose process was not found again yet.
+    ComingBack(PluginName),
+    /// Nobody: it is not of a plugin's newest launch, or that has ended.
+    Nobody,
+}
+
+/// Keeps others from ending or spawning processes of a plugin.
+type Gate = tokio::sync::OwnedMutexGuard<()>;
+
+// === impl ProcessLauncher ===
+
+impl ProcessLauncher {
+    /// Makes the directories for sockets and logs.
+    ///
+    /// # Errors
+    /// A directory cannot be made, or sockets in it would have too long a path.
+    pub fn new(config: LauncherConfig, rpc: Arc<GrpcPluginRpc>) -> Result<Self, LauncherError> {
+        let policies = Mutex::new(Arc::new(config.policies.clone()));
+        let tickets = Tickets::in_folder(config.runtime_dir.join("tickets"));
+        let table = Mutex::new(Table { slots: HashMap::new(), tickets });
+        let turns = Turns::of_this_machine();
+        let lookout = Arc::default();
+        let strangers = Strangers::new();
+        let shared = Shared { config, rpc, table, policies, turns, lookout, strangers };
+        let launcher = Self { shared: Arc::new(shared) };
+        let sockets = launcher.sockets_dir();
+        // 16 digits and ".sock".
+        if sockets.as_os_str().len() + "/0123456789abcdef.sock".len() > address::SOCKET_PATH_MAX {
+            return Err(LauncherError::RuntimeDirTooLong { path: sockets });
+        }
+        for (path, mode) in [(sockets, 0o700), (launcher.logs().dir().to_owned(), 0o750)] {
+            make_dir(&path, mode).map_err(|error| LauncherError::Directory { path, error })?;
+        }
+        Ok(launcher)
+    }
+
+    /// Who has this ticket, for the socket that plugins call.
+    #[must_use]
+    pub fn holder(&self, ticket: &str) -> Holder {
+        let table = self.table();
+        match table.tickets.owner(ticket) {
+            Owner::Plugin(name) => {
+                let newest = table.slots.get(&name).and_then(|slot| slot.newest.as_ref());
+                match newest.filter(|watched| watched.is_alive()) {
+                    Some(watched) => Holder::Plugin { process: watched.process.clone(), name },
+                    None => Holder::Nobody,
+                }
+            }
+            Owner::ComingBack(name) => Holder::ComingBack(name),
+            Owner::Nobody => Holder::Nobody,
+        }
+    }
+
+    /// Has every launch from now on follow these policies. What runs is not touched.
+    pub fn use_policies(&self, policies: Policies) {
+        *self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    /// What holds for a plugin that is launched now.
+    fn policy(&self, name: &PluginName) -> Policy {
+        self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner).of(name)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.shared.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sockets_dir(&self) -> PathBuf {
+        self.shared.config.runtime_dir.join("plugins")
+    }
+
+    fn logs(&self) -> &PluginLogs {
+        &self.shared.config.logs
+    }
+
+    /// Where plugins that are kept out of the common folder have folders of their own.
+    fn confined_dir(&self) -> PathBuf {
+        self.shared.config.runtime_dir.join(address::OWN_FOLDERS)
+    }
+
+    fn state_dir(&self, name: &PluginName) -> PathBuf {
+        self.shared.config.state_root.join(name.as_str())
+    }
+
+    fn newest(&self, name: &PluginName) -> Option<Arc<Watched>> {
+        self.table().slots.get(name)?.newest.clone()
+    }
+
+    /// Waits for whoever ends or spawns processes of this plugin. They wait for nothing longer than
+    /// a few seconds while they hold it.
+    async fn gate(&self, name: &PluginName) -> Gate {
+        let gate = Arc::clone(&self.table().slots.entry(name.clone()).or_default().gate);
+        gate.lock_owned().await
+    }
+
+    /// What is known of a plugin's processes: the newest one, what it left, and those given.
+    fn family(&self, name: &PluginName, given: Option<&Process>) -> Family {
+        let mut known = self.newest(name).map(|watched| watched.known()).unwrap_or_default();
+        known.extend(given.cloned());
+        Family {
+            name: name.clone(),
+            state_dir: self.state_dir(name),
+            boot: self.shared.config.boot.clone(),
+            known,
+            group: self.shared.config.cgroups.group(name),
+        }
+    }
+
+    /// All living processes of a plugin, the oldest first; the given one counts among them.
+    async fn members(&self, name: &PluginName, given: Option<&Process>) -> Vec<Member> {
+        if given.is_none() && self.is_new(name).await {
+            return Vec::new();
+        }
+        self.family(name, given).look(&self.shared.lookout).await
+    }
+
+    /// Whether no process of a plugin can be there: none was ever launched or found, nobody is in its group, and no
+    /// earlier life of the agent left one.
+    async fn is_new(&self, name: &PluginName) -> bool {
+        if self.newest(name).is_some()
+            || self.shared.strangers.may_have(name, &self.shared.lookout).await
+        {
+            return false;
+        }
+        let group = self.shared.config.cgroups.group(name);
+        process_table::look_aside(move || group.members().is_empty()).await == Some(true)
+    }
+
+    /// Begins to watch a process that this launcher did not spawn, if it is proven. It may be dead
+    /// already and only wait to be reaped; then its cause can still be learned.
+    async fn adopt(&self, name: &PluginName, process: &Process) -> Option<Arc<Watched>> {
+        let newest = || self.newest(name).filter(|watched| watched.process == *process);
+        if let Some(watched) = newest() {
+            return Some(watched);
+        }
+        let pidfd = Pidfd::open_proven(process, &self.shared.config.boot)?;
+        let environ = process_table::environ(process.pid).await;
+        // Somebody else may have been faster.
+        if let Some(watched) = newest() {
+            return Some(watched);
+        }
+        // If it is dead by now, its pid may have been another's when the environment was read.
+        let alive = !pidfd.is_dead();
+        let environ = if alive { environ } else { Vec::new() };
+        let endpoint = self.endpoint_of(name, process.pid, &environ).await;
+        let family = self.family(name, Some(process));
+        let process = process.clone();
+        let lookout = Arc::clone(&self.shared.lookout);
+        let subject = Subject { process, pidfd, endpoint, family, lookout };
+        let watched = Watched::stranger(subject);
+        let mut table = self.table();
+        // A living child of ours is not forgotten for the sake of another process, nor is its ticket.
+        let slot = table.slots.entry(name.clone()).or_default();
+        if slot.newest.as_ref().is_none_or(|newest| !newest.is_alive()) {
+            slot.newest = Some(Arc::clone(&watched));
+            if alive {
+                let carried = procfs::variable(&environ, variables::TICKET_VARIABLE);
+                let marked = process_table::carries(&environ, name, &self.state_dir(name));
+                table.tickets.restore(name, carried.filter(|_| marked));
+            }
+        }
+        drop(table);
+        Some(watched)
+    }
+
+    /// The socket that a process of an earlier life of the agent was told to listen on.
+    async fn endpoint_of(&self, name: &PluginName, pid: u32, environ: &[u8]) -> Option<Endpoint> {
+        let revision = procfs::variable(environ, variables::REVISION_VARIABLE)?;
+        let revision = std::str::from_utf8(revision).ok()?.parse().ok()?;
+        let own = address::own_socket(&self.confined_dir(), name, &revision);
+        let mut argument = OsString::from("--address=");
+        argument.push(&own);
+        // Only of two addresses that the agent itself would have given is what the process says believed.
+        let says_own = process_table::look_aside(move || {
+            procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, &argument))
+        });
+        let path = match says_own.await {
+            Some(true) => own,
+            Some(false) | None => address::socket(&self.sockets_dir(), name, &revision),
+        };
+        Some(address::Address::Unix(path).endpoint())
+    }
+}
+
+#[async_trait]
+impl Launcher for ProcessLauncher {
+    async fn launch(
+        &self,
+        spec: Arc<PluginSpec>,
+        spawned: oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError> {
+        self.start_plugin(&spec, spawned).await
+    }
+
+    async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError> {
+        self.stop_plugin(order).await
+    }
+
+    async fn limit(
+        &self,
+        name: &PluginName,
+        process: &Process,
+        limits: Limits,
+    ) -> Result<Unenforced, LimitError> {
+        // A pid that is another's by now is in no group of this plugin's.
+        let (group, pid) = (self.shared.config.cgroups.group(name), process.pid);
+        let limit = tokio::task::spawn_blocking(move || group.limit(pid, &limits));
+        match tokio::time::timeout(LIMIT_TIMEOUT, limit).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(_)) | Err(_) => Err(LimitError::TimedOut),
+        }
+    }
+
+    async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause {
+        match self.adopt(name, process).await {
+            Some(watched) => watched.cause().await,
+            None => ExitCause::Unknown,
+        }
+    }
+
+    async fn ended(&self, name: &PluginName, process: &Process) {
+        if let Some(watched) = self.adopt(name, process).await {
+            watched.dead().await;
+        }
+    }
+
+    async fn find(
+        &self,
+        name: &PluginName,
+        recorded: Option<&Process>,
+    ) -> Result<Option<Process>, FindError> {
+        if let Some(process) = recorded
+            && let Some(watched) = self.adopt(name, process).await
+            && watched.is_alive()
+        {
+            return Ok(Some(watched.process.clone()));
+        }
+        if let Some(watched) = self.newest(name).filter(|watched| watched.is_alive()) {
+            return Ok(Some(watched.process.clone()));
+        }
+        if self.is_new(name).await {
+            return Ok(None);
+        }
+        let family = self.family(name, None);
+        let argument = self.error_log_argument(name);
+        let state_dir = self.state_dir(name);
+        let census = self.shared.lookout.look().await.ok_or(FindError)?;
+        let unrecorded = process_table::look_aside(move || {
+            let users = users_of(&state_dir);
+            let mut members = family.members(&census).into_iter();
+            members.find(|member| is_unrecorded_leader(member, &argument, &users))
+        });
+        let unrecorded = unrecorded.await.ok_or(FindError)?;
+        let Some(unrecorded) = unrecorded else { return Ok(None) };
+        let watched = self.adopt(name, &unrecorded.process).await;
+        let watched = watched.filter(|watched| watched.is_alive());
+        Ok(watched.map(|watched| watched.process.clone()))
+    }
+
+    async fn last_output(&self, name: &PluginName) -> String {
+        let (logs, name) = (self.logs().clone(), name.clone());
+        tokio::task::spawn_blocking(move || logs.last_words(&name)).await.unwrap_or_default()
+    }
+}
+
+/// Whether a process is a plugin itself that was spawned but never recorded; members come the
+/// oldest first, and the others end with the next stop or launch. Blocks.
+///
+/// Its markers alone do not say so. Its helpers have them too, and may have outlived it; they
+/// are told by what they were started with, the plugin by this argument. And the markers are no
+/// secret, but a process of another user cannot be one that the agent spawned.
+fn is_unrecorded_leader(member: &Member, argument: &OsStr, users: &[u32]) -> bool {
+    let pid = member.process.pid;
+    let by_us = |(real, effective)| real == effective && users.contains(&real);
+    member.marked
+        && member.leads_session
+        && procfs::users(pid).is_some_and(by_us)
+        && procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, argument))
+}
+
+/// Whom the agent may have started a plugin as: itself, and whoever has the plugin's folder by its policy.
+fn users_of(state_dir: &Path) -> Vec<u32> {
+    let mut users = vec![rustix::process::getuid().as_raw()];
+    users.extend(std::fs::symlink_metadata(state_dir).ok().map(|stat| stat.uid()));
+    users
+}
+
+/// Whether an argument is among those that `procfs` read.
+fn has_argument(arguments: &[u8], wanted: &OsStr) -> bool {
+    arguments.split(|&byte| byte == 0).any(|argument| argument == wanted.as_encoded_bytes())
+}
+
+/// Makes a directory and those above it; an existing one keeps its mode.
+fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    DirBuilder::new().recursive(true).mode(mode).create(path)
+}
+
+#[cfg(test)]
+mod tests;

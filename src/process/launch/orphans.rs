@@ -1,0 +1,63 @@
+//! Names under which processes ran that this agent did not launch: those of its earlier lives.
+//!
+//! Who launches a plugin has to know what is left of it, and looks at all processes for that. Of a name that
+//! this agent never launched only an earlier life can have left something, and what that has begun is there when
+//! this one has lived for a while. So one look serves for all such names, and hundreds of new plugins come
+//! without a look each. The launcher asks.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use guest_agent_actors::id::PluginName;
+
+use crate::process::launch::process_table::Lookout;
+
+/// An earlier life may have forked a moment before it ended, and a process carries its name only when it has executed
+/// its program. This is a thousand times as long as that takes.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// The names, once they are known.
+#[derive(Debug)]
+pub(crate) struct Strangers(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    since: Instant,
+    names: Option<HashSet<Box<[u8]>>>,
+}
+
+// === impl Strangers ===
+
+impl Strangers {
+    /// For an agent that begins now.
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(State { since: Instant::now(), names: None }))
+    }
+
+    /// Whether a process may run under this name that this agent did not launch.
+    pub(crate) async fn may_have(&self, name: &PluginName, lookout: &Lookout) -> bool {
+        let name = name.as_str().as_bytes();
+        {
+            let state = self.lock();
+            if state.since.elapsed() < SETTLED {
+                return true;
+            }
+            if let Some(names) = &state.names {
+                return names.contains(name);
+            }
+        }
+        let Some(census) = lookout.look().await else { return true };
+        self.lock().names.get_or_insert_with(|| census.names()).contains(name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As if the agent had begun long ago.
+    #[cfg(test)]
+    pub(crate) fn age(&self) {
+        self.lock().since -= SETTLED;
+    }
+}

@@ -1,0 +1,46 @@
+//! Waits for a plugin to listen.
+//!
+//! Called while the child's exit and the start timeout are watched elsewhere, so this waits for as
+//! long as it is polled. A look costs one system call, which is why it looks instead of subscribing
+//! to the directory: the same loop serves a socket file that is not there yet, one that exists
+//! before anybody listens, and a port.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use guest_agent_actors::id::Endpoint;
+use tokio::time::Instant;
+
+use crate::net::backoff::{Backoff, Jitter, Schedule};
+use crate::process::rpc::{Connection, connect};
+
+/// Pauses between looks for something that is not there yet. A plugin that is not up after a while
+/// takes longer anyway, and looking less often leaves the processor to it.
+const AT_ONCE: Duration = Duration::from_millis(20);
+const PAUSE_AT_ONCE: Duration = Duration::from_millis(1);
+const SOON: Duration = Duration::from_secs(2);
+const PAUSE_SOON: Duration = Duration::from_millis(5);
+const PAUSE_LATER: Duration = Duration::from_millis(20);
+
+/// Pauses between tries of a socket that refuses.
+const REFUSED: Schedule =
+    Schedule::doubling(Duration::from_millis(2), Duration::from_millis(50), Jitter::None);
+
+/// Resolves with a connection as soon as the plugin accepts one.
+pub(crate) async fn listening(endpoint: &Endpoint) -> Connection {
+    let since = Instant::now();
+    let mut refused = Backoff::new(REFUSED);
+    loop {
+        let pause = match connect(endpoint).await {
+            Ok(connection) => return connection,
+            Err(error) if error.kind() == ErrorKind::NotFound => match since.elapsed() {
+                waited if waited < AT_ONCE => PAUSE_AT_ONCE,
+                waited if waited < SOON => PAUSE_SOON,
+                _ => PAUSE_LATER,
+            },
+            // Refused, full, or something odd at that path: all of it may pass.
+            Err(_) => refused.next(1.0),
+        };
+        tokio::time::sleep(pause).await;
+    }
+}

@@ -1,0 +1,575 @@
+//! One launch: what a plugin is given, and the way from its first moment to an answered Start.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use guest_agent_actors::crash_point;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{Endpoint, PluginName, Process};
+use guest_agent_actors::ports::{
+    Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
+};
+use guest_agent_actors::spec::{Limits, PluginSpec, Source};
+use guest_agent_actors::trace;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument, error_span};
+
+use crate::hostinfo::preflight;
+use crate::os::pidfd::Pidfd;
+use crate::os::procfs;
+use crate::process::cgroup::{Entrance, Group};
+use crate::process::launch::address::Address;
+use crate::process::launch::launch_permits;
+use crate::process::launch::oom::OomRecord;
+use crate::process::launch::spawn::{Child, EXEC_TIMEOUT, Plan, SpawnError, Watchdog};
+use crate::process::launch::variables::{
+    HOST_SOCKET_VARIABLE, PLUGIN_VARIABLE, REVISION_VARIABLE, STATE_DIR_VARIABLE, TICKET_VARIABLE,
+};
+use crate::process::launch::watch::{Subject, Watched};
+use crate::process::launch::{
+    ProcessLauncher, Transport, address, exec_error, make_dir, once, ready,
+};
+use crate::process::logs;
+use crate::process::sandbox::{self, Orders, Owner, Places, Planned};
+
+/// Where a plugin's user lives, and where programs make temporary files.
+const HOME_VARIABLE: &str = "HOME";
+const TMP_VARIABLE: &str = "TMPDIR";
+
+/// The folder for temporary files in the state directory of a plugin whose policy gives it one.
+const OWN_TMP: &str = "tmp";
+
+/// What a plugin inherits of the agent's environment.
+const INHERITED: [&str; 4] = ["PATH", "LANG", "TZ", "HOME"];
+
+/// No launch waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
+const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
+
+/// How long making directories and files may take before the disk counts as hung.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often, and after which pause, a program that is open for writing is tried again.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// A connection that broke during Start is most often a plugin that died; this long is waited for
+/// the kernel to say so, because the cause says more than "connection lost".
+const DEATH_GRACE: Duration = Duration::from_millis(500);
+
+/// Least time between two words about OOM kills.
+const OOM_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why a launch failed before there was a process to wait for.
+#[derive(Debug, thiserror::Error)]
+enum PrepareError {
+    #[error("failed to make {}", path.display())]
+    Make {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("failed to hand the configuration over in {}", path.display())]
+    HandOver {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("failed to remove the stale socket {}", path.display())]
+    StaleSocket {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("failed to find a free port")]
+    NoPort(#[source] io::Error),
+    #[error("failed to get random bytes for the ticket")]
+    NoRandom(#[source] rand::rand_core::OsError),
+    #[error("failed to take hold of the new process")]
+    NoPidfd(#[source] io::Error),
+    #[error("the preparation was interrupted or took too long")]
+    Interrupted,
+}
+
+/// What is ready for a launch.
+struct Prepared {
+    address: Address,
+    output: File,
+    /// What it finds in its environment beside what every plugin does, or instead.
+    variables: Vec<(OsString, OsString)>,
+    entrance: Entrance,
+    orders: Orders,
+    owner: Owner,
+    unenforced: Unenforced,
+}
+
+impl ProcessLauncher {
+    /// Carries out `Launcher::launch`.
+    pub(super) async fn start_plugin(
+        &self,
+        spec: &PluginSpec,
+        spawned: oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError> {
+        let turn = self.shared.turns.wait().await;
+        launch_permits::during(turn, self.start_now(spec, spawned)).await
+    }
+
+    async fn start_now(
+        &self,
+        spec: &PluginSpec,
+        spawned: oneshot::Sender<Process>,
+    ) -> Result<Launched, LaunchError> {
+        let (watched, unenforced) = self.make_process(spec).await?;
+        crash_point::reach("after", "spawn", spec.name.as_str());
+        // The one who asked may have stopped listening; the process is in the table.
+        drop(spawned.send(watched.process.clone()));
+        let endpoint = watched.endpoint.clone();
+        let endpoint = endpoint.expect("a launched process was told where to listen");
+        if spec.execution.one_shot().is_some() {
+            // Nobody waits for it to listen, and nobody calls it: its end is what counts.
+            return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
+        }
+        let started = self.bring_up(spec, &watched, &endpoint).await;
+        match started {
+            Ok(()) => Ok(Launched { process: watched.process.clone(), endpoint, unenforced }),
+            Err(error) => {
+                self.give_up(&spec.name, &watched, endpoint).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends what is left of the plugin and spawns its process, all under the plugin's gate. From a
+    /// successful spawn to the entry in the table nothing is awaited, so dropping the launch cannot
+    /// lose it. That is why the spawn happens here, at the price of a millisecond of the runtime.
+    async fn make_process(
+        &self,
+        spec: &PluginSpec,
+    ) -> Result<(Arc<Watched>, Unenforced), LaunchError> {
+        let name = &spec.name;
+        let directory = match &spec.source {
+            Source::Archive(_) => {
+                self.shared.config.plugins_dir.join(name.as_str()).join(spec.revision.as_str())
+            }
+            Source::Local(files) => PathBuf::from(&*files.folder),
+        };
+        // An absolute entry point, which only a local plugin may have, takes the folder's place.
+        let program = directory.join(spec.entry_point.as_str());
+        let failed =
+            |cause: Cause| LaunchError::Spawn { program: program.display().to_string(), cause };
+
+        let gate = self.gate(name).await;
+        self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
+        let prepared = self.prepare(spec, &program, &directory);
+        let preparing = error_span!("prepare", otel.end = Empty);
+        let prepared = trace::within(preparing, prepared).await.map_err(failed)?;
+        crash_point::reach("before", "spawn", name.as_str());
+        self.shared.rpc.forget(&prepared.address.endpoint());
+        self.clear_abandoned_sockets(name);
+        remove_stale_socket(&prepared.address).map_err(|error| failed(error.into()))?;
+
+        let ticket = self.table().tickets.issue(name);
+        let ticket = ticket.map_err(|error| failed(PrepareError::NoRandom(error).into()))?;
+        let plan = Plan {
+            program: program.clone(),
+            arguments: self.arguments(spec, &prepared.address),
+            environment: self.environment(spec, ticket, prepared.variables),
+            directory,
+            output: prepared.output,
+            entrance: Arc::new(prepared.entrance),
+            orders: Arc::new(prepared.orders),
+        };
+        let group = self.shared.config.cgroups.group(name);
+        let oom = OomRecord::begin(group.clone());
+        let spawning = error_span!("spawn", pid = Empty);
+        let mut child = spawn_when_closed(&plan)
+            .instrument(spawning.clone())
+            .await
+            .map_err(|error| failed(exec_error::explain(&program, prepared.owner, error).into()))?;
+        let pid = child.id();
+        spawning.record("pid", pid);
+        drop(spawning);
+        // It is our child and not reaped, so the pid is its own until we say otherwise.
+        let held = Pidfd::open(pid).and_then(|pidfd| {
+            let stat = procfs::stat(pid).ok_or(io::ErrorKind::NotFound)?;
+            Ok((pidfd, stat.start_ticks))
+        });
+        let (pidfd, start_ticks) = match held {
+            Ok(held) => held,
+            Err(error) => {
+                // `Child` knows that it was not reaped, so this reaches only our child.
+                drop(child.kill());
+                drop(child.wait());
+                return Err(failed(PrepareError::NoPidfd(error).into()));
+            }
+        };
+        let process = Process { pid, start_ticks, boot: self.shared.config.boot.clone() };
+        let subject = Subject {
+            process,
+            pidfd,
+            endpoint: Some(prepared.address.endpoint()),
+            family: self.family(name, None),
+            lookout: Arc::clone(&self.shared.lookout),
+        };
+        let watched = Watched::child(subject, child, oom);
+        self.table().slots.entry(name.clone()).or_default().newest = Some(Arc::clone(&watched));
+        drop(gate);
+        let mut unenforced = prepared.unenforced;
+        if !plan.entrance.is_empty() {
+            tell_of_oom_kills(name.clone(), &group, Arc::clone(&watched));
+            unenforced.extend(if_outside(&watched, group, spec.limits).await);
+        }
+        for shortfall in &unenforced {
+            tracing::warn!(plugin = %name, "{shortfall}");
+        }
+        Ok((watched, unenforced))
+    }
+
+    /// Makes directories and files, and looks at the program, on a blocking thread.
+    async fn prepare(
+        &self,
+        spec: &PluginSpec,
+        program: &Path,
+        install: &Path,
+    ) -> Result<Prepared, Cause> {
+        let state_dir = self.state_dir(&spec.name);
+        let logs = self.logs().clone();
+        let transport = self.shared.config.transport;
+        let (policy, host) = (self.policy(&spec.name), self.shared.config.host.clone());
+        let confined = self.confined_dir();
+        let own_folder = sandbox::needs_own_folder(&policy, &host);
+        let (sockets, socket) = if own_folder {
+            let socket = address::own_socket(&confined, &spec.name, &spec.revision);
+            (socket.parent().unwrap_or(&confined).to_owned(), socket)
+        } else {
+            (self.sockets_dir(), self.free_socket(spec))
+        };
+        let (program, install) = (program.to_owned(), install.to_owned());
+        let config = spec.execution.one_shot().map(|_| spec.config.clone());
+        let (name, limits) = (spec.name.clone(), spec.limits);
+        let group = self.shared.config.cgroups.group(&name);
+        let work = move || -> Result<Prepared, Cause> {
+            exec_error::check(&program)?;
+            let Planned { mut orders, owner, home, missing } = sandbox::plan(&policy, &host)?;
+            let (entrance, of_group) = build_walls(&name, &group, &limits);
+            let mut unenforced: Unenforced = missing.into_iter().chain(of_group).collect();
+            let common = own_folder.then_some((&confined, 0o711));
+            let folders = [(&state_dir, 0o700), (&sockets, 0o700)];
+            for (path, mode) in common.into_iter().chain(folders) {
+                make_dir(path, mode)
+                    .map_err(|error| PrepareError::Make { path: path.clone(), error })?;
+            }
+            let mut given = false;
+            if host.may_change_user() {
+                given = give_state(&name, &state_dir, owner)?;
+                if own_folder {
+                    sandbox::give_folder(&sockets, owner)?;
+                }
+            }
+            let mut variables: Vec<(OsString, OsString)> = Vec::new();
+            variables.extend(home.map(|home| (HOME_VARIABLE.into(), home.into())));
+            if policy.private_tmp == Some(true) {
+                sandbox::make_in_given(&state_dir, OWN_TMP, owner)?;
+                variables.push((TMP_VARIABLE.into(), state_dir.join(OWN_TMP).into()));
+            }
+            let output = match make_dir(logs.dir(), 0o750).and_then(|()| logs.begin(&name)) {
+                Ok(file) => {
+                    if given {
+                        // It may open what it writes to once more, by its name in /dev.
+                        let changed = sandbox::give_file(&file, owner);
+                        let path = logs.path(&name);
+                        changed.map_err(|error| PrepareError::Make { path, error })?;
+                    }
+                    file
+                }
+                Err(error) => nowhere(&name, &logs.path(&name), &error)?,
+            };
+            let address = match transport {
+                Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
+                Transport::Unix => unix_or_loopback(&name, &sockets, socket)?,
+            };
+            if let Some(config) = &config {
+                let told = once::hand_over(&state_dir, config.as_ref(), owner);
+                let path = state_dir.clone();
+                variables.extend(told.map_err(|error| PrepareError::HandOver { path, error })?);
+            }
+            for path in [&program, &state_dir.join("x"), &sockets.join("x")] {
+                if let Err(closed) = sandbox::may_enter(path, owner) {
+                    tracing::warn!(plugin = %name, "{closed}");
+                }
+            }
+            let (install, program) = (&*install, &*program);
+            let log = logs.path(&name);
+            let (state, sockets, log) = (&*state_dir, &*sockets, &*log);
+            let places = Places { install, program, state, sockets, log };
+            let (rules, absent) = sandbox::walls(&policy, &host, &places)?;
+            orders.landlock = rules;
+            unenforced.extend(absent);
+            Ok(Prepared { address, output, variables, entrance, orders, owner, unenforced })
+        };
+        match tokio::time::timeout(PREPARE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(_)) | Err(_) => Err(PrepareError::Interrupted.into()),
+        }
+    }
+
+    /// The socket of the revision, unless a living process of another plugin has that very path.
+    pub(super) fn free_socket(&self, spec: &PluginSpec) -> PathBuf {
+        let sockets = self.sockets_dir();
+        let plain = address::socket(&sockets, &spec.name, &spec.revision);
+        let endpoint = Address::Unix(plain.clone()).endpoint();
+        let taken = self.table().slots.iter().any(|(name, slot)| {
+            let of_other = slot.newest.as_ref().filter(|_| *name != spec.name);
+            of_other.is_some_and(|w| w.endpoint.as_ref() == Some(&endpoint) && w.is_alive())
+        });
+        if taken { address::hashed_socket(&sockets, &spec.name, &spec.revision) } else { plain }
+    }
+
+    fn arguments(&self, spec: &PluginSpec, address: &Address) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = spec.arguments.iter().map(OsString::from).collect();
+        arguments.push(format!("--protocol={}", address.protocol()).into());
+        arguments.push(format!("--address={}", address.argument()).into());
+        arguments.push(self.error_log_argument(&spec.name));
+        arguments
+    }
+
+    /// The last of the arguments; no other plugin and no helper has the same.
+    pub(super) fn error_log_argument(&self, name: &PluginName) -> OsString {
+        let mut argument = OsString::from("--errorlogfile=");
+        argument.push(self.state_dir(name).join(logs::ERROR_LOG));
+        argument
+    }
+
+    fn environment(
+        &self,
+        spec: &PluginSpec,
+        ticket: String,
+        others: Vec<(OsString, OsString)>,
+    ) -> Vec<(OsString, OsString)> {
+        let mut environment = inherited_environment();
+        let own: [(&str, OsString); 5] = [
+            (PLUGIN_VARIABLE, spec.name.as_str().into()),
+            (REVISION_VARIABLE, spec.revision.as_str().into()),
+            (STATE_DIR_VARIABLE, self.state_dir(&spec.name).into()),
+            (HOST_SOCKET_VARIABLE, self.shared.config.host_socket.clone().into()),
+            (TICKET_VARIABLE, ticket.into()),
+        ];
+        environment.extend(own.map(|(key, value)| (OsString::from(key), value)));
+        environment.retain(|(key, _)| !others.iter().any(|(other, _)| other == key));
+        environment.extend(others);
+        environment
+    }
+
+    /// Waits for the plugin to listen and calls Start, all within the start timeout and only while
+    /// the process lives.
+    async fn bring_up(
+        &self,
+        spec: &PluginSpec,
+        watched: &Watched,
+        endpoint: &Endpoint,
+    ) -> Result<(), LaunchError> {
+        let waited = spec.start.timeout.min(LONGEST_START);
+        let deadline = Instant::now() + waited;
+        let not_listening = LaunchError::NotListening { endpoint: endpoint.to_string(), waited };
+        let connecting = error_span!("connect", otel.end = Empty);
+        let connection = tokio::select! {
+            biased;
+            cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
+            connection = trace::within(connecting, ready::listening(endpoint)) => connection,
+            () = tokio::time::sleep_until(deadline) => return Err(not_listening),
+        };
+
+        crash_point::reach("before", "start", spec.name.as_str());
+        let state_dir = self.state_dir(&spec.name).display().to_string();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let config = spec.config.as_ref();
+        let start = self.shared.rpc.start(endpoint, connection, &state_dir, config, left);
+        let start = trace::within(error_span!("start", otel.end = Empty), start);
+        let answer = tokio::select! {
+            answer = start => answer,
+            cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
+        };
+        let (code, message) = match answer {
+            Ok(()) => return Ok(()),
+            Err(RpcError::TimedOut(_)) => return Err(LaunchError::NoAnswer { waited }),
+            Err(RpcError::Unreachable(message)) => {
+                if let Ok(cause) = tokio::time::timeout(DEATH_GRACE, watched.cause()).await {
+                    return Err(self.exited_early(&spec.name, cause).await);
+                }
+                ("UNAVAILABLE".to_owned(), message)
+            }
+            Err(RpcError::Unimplemented) => {
+                ("UNIMPLEMENTED".to_owned(), "it does not implement Start".to_owned())
+            }
+            Err(RpcError::Refused { code, message }) => (code, message),
+        };
+        let output = self.output_of(&spec.name).await;
+        Err(LaunchError::Refused { code, message, output })
+    }
+
+    async fn exited_early(&self, name: &PluginName, cause: ExitCause) -> LaunchError {
+        LaunchError::Exited { cause, output: self.output_of(name).await }
+    }
+
+    async fn output_of(&self, name: &PluginName) -> String {
+        guest_agent_actors::ports::Launcher::last_output(self, name).await
+    }
+
+    /// Leaves no process of a failed launch. One that survives even SIGKILL is named in the log; the
+    /// next launch or stop meets it again.
+    async fn give_up(&self, name: &PluginName, watched: &Watched, endpoint: Endpoint) {
+        let order = StopOrder {
+            name: name.clone(),
+            process: Some(watched.process.clone()),
+            endpoint: Some(endpoint),
+            cleanup: Cleanup::Keep,
+            manner: StopManner::AtOnce,
+        };
+        if let Err(error) = self.stop_plugin(order).await {
+            tracing::warn!(plugin = %name, %error, "a failed launch left a process");
+        }
+    }
+}
+
+/// The plugin's socket; a loopback port where the place cannot hold sockets at all. Every launch tries
+/// anew, so a place that was mended is used again.
+fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Address, Cause> {
+    match address::try_socket(dir) {
+        Ok(()) => Ok(Address::Unix(socket)),
+        Err(error) if address::is_unfit_for_sockets(&error) => {
+            let port = address::free_port().map_err(PrepareError::NoPort)?;
+            let dir = dir.display();
+            tracing::warn!(
+                plugin = %name, %dir, %error, %port,
+                "unix sockets cannot be made there; the plugin listens on a loopback port this time"
+            );
+            Ok(Address::Tcp(port))
+        }
+        Err(error) => Err(PrepareError::Make { path: socket, error }.into()),
+    }
+}
+
+/// Takes the output of a plugin whose log cannot be made. It runs all the same.
+fn nowhere(name: &PluginName, log: &Path, error: &io::Error) -> Result<File, PrepareError> {
+    tracing::warn!(plugin = %name, log = %log.display(), %error, "its output is not kept");
+    let path = PathBuf::from("/dev/null");
+    let opened = File::options().write(true).open(&path);
+    opened.map_err(|error| PrepareError::Make { path, error })
+}
+
+/// Makes the state directory of a plugin its user's, and says whether a policy decides whose it is.
+fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Cause> {
+    let given = sandbox::give_state(folder, owner)?;
+    match given {
+        None | Some(0) => {}
+        Some(linked) => {
+            let (folder, user) = (folder.display(), owner.user);
+            tracing::warn!(
+                plugin = %name, %folder, %user, linked,
+                "files with several names were not given to the plugin's user"
+            );
+        }
+    }
+    Ok(given.is_some())
+}
+
+/// Makes the plugin's control group and opens it. What the machine cannot do is told and does not keep
+/// the plugin from running.
+fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, Unenforced) {
+    let walls = group.prepare(limits).and_then(|unenforced| Ok((group.entrance()?, unenforced)));
+    walls.unwrap_or_else(|error| {
+        let why = Chain(&error).to_string();
+        tracing::warn!(plugin = %name, error = why, "runs outside of a control group");
+        (Entrance::default(), group.unenforced_outside(limits, &why))
+    })
+}
+
+/// When the kernel ends a helper for memory, the plugin lives on and nobody else would say so.
+fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
+    let Some(watch) = group.watch_oom() else { return };
+    let group = group.clone();
+    tokio::spawn(async move {
+        let mut before = group.oom_kills();
+        loop {
+            tokio::select! {
+                () = watched.gone() => return,
+                notice = watch.notice() => if notice.is_err() { return },
+            }
+            let now = group.oom_kills();
+            if now > before {
+                let total = now.unwrap_or_default();
+                tracing::warn!(plugin = %name, total, "the kernel killed a process of it for memory");
+                before = now;
+            }
+            // More of them within this time are one line.
+            tokio::time::sleep(OOM_PAUSE).await;
+        }
+    });
+}
+
+/// What does not hold of a process that could not go inside; the child itself cannot tell.
+async fn if_outside(watched: &Watched, group: Group, limits: Limits) -> Unenforced {
+    let pid = watched.process.pid;
+    let look = move || {
+        let why = "its process could not enter the control group";
+        (!group.holds(pid)).then(|| group.unenforced_outside(&limits, why))
+    };
+    // A look that panicked has seen nothing, and the dead are in no group.
+    let outside = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+    outside.filter(|_| watched.is_alive()).unwrap_or_default()
+}
+
+/// Removes what a former process left where the new one will listen. Done here and not on another
+/// thread, where it could happen late, to the socket of a later launch.
+fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
+    let Address::Unix(path) = address else { return Ok(()) };
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(PrepareError::StaleSocket { path: path.clone(), error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What every plugin has in its environment, of whatever kind it is.
+pub(crate) fn inherited_environment() -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<(OsString, OsString)> = INHERITED
+        .iter()
+        .filter_map(|key| Some((OsString::from(key), std::env::var_os(key)?)))
+        .collect();
+    if !environment.iter().any(|(key, _)| key == "PATH") {
+        environment.push(("PATH".into(), preflight::search_path()));
+    }
+    environment
+}
+
+/// Spawns; a program that is still open for writing is tried again for a moment. Whenever another
+/// thread of the agent forks while an installation writes, the forked child holds that file open
+/// until its own exec.
+async fn spawn_when_closed(plan: &Plan) -> Result<Child, SpawnError> {
+    for _ in 0..BUSY_TRIES {
+        match spawn(plan) {
+            Err(failed) if failed.error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+    spawn(plan)
+}
+
+/// Makes the process. Another thread stands by, for this one can do nothing until the child executes its program.
+fn spawn(plan: &Plan) -> Result<Child, SpawnError> {
+    let watchdog = Watchdog::default();
+    let standby = watchdog.clone();
+    tokio::task::spawn_blocking(move || standby.stand_by(EXEC_TIMEOUT));
+    let made = plan.spawn(&watchdog);
+    watchdog.dismiss();
+    made
+}

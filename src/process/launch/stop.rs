@@ -1,0 +1,288 @@
+//! Ends every process of a plugin, as politely as ordered.
+//!
+//! ```text
+//! Politely: Stop call ─► waiting, at most the timeout ─► SIGTERM to who is left ─► 2 s ─┐
+//! (without an endpoint:                                  SIGTERM ─► at most the timeout ─┤)
+//! AtOnce:   ────────────────────────────────────────────────────────────────────────────┴► SIGKILL
+//! ```
+//!
+//! The last stage repeats until a look at all processes finds nobody, so a helper that was forked
+//! meanwhile ends as well. Each signal goes through a pidfd of a proven member of the plugin.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guest_agent_actors::crash_point;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{Endpoint, PluginName, Process};
+use guest_agent_actors::ports::{Cleanup, StopError, StopManner, StopOrder, Stopped};
+use rustix::process::Signal;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::os::remove::remove_below;
+use crate::process::launch::process_table::look_aside;
+use crate::process::launch::tree::Member;
+use crate::process::launch::watch::Watched;
+use crate::process::launch::{Gate, ProcessLauncher, address};
+
+/// No stop waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
+const LONGEST_STOP: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a plugin whose Stop call failed may take to exit by itself: it may have begun to.
+const FAILED_CALL_GRACE: Duration = Duration::from_millis(500);
+
+/// How long SIGTERM may take: with the plugin itself among those who got it, and without.
+const TERM_GRACE: Duration = Duration::from_secs(2);
+const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
+
+/// How long a process may survive SIGKILL.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+
+/// How long one round of SIGKILL waits before it looks again.
+const KILL_ROUND: Duration = Duration::from_secs(1);
+
+/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. A child's is
+/// known at once; that of a process which somebody else has to reap first mostly is.
+const CAUSE_WAIT: Duration = Duration::from_millis(100);
+
+/// Who was met while ending everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// Nobody.
+    Nobody,
+    /// At least one process.
+    Somebody,
+}
+
+impl ProcessLauncher {
+    /// Carries out `Launcher::stop`.
+    pub(super) async fn stop_plugin(&self, order: StopOrder) -> Result<Stopped, StopError> {
+        let name = &order.name;
+        let target = self.target(name, order.process.as_ref()).await;
+        let alive = target.as_ref().filter(|watched| watched.is_alive());
+
+        if let (Some(watched), StopManner::Politely { timeout }) = (alive, order.manner)
+            && let Some(endpoint) = &order.endpoint
+        {
+            self.ask_to_stop(watched, endpoint, order.cleanup, timeout).await;
+        }
+
+        crash_point::reach("after", "asking to stop", name.as_str());
+        let gate = self.gate(name).await;
+        let mut met = Met::Nobody;
+        if let StopManner::Politely { timeout } = order.manner {
+            // Whoever cannot be asked by a call has all of the time after SIGTERM.
+            let grace = if order.endpoint.is_some() { TERM_GRACE } else { timeout };
+            met = self.terminate(name, order.process.as_ref(), grace, &gate).await;
+        }
+        let killed = self.end_all(name, order.process.as_ref(), &gate).await?;
+        crash_point::reach("before", "socket removal", name.as_str());
+        self.clear_endpoints(&order, target.as_deref());
+        self.table().tickets.revoke(name);
+        if order.cleanup == Cleanup::Wipe {
+            let group = self.shared.config.cgroups.group(name);
+            if let Some(Err(error)) = look_aside(move || group.remove()).await {
+                tracing::warn!(plugin = %name, error = %Chain(&error), "an empty group stays");
+            }
+            self.remove_own_folder(name).await;
+        }
+        drop(gate);
+        if order.cleanup == Cleanup::Wipe {
+            self.forget_plugin(name);
+        }
+
+        if alive.is_none() && met == Met::Nobody && killed == Met::Nobody {
+            return Ok(Stopped::NothingRan);
+        }
+        // Whoever reaps it may be late; a stop that was asked for is not held up for how it went.
+        let cause = match &target {
+            Some(watched) => timeout(CAUSE_WAIT, watched.cause()).await,
+            None => Ok(ExitCause::Unknown),
+        };
+        Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))
+    }
+
+    /// Kills whatever process of the plugin lives, until nobody is left. The gate shows that nobody
+    /// spawns a process of the plugin meanwhile.
+    pub(super) async fn end_all(
+        &self,
+        name: &PluginName,
+        given: Option<&Process>,
+        _gate: &Gate,
+    ) -> Result<Met, StopError> {
+        let began = Instant::now();
+        let newest = self.newest(name);
+        let group = self.shared.config.cgroups.group(name);
+        let mut met = Met::Nobody;
+        loop {
+            let members = self.members(name, given).await;
+            // Held already, so it is ended even when looking for the others failed.
+            let leader = newest.as_ref().filter(|watched| watched.is_alive());
+            let found = leader.map(|watched| watched.process.pid);
+            let found = found.or_else(|| members.first().map(|member| member.process.pid));
+            let Some(pid) = found else { break };
+            if met == Met::Somebody && group.is_real() {
+                // Somebody forks faster than it is looked for: the kernel ends the group as one.
+                let group = group.clone();
+                drop(look_aside(move || group.kill()).await);
+            }
+            met = Met::Somebody;
+            if began.elapsed() >= KILL_WAIT {
+                return Err(StopError { pid, waited: KILL_WAIT });
+            }
+            if let Some(watched) = leader {
+                watched.kill();
+            }
+            send(name, &members, Signal::KILL);
+            let all_gone = async {
+                if let Some(watched) = leader {
+                    watched.dead().await;
+                }
+                all_died(&members).await;
+            };
+            // Whoever is still alive then is met again in the next round.
+            drop(timeout(KILL_ROUND, all_gone).await);
+        }
+        if let Some(watched) = newest.filter(|watched| !watched.is_alive()) {
+            // No zombie is left behind; its reaping takes a moment after its end.
+            drop(timeout(CAUSE_WAIT, watched.put_away()).await);
+        }
+        Ok(met)
+    }
+
+    /// The process a stop is about: the one ordered if it is proven, else the newest one known.
+    async fn target(&self, name: &PluginName, ordered: Option<&Process>) -> Option<Arc<Watched>> {
+        if let Some(process) = ordered
+            && let Some(watched) = self.adopt(name, process).await
+        {
+            return Some(watched);
+        }
+        self.newest(name)
+    }
+
+    /// Calls Stop and waits for the process to exit, both within `timeout`.
+    async fn ask_to_stop(
+        &self,
+        watched: &Watched,
+        endpoint: &Endpoint,
+        cleanup: Cleanup,
+        timeout: Duration,
+    ) {
+        let timeout = timeout.min(LONGEST_STOP);
+        let deadline = Instant::now() + timeout;
+        let answer = tokio::select! {
+            () = watched.dead() => return,
+            answer = self.shared.rpc.stop(endpoint, cleanup, timeout) => answer,
+        };
+        let until = match answer {
+            Ok(()) => deadline,
+            Err(error) => {
+                tracing::info!(%endpoint, %error, "the Stop call failed; signals follow");
+                deadline.min(Instant::now() + FAILED_CALL_GRACE)
+            }
+        };
+        // Whether it exited in time shows when the living are looked for.
+        drop(timeout_at(until, watched.dead()).await);
+    }
+
+    /// Sends SIGTERM to everybody and waits for them a moment.
+    async fn terminate(
+        &self,
+        name: &PluginName,
+        given: Option<&Process>,
+        grace: Duration,
+        _gate: &Gate,
+    ) -> Met {
+        let members = self.members(name, given).await;
+        if members.is_empty() {
+            return Met::Nobody;
+        }
+        let leader_lives = self.newest(name).is_some_and(|watched| watched.is_alive());
+        send(name, &members, Signal::TERM);
+        let grace = if leader_lives { grace.min(LONGEST_STOP) } else { LEFTOVER_GRACE };
+        // Whoever is left is killed next.
+        drop(timeout(grace, all_died(&members)).await);
+        Met::Somebody
+    }
+
+    /// Drops the slot of a plugin that is being removed, unless somebody waits at its gate.
+    fn forget_plugin(&self, name: &PluginName) {
+        self.logs().forget(name);
+        let mut table = self.table();
+        table.slots.retain(|owner, slot| owner != name || Arc::strong_count(&slot.gate) > 1);
+    }
+
+    /// Forgets the connection and removes the socket file, if it is one of ours.
+    fn clear_endpoints(&self, order: &StopOrder, target: Option<&Watched>) {
+        let endpoints = [order.endpoint.as_ref(), target.and_then(|w| w.endpoint.as_ref())];
+        for endpoint in endpoints.into_iter().flatten() {
+            self.shared.rpc.forget(endpoint);
+            let path = endpoint.as_str().strip_prefix("unix:").map(std::path::Path::new);
+            let confined = self.confined_dir();
+            let ours = path.filter(|path| {
+                let folder = path.parent();
+                folder == Some(&self.sockets_dir())
+                    || folder.and_then(std::path::Path::parent) == Some(&confined)
+            });
+            if let Some(path) = ours
+                && let Err(error) = std::fs::remove_file(path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(socket = %path.display(), %error, "a socket cannot be removed");
+            }
+        }
+        self.clear_abandoned_sockets(&order.name);
+    }
+
+    /// Removes the folder that a plugin had for its socket, where its policy gave it one.
+    async fn remove_own_folder(&self, name: &PluginName) {
+        let (parent, name) = (self.confined_dir(), name.clone());
+        let work = move || {
+            for folder in address::own_folders(&name) {
+                if let Err(error) = remove_below(&parent, &folder) {
+                    tracing::warn!(plugin = %name, error = %Chain(&error), "a folder stays");
+                }
+            }
+            // For the last of them, the folder of all; it stays while others are in it.
+            drop(std::fs::remove_dir(&parent));
+        };
+        drop(tokio::task::spawn_blocking(work).await);
+    }
+
+    /// Removes what processes of any revision left that ended while nobody looked: with an agent that
+    /// was killed, or before it had recorded them. To be called when no process of the plugin lives.
+    pub(super) fn clear_abandoned_sockets(&self, name: &PluginName) {
+        let table = self.table();
+        let others = table.slots.keys().filter(|other| *other != name);
+        let abandoned = address::abandoned(&self.sockets_dir(), name, others);
+        drop(table);
+        for socket in abandoned {
+            match std::fs::remove_file(&socket) {
+                Ok(()) => tracing::debug!(plugin = %name, socket = %socket.display(), "removed"),
+                Err(error) => {
+                    tracing::warn!(socket = %socket.display(), %error, "a socket cannot be removed")
+                }
+            }
+        }
+    }
+}
+
+/// The oldest come first, so a parent that would replace its children is met before them.
+fn send(name: &PluginName, members: &[Member], signal: Signal) {
+    for member in members {
+        let pid = member.process.pid;
+        match member.pidfd.signal(signal) {
+            Ok(()) => tracing::debug!(plugin = %name, pid, ?signal, "signalled"),
+            // It died meanwhile, which is what was wanted.
+            Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {}
+            Err(error) => tracing::warn!(plugin = %name, pid, ?signal, %error, "not signalled"),
+        }
+    }
+}
+
+async fn all_died(members: &[Member]) {
+    for member in members {
+        member.pidfd.died().await;
+    }
+}

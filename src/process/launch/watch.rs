@@ -1,0 +1,240 @@
+//! Waits for the end of one process and says how it came.
+//!
+//! One task per process. Children of this agent and processes of an earlier life of it are watched
+//! alike, through a pidfd; they differ only in where the exit status comes from. The launcher asks;
+//! nothing here ends a process.
+//!
+//! ```text
+//! pidfd readable ──► Dead ──► cause known: Ended ──► survivors noted, child reaped: Gone
+//! ```
+//!
+//! The child is reaped last on purpose: while it is a zombie its pid cannot be used again, so the
+//! session it made is proven to be the plugin's when its left-over processes are noted.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::id::{Endpoint, Process};
+use tokio::sync::watch;
+
+use crate::net::backoff::{Backoff, Jitter, Schedule};
+use crate::os::pidfd::Pidfd;
+use crate::process::launch::oom::OomRecord;
+use crate::process::launch::process_table::Lookout;
+use crate::process::launch::spawn::Child;
+use crate::process::launch::tree::Family;
+
+/// How long the cause of a stranger's end is waited for: its parent has to reap it first.
+const CAUSE_WAIT: Duration = Duration::from_millis(2500);
+
+/// The pauses between looks for it.
+const CAUSE_PAUSES: Schedule =
+    Schedule::doubling(Duration::from_millis(2), Duration::from_millis(50), Jitter::None);
+
+/// What SIGKILL is called in a wait status.
+const SIGKILL: i32 = 9;
+
+/// How far the end of a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Alive,
+    Dead,
+    Ended(ExitCause),
+    Gone(ExitCause),
+}
+
+/// One watched process.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// Which it is.
+    pub(crate) process: Process,
+    /// Where it was told to listen, where that is known.
+    pub(crate) endpoint: Option<Endpoint>,
+    pidfd: Arc<Pidfd>,
+    life: watch::Receiver<Life>,
+    killed: Arc<AtomicBool>,
+    survivors: Arc<Mutex<Vec<Process>>>,
+    parent: Parent,
+}
+
+/// Who reaps a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parent {
+    /// This agent.
+    Us,
+    /// Whoever took it in when an earlier life of the agent ended.
+    Other,
+}
+
+/// A process to be watched.
+pub(crate) struct Subject {
+    /// Which it is.
+    pub(crate) process: Process,
+    /// Holds it.
+    pub(crate) pidfd: Pidfd,
+    /// Where it was told to listen.
+    pub(crate) endpoint: Option<Endpoint>,
+    /// Where to look for what it leaves behind, and who looks.
+    pub(crate) family: Family,
+    pub(crate) lookout: Arc<Lookout>,
+}
+
+impl Watched {
+    /// Watches a child. Must be called on the runtime.
+    pub(crate) fn child(subject: Subject, mut child: Child, oom: OomRecord) -> Arc<Self> {
+        let (watched, ending) = Self::new(subject, Parent::Us);
+        tokio::spawn(async move {
+            ending.pidfd.died().await;
+            tracing::debug!(pid = ending.process.pid, "a process ended");
+            // A child that somebody else reaped has no status left.
+            let status = ending.pidfd.child_cause().unwrap_or(ExitCause::Unknown);
+            let by_us = ending.killed.load(Ordering::Acquire);
+            let cause = match status {
+                ExitCause::Signaled(SIGKILL) if !by_us => {
+                    let pid = ending.process.pid;
+                    let named = tokio::task::spawn_blocking(move || oom.names(pid)).await;
+                    if matches!(named, Ok(true)) { ExitCause::OutOfMemory } else { status }
+                }
+                other => other,
+            };
+            ending.life.send_replace(Life::Ended(cause));
+            ending.note_survivors().await;
+            // It is dead, so this does not wait.
+            if let Err(error) = child.wait() {
+                tracing::debug!(pid = ending.process.pid, %error, "a child was reaped by others");
+            }
+            ending.life.send_replace(Life::Gone(cause));
+        });
+        watched
+    }
+
+    /// Watches a process of an earlier life of the agent. Must be called on the runtime.
+    pub(crate) fn stranger(subject: Subject) -> Arc<Self> {
+        let (watched, ending) = Self::new(subject, Parent::Other);
+        tokio::spawn(async move {
+            ending.pidfd.died().await;
+            tracing::debug!(pid = ending.process.pid, "a process ended");
+            ending.life.send_replace(Life::Dead);
+            ending.note_survivors().await;
+            let cause = ending.stranger_cause().await;
+            ending.life.send_replace(Life::Gone(cause));
+        });
+        watched
+    }
+
+    /// Whether it lives now.
+    pub(crate) fn is_alive(&self) -> bool {
+        *self.life.borrow() == Life::Alive && !self.pidfd.is_dead()
+    }
+
+    /// Resolves when it is dead, before the cause is known.
+    pub(crate) async fn dead(&self) {
+        self.reached(|life| *life != Life::Alive).await;
+    }
+
+    /// Resolves when it is dead and the cause is known, or known to stay unknown.
+    pub(crate) async fn cause(&self) -> ExitCause {
+        match self.reached(|life| matches!(life, Life::Ended(_) | Life::Gone(_))).await {
+            Life::Ended(cause) | Life::Gone(cause) => cause,
+            Life::Alive | Life::Dead => ExitCause::Unknown,
+        }
+    }
+
+    /// Resolves when it is dead, reaped, and what it left behind is noted.
+    pub(crate) async fn gone(&self) {
+        self.reached(|life| matches!(life, Life::Gone(_))).await;
+    }
+
+    /// Resolves when it is dead and this agent leaves no zombie of it. When somebody else reaps it is
+    /// their business, and may be seconds later.
+    pub(crate) async fn put_away(&self) {
+        match self.parent {
+            Parent::Us => self.gone().await,
+            Parent::Other => self.dead().await,
+        }
+    }
+
+    /// Sends SIGKILL, and remembers that it was us, so that nobody else is blamed for it.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        if let Err(error) = self.pidfd.signal(rustix::process::Signal::KILL) {
+            tracing::debug!(pid = self.process.pid, %error, "not killed, most likely dead already");
+        }
+    }
+
+    /// The process and what it had left behind when it ended.
+    pub(crate) fn known(&self) -> Vec<Process> {
+        let survivors = self.survivors.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(&self.process).chain(survivors.iter()).cloned().collect()
+    }
+
+    fn new(subject: Subject, parent: Parent) -> (Arc<Self>, Ending) {
+        let (sender, life) = watch::channel(Life::Alive);
+        let pidfd = Arc::new(subject.pidfd);
+        let killed = Arc::new(AtomicBool::new(false));
+        let survivors = Arc::new(Mutex::new(Vec::new()));
+        let ending = Ending {
+            process: subject.process.clone(),
+            pidfd: Arc::clone(&pidfd),
+            life: sender,
+            killed: Arc::clone(&killed),
+            survivors: Arc::clone(&survivors),
+            family: subject.family,
+            lookout: subject.lookout,
+        };
+        let watched = Self {
+            process: subject.process,
+            endpoint: subject.endpoint,
+            pidfd,
+            life,
+            killed,
+            survivors,
+            parent,
+        };
+        (Arc::new(watched), ending)
+    }
+
+    /// Waits for a stage. The task that reports them ends early only with the runtime.
+    async fn reached(&self, stage: impl FnMut(&Life) -> bool) -> Life {
+        let mut life = self.life.clone();
+        let reached = life.wait_for(stage).await.map(|life| *life);
+        reached.unwrap_or_else(|_| *self.life.borrow())
+    }
+}
+
+/// The reporting side of a watched process.
+struct Ending {
+    process: Process,
+    pidfd: Arc<Pidfd>,
+    life: watch::Sender<Life>,
+    killed: Arc<AtomicBool>,
+    survivors: Arc<Mutex<Vec<Process>>>,
+    family: Family,
+    lookout: Arc<Lookout>,
+}
+
+impl Ending {
+    async fn note_survivors(&self) {
+        let mut family = self.family.clone();
+        family.known.push(self.process.clone());
+        let found = family.look(&self.lookout).await;
+        let processes = found.into_iter().map(|member| member.process);
+        self.survivors.lock().unwrap_or_else(PoisonError::into_inner).extend(processes);
+    }
+
+    async fn stranger_cause(&self) -> ExitCause {
+        let since = Instant::now();
+        let mut pauses = Backoff::new(CAUSE_PAUSES);
+        loop {
+            if let Some(cause) = self.pidfd.stranger_cause() {
+                return cause;
+            }
+            if since.elapsed() >= CAUSE_WAIT {
+                return ExitCause::Unknown;
+            }
+            tokio::time::sleep(pauses.next(1.0)).await;
+        }
+    }
+}

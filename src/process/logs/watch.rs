@@ -1,0 +1,180 @@
+//! The agent's side: looks at a log as soon as somebody writes into it, and sees to it that somebody
+//! does when the agent is gone.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use guest_agent_actors::error::Chain;
+use inotify::EventStream;
+use rustix::fs::FlockOperation;
+
+use super::inotify::{Written, listen};
+use super::keeper::Keeper;
+use super::{PluginLogs, file};
+use crate::process::cgroup::Cgroups;
+
+/// How often all logs are looked at, whether or not somebody was seen to write. Error logs are not
+/// watched: whoever floods one could as well flood any other file in its own folder.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// A log that is written into is looked at again after the time in which it could become too long at
+/// a gigabyte per second, within these.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// How often somebody who is about to leave is asked whether the logs are free.
+const LOCK_BEAT: Duration = Duration::from_millis(20);
+
+/// How long that goes on before it is worth a word.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Room for what the kernel says at a time.
+const BUFFER: usize = 4096;
+
+/// Who cuts logs while there is no agent.
+#[derive(Clone, Debug)]
+pub enum Keeping {
+    /// A process that this program starts when the first plugin is launched.
+    ByThisProgram {
+        /// Where it goes, so that it is not among the agent's own processes.
+        cgroups: Cgroups,
+    },
+    /// Nobody.
+    ByNobody,
+}
+
+// === impl PluginLogs ===
+
+impl PluginLogs {
+    /// Keeps all logs short, until it is dropped. To be called on the runtime, once per process.
+    ///
+    /// Begins when no other agent and no keeper does the same.
+    pub async fn watch(self, keeping: Keeping) {
+        if tokio::time::timeout(LOCK_PATIENCE, self.take_lock()).await.is_err() {
+            let dir = self.shared.dir.display();
+            tracing::warn!(%dir, "another process keeps these logs short; waiting for it to end");
+            self.take_lock().await;
+        }
+        let mut keeper = match keeping {
+            Keeping::ByThisProgram { cgroups } => Some(Keeper::new(&self, cgroups)),
+            Keeping::ByNobody => None,
+        };
+        let mut events = self.listen();
+        let mut beat = tokio::time::interval(BEAT);
+        loop {
+            let written = tokio::select! {
+                written = next(&mut events) => written,
+                _ = beat.tick() => Written::Any,
+                () = self.shared.launched.notified() => Written::Some(BTreeSet::new()),
+            };
+            let logs = self.clone();
+            let work = move || {
+                let pause = logs.look(&written);
+                if let Some(keeper) = &mut keeper {
+                    let is_news = match written {
+                        Written::Some(_) => true,
+                        Written::Any => logs.names().iter().any(|name| logs.is_written(name)),
+                    };
+                    if is_news {
+                        keeper.be_there();
+                    }
+                }
+                (pause, keeper)
+            };
+            let Ok((pause, same_keeper)) = tokio::task::spawn_blocking(work).await else {
+                // It panicked, which was said; or the runtime ends.
+                tracing::error!("logs of plugins are not kept short any more");
+                return;
+            };
+            keeper = same_keeper;
+            self.shared.written.notify_waiters();
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Cuts what is too long; answers when to look again.
+    pub(super) fn look(&self, written: &Written) -> Duration {
+        let Written::Some(names) = written else {
+            self.tend_all();
+            return PAUSE_MIN;
+        };
+        let room = names.iter().map(|name| {
+            self.tend(name).unwrap_or_else(|error| {
+                // The next beat says it louder.
+                tracing::debug!(plugin = %name, %error, "its log cannot be kept short");
+                self.shared.bound.max
+            })
+        });
+        // A nanosecond per byte.
+        let pause = room.min().map_or(PAUSE_MIN, Duration::from_nanos);
+        pause.clamp(PAUSE_MIN, PAUSE_MAX)
+    }
+
+    /// The lock of whoever keeps these logs. It is beside their folder, in which all files are logs.
+    pub(super) fn lock_file(&self) -> io::Result<File> {
+        file::open_own(&self.shared.dir.with_extension("lock"))
+    }
+
+    /// Takes these logs over from whoever cuts them, for as long as this process lives. To be called before
+    /// plugins are launched: two who cut, or note where a launch begins, know nothing of each other.
+    ///
+    /// A keeper lets go within milliseconds. Whoever does not is another agent with the same logs; after
+    /// a second that is left to `watch`, which goes on trying.
+    pub async fn take_over(&self) {
+        drop(tokio::time::timeout(LOCK_PATIENCE, self.take_lock()).await);
+    }
+
+    async fn take_lock(&self) {
+        let held = || self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if held().is_some() {
+            return;
+        }
+        let lock = match self.lock_file() {
+            Ok(lock) => lock,
+            Err(error) => {
+                tracing::warn!(%error, "logs are kept short without knowing whether others do, too");
+                return;
+            }
+        };
+        while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            tokio::time::sleep(LOCK_BEAT).await;
+        }
+        *held() = Some(lock);
+    }
+
+    fn listen(&self) -> Option<EventStream<Vec<u8>>> {
+        let stream = listen(self).and_then(|inotify| inotify.into_event_stream(vec![0; BUFFER]));
+        stream
+            .inspect_err(|error| {
+                let dir = self.shared.dir.display();
+                let error = Chain(error);
+                tracing::warn!(%dir, %error, "logs are looked at only now and then");
+            })
+            .ok()
+    }
+}
+
+/// What was written into since the last call. Waits until something was.
+async fn next(events: &mut Option<EventStream<Vec<u8>>>) -> Written {
+    let Some(stream) = events else { return std::future::pending().await };
+    let mut written = Written::Some(BTreeSet::new());
+    let mut event = stream.next().await;
+    loop {
+        match event {
+            Some(Ok(event)) => written.note(&event),
+            Some(Err(_)) | None => {
+                // The beat goes on.
+                *events = None;
+                return Written::Any;
+            }
+        }
+        match stream.next().now_or_never() {
+            Some(more) => event = more,
+            None => return written,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Records on sled, behind the core's `Storage` port.
+//!
+//! ```text
+//!  StoreActor ──► SledStorage ──► queue ──► worker thread ──► Engine ──► sled, files
+//!                                            (panics stop here)
+//! ```
+//!
+//! Called by the store actor, and by `doctor` for what was set aside. What sled does not promise is
+//! made up for here: a durable commit also syncs the database's files, because sled's own flush
+//! survives a kill but not a power loss; every record carries a checksum; a database that panics,
+//! hangs or lost data while it opens is moved away whole (`opening`); a record that does not check
+//! out is moved into quarantine (`engine`). Nothing is written or synced while nobody commits.
+//!
+//! It does not know what the records mean, and it does not lock the state directory: whoever opens
+//! a store shows the [`StateLock`] it holds.
+//!
+//! A record much larger than 100 KiB is kept by sled in a file of its own. Such a file is synced with
+//! the commit as well, but a power loss in the middle of that commit can damage the store, which
+//! is then set aside when it is opened. Ordinary records do not have this window.
+
+mod compaction;
+mod engine;
+mod frame;
+mod generation;
+mod lock;
+pub(crate) mod loss_reporter;
+mod opening;
+mod panics;
+mod quarantine;
+mod reserve;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use guest_agent_actors::ports::{
+    Durability, Losses, Storage, StorageError, StoreHealth, Table, Write,
+};
+use tokio::sync::watch;
+
+pub use guest_agent_actors::ports::QuarantinedRecord;
+
+use engine::Engine;
+
+pub(crate) use generation::{FILE as MARK, is_mark};
+pub use lock::{LockError, StateLock};
+
+/// How long opening may take before the store counts as damaged.
+const OPEN_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long a caller waits for the store before it is told that the store failed.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+
+/// The store of one agent. Dropping it makes lazy writes durable too; [`SledStorage::close`] does
+/// the same and waits for it.
+#[derive(Debug)]
+pub struct SledStorage {
+    worker: worker::Worker,
+}
+
+/// An opened store, and what became of what was there before.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store, ready for use.
+    pub storage: SledStorage,
+    /// Where its contents come from.
+    pub fate: StoreFate,
+}
+
+/// Where the contents of a store come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreFate {
+    /// There was no store; this one is empty.
+    Fresh,
+    /// The store that was there.
+    Existing,
+    /// The store that was there is damaged and was moved away; this one is empty.
+    SetAside {
+        /// Where the damaged one is now.
+        moved_to: PathBuf,
+        /// What was wrong with it.
+        reason: String,
+    },
+}
+
+/// What the reason begins with for which a record was set aside that is not what was written.
+pub(crate) const DAMAGED: &str = "damaged on disk: ";
+
+/// Why there is no store at all, not even an empty one.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory could not be made or used: permissions, space, a file in the way.
+    #[error("failed to use the store directory {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The damaged store could not be moved away.
+    #[error("failed to move the damaged store {} away ({reason})", path.display())]
+    SetAside {
+        /// The store.
+        path: PathBuf,
+        /// What is wrong with the store.
+        reason: String,
+        /// Why it could not be moved.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// Even an empty store does not work here.
+    #[error("failed to make an empty store in {}: {reason}", path.display())]
+    Unusable {
+        /// The directory.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// Opens the store in `dir`, which is made (0700) if it is not there.
+///
+/// A store that is damaged is renamed to `<dir>.damaged-<n>`, of which the newest three are kept, and
+/// an empty one takes its place. Trouble that is not the store's own (permissions, a full disk) is
+/// an error and leaves it where it is.
+///
+/// # Errors
+///
+/// When neither the old store nor an empty one can be used; the error says why.
+pub async fn open(lock: &StateLock, dir: &Path) -> Result<Opened, OpenError> {
+    open_within(lock, dir, OPEN_DEADLINE).await
+}
+
+async fn open_within(
+    _held: &StateLock,
+    dir: &Path,
+    deadline: Duration,
+) -> Result<Opened, OpenError> {
+    let path = dir.to_owned();
+    let unusable = {
+        let path = path.clone();
+        move |_| OpenError::Unusable { path, reason: "the opening was aborted".to_owned() }
+    };
+    let (engine, fate) =
+        tokio::task::spawn_blocking(move || opening::open_or_set_aside(&path, deadline))
+            .await
+            .map_err(unusable)??;
+    let worker = worker::Worker::start(engine).map_err(|cause| OpenError::Unusable {
+        path: dir.to_owned(),
+        reason: format!("no thread for it: {cause}"),
+    })?;
+    Ok(Opened { storage: SledStorage { worker }, fate })
+}
+
+// === impl SledStorage ===
+
+impl SledStorage {
+    /// What was set aside, oldest first: at most 1,000 records.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be read.
+    pub async fn quarantined(&self) -> Result<Vec<QuarantinedRecord>, StorageError> {
+        self.worker.ask("read", |engine| engine.quarantined()).await
+    }
+
+    /// How many records were set aside since the store was opened, those that the bound has pushed
+    /// out since among them.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer.
+    pub async fn set_aside_count(&self) -> Result<u64, StorageError> {
+        self.worker.ask("read", |engine| Ok(engine.set_aside_count())).await
+    }
+
+    /// Makes everything durable and closes the files. Answers when another store can be opened in the
+    /// same place.
+    ///
+    /// # Errors
+    ///
+    /// When the last writes could not be made durable.
+    pub async fn close(self) -> Result<(), StorageError> {
+        self.worker.close().await
+    }
+}
+
+#[async_trait]
+impl Storage for SledStorage {
+    async fn load(&self, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+        self.worker.ask("read", move |engine| engine.load(table)).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError> {
+        self.worker.ask("write", move |engine| engine.commit(&writes, durability)).await
+    }
+
+    async fn set_aside(
+        &self,
+        table: Table,
+        key: Vec<u8>,
+        reason: String,
+    ) -> Result<(), StorageError> {
+        self.worker.ask("write", move |engine| engine.set_aside(table, &key, &reason)).await
+    }
+
+    async fn losses(&self) -> Result<Losses, StorageError> {
+        self.worker.ask("read", Engine::losses).await
+    }
+
+    async fn clear_quarantine(&self) -> Result<u64, StorageError> {
+        self.worker.ask("write", Engine::clear_quarantine).await
+    }
+
+    fn health(&self) -> watch::Receiver<StoreHealth> {
+        self.worker.health()
+    }
+}
+
+#[cfg(test)]
+mod tests;
