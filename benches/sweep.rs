@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use guest_agent::process::cgroup::{Cgroups, Total};
 use guest_agent::process::meter::SystemMeter;
-use guest_agent_actors::id::{BootId, PluginName, Process};
+use guest_agent_actors::model::id::{BootId, PluginName, Process};
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::ports::Meter;
-use guest_agent_actors::spec::Limits;
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 
 /// Sweeps that are timed, after a few that are not.

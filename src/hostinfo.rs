@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use guest_agent_actors::id::BootId;
+use guest_agent_actors::model::id::BootId;
 use guest_agent_actors::ports::{Clock, Machine, OsFacts};
 use serde::{Deserialize, Serialize};
 

@@ -22,11 +22,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::model::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::model::spec::{Artifact, PluginSpec, Source};
 use guest_agent_actors::ports::{
     Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
-use guest_agent_actors::spec::{Artifact, PluginSpec, Source};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 pub mod bundle;

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::ports::{
     Claim, ReferenceSet, SweepFate, SweepManner, SweepReport, Sweeper,
 };

@@ -2,7 +2,7 @@
 //! not admit.
 //!
 //! ```text
-//!   Plugin (install) ── Ask ──► AdmissionActor ─► Desk (pure) ─► host (port): process, gRPC
+//!   Plugin (install) ── Ask ──► AdmissionActor ─► AdmissionQueue (pure) ─► host (port): process, gRPC
 //!                    ◄─ Verdict ──────┘   ▲                          │
 //!                                         └── listed, resolved, ended ┘
 //! ```
@@ -19,16 +19,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use crate::ports::{
-    AdmissionHost, Clock, Describe, DeskRecipients, HungUp, ListCalled, ListRefused, Note, Outcome,
-    ResolveCalled, Tally,
+    AdmissionHost, Clock, Count, Counters, Describe, DeskRecipients, HungUp, ListCalled,
+    ListRefused, Outcome, ResolveCalled,
 };
 use crate::text::shortened;
 
-mod desk;
 mod question;
+mod queue;
 
-pub use desk::{Asker, Desk, Effect, Event, Gate, Life, OPEN_MAX, Wait};
 pub use question::{CheckId, Metadatum, Offer, Question};
+pub use queue::{AdmissionQueue, Asker, Effect, Event, Gate, Life, OPEN_MAX, Wait};
 
 /// Most bytes that are kept of what a plugin gives as its reason.
 const REASON_MAX: usize = 1024;
@@ -72,10 +72,10 @@ pub struct CloseGate;
 
 /// The admission actor.
 pub struct AdmissionActor {
-    desk: Desk,
+    desk: AdmissionQueue,
     host: Arc<dyn AdmissionHost>,
     clock: Arc<dyn Clock>,
-    tally: Arc<dyn Tally>,
+    counters: Arc<dyn Counters>,
     service_url: watch::Receiver<Arc<str>>,
     waiting: BTreeMap<Asker, Waiting>,
     next_asker: Asker,
@@ -150,15 +150,15 @@ impl AdmissionActor {
     #[must_use]
     pub fn new(
         host: Arc<dyn AdmissionHost>,
-        (clock, tally): (Arc<dyn Clock>, Arc<dyn Tally>),
+        (clock, counters): (Arc<dyn Clock>, Arc<dyn Counters>),
         service_url: watch::Receiver<Arc<str>>,
         gate: Gate,
     ) -> Self {
         Self {
-            desk: Desk::new(host.salt(), gate),
+            desk: AdmissionQueue::new(host.salt(), gate),
             host,
             clock,
-            tally,
+            counters,
             service_url,
             waiting: BTreeMap::new(),
             next_asker: Asker(0),
@@ -180,8 +180,8 @@ impl AdmissionActor {
             Effect::Tell { asker, verdict } => {
                 if let Some(waiting) = self.waiting.remove(&asker) {
                     match verdict {
-                        Verdict::Admitted => self.tally.note(Note::Judged(Outcome::Succeeded)),
-                        Verdict::Denied(_) => self.tally.note(Note::Judged(Outcome::Failed)),
+                        Verdict::Admitted => self.counters.note(Count::Judged(Outcome::Succeeded)),
+                        Verdict::Denied(_) => self.counters.note(Count::Judged(Outcome::Failed)),
                         Verdict::Closing => {}
                     }
                     ctx.cancel_future(waiting.deadline);

@@ -16,16 +16,16 @@ use tracing::{Span, debug, info, warn};
 
 use crate::crash_point;
 use crate::error::Chain;
-use crate::event;
-use crate::id::Generation;
 use crate::manager::number_orders;
 use crate::messages::{
     Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
     SaveOrForget, Submission, Submit, Verdict,
 };
-use crate::plugin::machine::{Notice, Order};
+use crate::model::event;
+use crate::model::id::Generation;
+use crate::plugin::event::{Order, PluginEventKind};
 use crate::ports::{
-    ControlLink, DeliveryError, InboundMessage, Note, OrderKind, OutboundMessage, Outcome, Ports,
+    ControlLink, Count, DeliveryError, InboundMessage, OrderKind, OutboundMessage, Outcome, Ports,
     Receipt, Table, Write,
 };
 use crate::records::{InboxContent, InboxEntry, Origin, number_key};
@@ -94,7 +94,7 @@ enum Given {
 }
 
 /// The other actors this one talks to.
-pub struct Partners {
+pub struct ControlPlaneHandles {
     /// Makes orders durable.
     pub store: Recipient<SaveOrForget>,
     /// Takes orders that are.
@@ -115,11 +115,11 @@ impl ControlPlaneActor {
     pub fn new(
         ports: Ports,
         agent: AgentFacts,
-        partners: Partners,
+        handles: ControlPlaneHandles,
         next: Generation,
         remembered: Remembered,
     ) -> Self {
-        let Partners { store, configure, list, delivered, link_changed } = partners;
+        let ControlPlaneHandles { store, configure, list, delivered, link_changed } = handles;
         Self {
             ports,
             agent,
@@ -158,10 +158,10 @@ impl ControlPlaneActor {
             .map(|(refusal, number)| {
                 warn!(plugin = refusal.name, reason = refusal.reason, "refuses an order");
                 let kind = kind_of_refused(refusal.notice);
-                self.ports.tally.note(Note::Ordered { kind, outcome: Outcome::Failed });
+                self.ports.counters.note(Count::Ordered { kind, outcome: Outcome::Failed });
                 let (name, revision) = (&refusal.name, &refusal.revision);
                 trace.refuse(name, revision, number, &refusal.reason);
-                event::Draft::new(refusal.notice, name, revision, now, &refusal.reason)
+                event::NewEvent::new(refusal.notice, name, revision, now, &refusal.reason)
             })
             .collect();
         self.given.insert(first, Given::Saving);
@@ -192,7 +192,7 @@ impl ControlPlaneActor {
             if let Given::Saved(Some(configure)) = first.remove() {
                 for order in &configure.orders {
                     let kind = kind_of(&order.order);
-                    self.ports.tally.note(Note::Ordered { kind, outcome: Outcome::Succeeded });
+                    self.ports.counters.note(Count::Ordered { kind, outcome: Outcome::Succeeded });
                 }
                 self.configure.do_send(configure);
             }
@@ -360,10 +360,10 @@ fn kind_of(order: &Order) -> OrderKind {
 }
 
 /// What an order was to do, by how its refusal is told.
-fn kind_of_refused(notice: Notice) -> OrderKind {
+fn kind_of_refused(notice: PluginEventKind) -> OrderKind {
     match notice {
-        Notice::RemoveFailed => OrderKind::Remove,
-        Notice::ApplyFailed => OrderKind::Apply,
+        PluginEventKind::RemoveFailed => OrderKind::Remove,
+        PluginEventKind::ApplyFailed => OrderKind::Apply,
         _ => OrderKind::Install,
     }
 }
@@ -412,7 +412,7 @@ fn receiving(configure: Option<&Configure>) -> Vec<Span> {
     spans.collect()
 }
 
-fn newest_points(plugins: &[Listed]) -> Vec<(crate::id::PluginName, std::time::SystemTime)> {
+fn newest_points(plugins: &[Listed]) -> Vec<(crate::model::id::PluginName, std::time::SystemTime)> {
     let newest = |plugin: &Listed| Some((plugin.view.name.clone(), plugin.points.last()?.at));
     plugins.iter().filter_map(newest).collect()
 }

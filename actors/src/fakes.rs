@@ -17,6 +17,7 @@ use crate::ports::Cause;
 use fate::Decider;
 
 mod admission;
+mod counters;
 mod facts;
 mod fate;
 mod harness;
@@ -30,10 +31,10 @@ mod prober;
 mod rpc;
 mod storage;
 mod sweeper;
-mod tally;
 mod view;
 
 pub use admission::{AdmissionHandle, Answers, FakeAdmission, admission};
+pub use counters::{CountersHandle, FakeCounters, counters};
 pub use facts::{FactsHandle, FakeFacts, facts};
 pub use fate::{Asked, Committing, Fact, Fate};
 pub use harness::{Harness, World};
@@ -47,7 +48,6 @@ pub use prober::{FakeProber, ProberHandle, prober};
 pub use rpc::{FakeRpc, Reply, RpcHandle, rpc};
 pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
 pub use sweeper::{FakeSweeper, SweeperHandle, sweeper};
-pub use tally::{FakeTally, TallyHandle, tally};
 pub use view::sample_view;
 
 /// What a fake does when it is asked.

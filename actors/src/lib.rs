@@ -13,18 +13,12 @@
 
 pub mod crash_point;
 pub mod error;
-pub mod exit;
-pub mod facts;
-pub mod id;
-pub mod spec;
 mod task;
 mod text;
 pub mod trace;
 
 pub mod plugin;
-pub mod view;
 
-pub mod event;
 pub mod messages;
 pub mod ports;
 pub mod records;
@@ -46,3 +40,4 @@ pub mod system;
 
 #[cfg(feature = "fakes")]
 pub mod fakes;
+pub mod model;

@@ -15,8 +15,6 @@ use tracing::{error, warn};
 
 use crate::admission::Ask;
 use crate::error::Chain;
-use crate::event;
-use crate::id::{Generation, PluginName};
 use crate::messages::{
     Begin, Changed, Configure, CountInbox, Deliver, Died, Dismiss, Explain, ExplainYourself,
     FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, ListUsage, Listed,
@@ -24,28 +22,30 @@ use crate::messages::{
     Taken, Unmeasure, Unseen, Unwatch, UsePolicy, Watch,
 };
 use crate::metrics::history::History;
+use crate::model::event;
+use crate::model::id::{Generation, PluginName};
+use crate::model::spec::PluginSpec;
+use crate::model::view::PluginView;
+use crate::plugin::event::{Event, Order};
 use crate::plugin::explain::Explanation;
-use crate::plugin::machine::Event;
 use crate::plugin::state::Policy;
-use crate::plugin::{Beginning, Neighbours, PluginActor, machine};
-use crate::ports::{Known, Note, Ports, References, Table, Write};
+use crate::plugin::{Beginning, PluginActor, PluginHandles, machine};
+use crate::ports::{Count, Known, Ports, References, Table, Write};
 use crate::records::{self, InboxContent, InboxEntry, number_key};
-use crate::spec::PluginSpec;
-use crate::view::PluginView;
 use crate::wire;
 
-mod comeback;
 pub mod local;
 pub mod plan;
 pub mod readiness;
+mod recovery;
 
-pub(crate) use comeback::name_of_key;
 use plan::{Assignment, assign};
 use readiness::{Gate, Heard, Readiness};
+pub(crate) use recovery::name_of_key;
 
 /// The other actors a manager introduces its plugins to.
 #[derive(Clone)]
-pub struct Staff {
+pub struct ManagerHandles {
     /// Makes states durable.
     pub store: Recipient<Save>,
     /// Reads snapshots back.
@@ -70,7 +70,7 @@ pub struct Staff {
 pub struct ManagerActor {
     ports: Ports,
     policy: Arc<Policy>,
-    staff: Staff,
+    handles: ManagerHandles,
     roster: BTreeMap<PluginName, Entry>,
     /// Orders per inbox record that their plugins have not made durable yet.
     open: BTreeMap<u64, BTreeMap<(PluginName, Generation), NumberedOrder>>,
@@ -136,14 +136,14 @@ impl ManagerActor {
     pub fn new(
         ports: Ports,
         policy: Arc<Policy>,
-        staff: Staff,
+        handles: ManagerHandles,
         version: watch::Sender<u64>,
         readiness: watch::Sender<Readiness>,
     ) -> Self {
         Self {
             ports,
             policy,
-            staff,
+            handles,
             roster: BTreeMap::new(),
             open: BTreeMap::new(),
             replayed: BTreeSet::new(),
@@ -176,7 +176,7 @@ impl ManagerActor {
             .filter_map(Assignment::awaited)
             .map(|order| ((order.name.clone(), order.generation), order))
             .collect();
-        let refused: Vec<event::Draft> = assignments
+        let refused: Vec<event::NewEvent> = assignments
             .into_iter()
             .filter_map(|assignment| self.carry_out(assignment, ctx))
             .collect();
@@ -195,7 +195,7 @@ impl ManagerActor {
         &mut self,
         assignment: Assignment,
         ctx: &mut Context<Self>,
-    ) -> Option<event::Draft> {
+    ) -> Option<event::NewEvent> {
         match assignment {
             Assignment::Begin { generation, spec, trace } => {
                 let name = spec.name.clone();
@@ -216,7 +216,7 @@ impl ManagerActor {
                     trace.refuse(name.as_str(), &revision, generation, &reason);
                 }
                 let now = self.ports.clock.now();
-                Some(event::Draft::new(notice, name.as_str(), &revision, now, &reason))
+                Some(event::NewEvent::new(notice, name.as_str(), &revision, now, &reason))
             }
         }
     }
@@ -232,20 +232,20 @@ impl ManagerActor {
         let life = self.lives;
         let (guard, gone) = oneshot::channel();
         let address = ctx.address();
-        let neighbours = Neighbours {
-            store: self.staff.store.clone(),
+        let handles = PluginHandles {
+            store: self.handles.store.clone(),
             changed: address.clone().recipient(),
             taken: address.clone().recipient(),
             retired: address.recipient(),
-            watch: self.staff.watch.clone(),
-            unwatch: self.staff.unwatch.clone(),
-            measure: self.staff.measure.clone(),
-            unmeasure: self.staff.unmeasure.clone(),
-            admission: self.staff.admission.clone(),
+            watch: self.handles.watch.clone(),
+            unwatch: self.handles.unwatch.clone(),
+            measure: self.handles.measure.clone(),
+            unmeasure: self.handles.unmeasure.clone(),
+            admission: self.handles.admission.clone(),
         };
         let (policy, ports) = (self.policy.clone(), self.ports.clone());
         let local = beginning.local().cloned();
-        let plugin = PluginActor::new(beginning, policy, ports, neighbours, guard);
+        let plugin = PluginActor::new(beginning, policy, ports, handles, guard);
         let view = Arc::new(plugin.view());
         let plugin = plugin.start();
         let died = Died { name: name.clone(), life };
@@ -280,7 +280,7 @@ impl ManagerActor {
     fn taken(
         &mut self,
         order: (PluginName, Generation),
-        events: Vec<event::Draft>,
+        events: Vec<event::NewEvent>,
         ctx: &mut Context<Self>,
     ) {
         let mut writes = Vec::new();
@@ -298,7 +298,7 @@ impl ManagerActor {
     }
 
     fn save(&self, save: Save, ctx: &mut Context<Self>) {
-        let saving = self.staff.store.send(save);
+        let saving = self.handles.store.send(save);
         ctx.spawn(saving.into_actor(self).map(|result, _, _| {
             // The store keeps what it could not write and tries again.
             if let Ok(Err(error)) = result {
@@ -323,8 +323,8 @@ impl ManagerActor {
                 entry.address.do_send(Leave);
                 self.deaths.remove(&name);
                 self.history.forget(&name);
-                self.ports.tally.note(Note::Gone(name.clone()));
-                self.staff.unseen.do_send(Unseen(name.clone()));
+                self.ports.counters.note(Count::Gone(name.clone()));
+                self.handles.unseen.do_send(Unseen(name.clone()));
                 self.gate.gone(&name);
                 self.show_readiness();
                 let writes = vec![records::delete_snapshot(&name)];
@@ -381,7 +381,9 @@ pub fn number_orders(inbox: u64, entry: &InboxEntry) -> Result<Configure, String
         trace: entry.trace.clone(),
     };
     let orders = match &entry.content {
-        InboxContent::Restart(name) => vec![numbered((0, (name.clone(), machine::Order::Restart)))],
+        InboxContent::Restart(name) => {
+            vec![numbered((0, (name.clone(), Order::Restart)))]
+        }
         InboxContent::Configure(bytes) => wire::decode_orders(bytes, entry.origin)
             .map_err(|error| Chain(&error).to_string())?
             .into_iter()
@@ -475,9 +477,9 @@ impl Handler<Changed> for ManagerActor {
         entry.heard = Heard::Yes;
         let view = entry.view.clone();
         if runs_once(&view) {
-            self.staff.seen.do_send(Seen(view.clone()));
+            self.handles.seen.do_send(Seen(view.clone()));
         } else if runs_once(&before) {
-            self.staff.unseen.do_send(Unseen(view.name.clone()));
+            self.handles.unseen.do_send(Unseen(view.name.clone()));
         }
         self.moved();
         self.gate.changed(&view, &self.ports.machine.boot_id());

@@ -9,19 +9,19 @@ use std::time::{Duration, SystemTime};
 
 use actix::{Message, Recipient};
 
-use crate::event;
-use crate::id::{Endpoint, Generation, PluginName, Process};
+use crate::model::event;
+use crate::model::id::{Endpoint, Generation, PluginName, Process};
+use crate::model::spec::MetricsPolicy;
+use crate::model::view::PluginView;
 use crate::monitor::HealthPolicy;
+use crate::plugin::event::{Boot, Event, Order};
 use crate::plugin::explain::Explanation;
-use crate::plugin::machine::{Boot, Event, Order};
-use crate::plugin::runs::Firing;
+use crate::plugin::state::Firing;
 use crate::plugin::state::{Policy, State};
 use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
 use crate::registry::catalogue::Refusal;
 use crate::registry::entry::{Entry, Key, Offer, Registrant};
-use crate::spec::MetricsPolicy;
 use crate::trace::Trace;
-use crate::view::PluginView;
 use crate::vm_events::{Notified, NotifyError, VmEvent};
 
 // === To the store ===
@@ -33,7 +33,7 @@ pub struct Save {
     /// Records to write or delete, all or none.
     pub writes: Vec<Write>,
     /// Events to record, together with the writes. They reach the outbox when they are durable.
-    pub events: Vec<event::Draft>,
+    pub events: Vec<event::NewEvent>,
 }
 
 /// From those who are asked again when it fails: make this durable, or nothing of it. What cannot be
@@ -377,7 +377,7 @@ pub struct Unmeasure(pub PluginName);
 /// From the store: these events are durable.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Enqueue(pub Vec<event::Recorded>);
+pub struct Enqueue(pub Vec<event::StoredEvent>);
 
 /// From the control-plane actor: whether there is anybody to send to.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]

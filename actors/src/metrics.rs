@@ -10,14 +10,14 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use crate::id::{PluginName, Process};
 use crate::messages::{Happened, Measure, Point, Sampled, Unmeasure};
-use crate::metrics::guard::{BEAT_MAX, MemoryGuard};
-use crate::plugin::machine::{Event, Verdict};
+use crate::metrics::memory_guard::{BEAT_MAX, MemoryGuard};
+use crate::model::id::{PluginName, Process};
+use crate::plugin::event::{Event, Verdict};
 use crate::ports::{Clock, Meter, Usage};
 
-pub mod guard;
 pub mod history;
+pub mod memory_guard;
 
 /// Plugins that are due within this time of each other share a sweep.
 const TOGETHER: Duration = Duration::from_millis(500);

@@ -16,10 +16,10 @@ use actix::prelude::*;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::exit::ExitCause;
-use crate::id::{Endpoint, PluginName, Process};
 use crate::messages::{Happened, HealthHeard, Unwatch, UseHealthPolicy, Watch};
-use crate::plugin::machine::{Event, Verdict};
+use crate::model::exit::ExitCause;
+use crate::model::id::{Endpoint, PluginName, Process};
+use crate::plugin::event::{Event, Verdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
 use crate::task::{Panicked, Task};
 use crate::text::shortened;

@@ -15,14 +15,14 @@ use tokio::sync::broadcast;
 use tracing::{debug, warn};
 
 use crate::crash_point;
-use crate::event::Recorded;
 use crate::messages::{Enqueue, LinkChanged, Save, SaveLazily};
+use crate::model::event::StoredEvent;
 use crate::ports::{ControlLink, DeliveryError, Ids, Table, Write};
 use crate::records::number_key;
 use crate::wire;
 
 pub use backlog::Waiting;
-pub use gap::{Gap, Worth, worth};
+pub use gap::{Gap, Priority, worth};
 
 use backlog::Backlog;
 
@@ -72,8 +72,8 @@ pub struct OutboxActor {
     /// may refuse the events of some plugins for ever.
     refused: usize,
     history: VecDeque<u64>,
-    followers: broadcast::Sender<Recorded>,
-    settled: broadcast::Sender<Recorded>,
+    followers: broadcast::Sender<StoredEvent>,
+    settled: broadcast::Sender<StoredEvent>,
     depth: tokio::sync::watch::Sender<usize>,
 }
 
@@ -87,9 +87,9 @@ enum Connection {
 #[derive(Clone)]
 pub struct OutboxView {
     /// New events, as they are recorded.
-    pub events: broadcast::Sender<Recorded>,
+    pub events: broadcast::Sender<StoredEvent>,
     /// The same, when nobody is to be told of them any more.
-    pub settled: broadcast::Sender<Recorded>,
+    pub settled: broadcast::Sender<StoredEvent>,
     /// How many wait for the control plane.
     pub depth: tokio::sync::watch::Receiver<usize>,
 }
@@ -198,7 +198,7 @@ impl OutboxActor {
 
     /// Sends a marker when its record is durable. After a crash an older record would let it count
     /// on under the same id, and the events it counted could come back to be told themselves.
-    fn save_and_send(&mut self, marker: Recorded, record: Write, ctx: &mut Context<Self>) {
+    fn save_and_send(&mut self, marker: StoredEvent, record: Write, ctx: &mut Context<Self>) {
         let Some(store) = &self.store else { return self.send(marker, 1, ctx) };
         let save = Save { writes: vec![record], events: Vec::new() };
         let saved = tokio::time::timeout(SAVE_WAIT, store.durably.send(save));
@@ -210,7 +210,7 @@ impl OutboxActor {
         }));
     }
 
-    fn send(&mut self, recorded: Recorded, attempt: u32, ctx: &mut Context<Self>) {
+    fn send(&mut self, recorded: StoredEvent, attempt: u32, ctx: &mut Context<Self>) {
         crash_point::reach("before", "delivery", &recorded.event.plugin);
         let (link, message) = (self.link.clone(), wire::encode_event(&recorded));
         let delivery = async move { link.deliver(message).await };
@@ -221,7 +221,7 @@ impl OutboxActor {
 
     fn delivered(
         &mut self,
-        recorded: Recorded,
+        recorded: StoredEvent,
         attempt: u32,
         result: Result<(), DeliveryError>,
         ctx: &mut Context<Self>,
@@ -273,7 +273,7 @@ impl OutboxActor {
     }
 
     /// An event is done with: it leaves the queue and becomes history.
-    fn settle(&mut self, recorded: &Recorded) {
+    fn settle(&mut self, recorded: &StoredEvent) {
         self.backlog.take(&recorded.event.plugin, recorded.seq);
         self.show_depth();
         // An error only says that nobody follows.

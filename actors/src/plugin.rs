@@ -17,43 +17,44 @@ use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, info, warn};
 
 use crate::admission::Ask;
-use crate::event;
-use crate::exit::ExitCause;
-use crate::facts::FactSet;
-use crate::id::{Attempt, Process};
 use crate::messages::{
     Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Measure, Retired,
     Save, Taken, Unmeasure, Unwatch, UsePolicy, Watch,
 };
+use crate::model::event::NewEvent;
+use crate::model::exit::ExitCause;
+use crate::model::facts::FactSet;
+use crate::model::id::{Attempt, Process};
+use crate::model::spec::PluginSpec;
+use crate::model::view::{Activity, PluginView, Reported, needed, reported};
 use crate::ports::{Health, LAST_OUTPUT, Ports, Progress};
 use crate::records;
-use crate::spec::PluginSpec;
 use crate::trace::{self, Outcome, Trace};
-use crate::view::{Activity, PluginView, Reported, needed, reported};
 use crate::wire;
 
-mod draft;
-pub mod errand;
+pub mod describe;
+pub mod event;
 pub mod explain;
 mod local;
 pub mod machine;
+pub mod operation;
 mod orders;
 mod perform;
 pub mod restart;
 pub mod runs;
+mod serial_queue;
 pub mod snapshot;
 pub mod state;
-pub mod story;
-mod turns;
-pub mod words;
+mod transition_builder;
+pub mod transition_log;
 
-use errand::Errand;
+use event::{Boot, Effect, Event, Found, PluginEventKind, Transition};
 use explain::{Explanation, Waiting};
-use machine::{Boot, Effect, Event, Found, Notice, Transition};
+use operation::Operation;
+use serial_queue::SerialQueue;
 use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Wait};
-use story::Story;
-use turns::Turns;
+use transition_log::TransitionLog;
 
 /// Longest search for a process of an earlier life.
 const FIND_WAIT: Duration = Duration::from_secs(30);
@@ -63,7 +64,7 @@ const OUTPUT_WAIT: Duration = Duration::from_secs(1);
 
 /// Whom a plugin tells what.
 #[derive(Clone)]
-pub struct Neighbours {
+pub struct PluginHandles {
     /// Makes states durable.
     pub store: Recipient<Save>,
     /// Hears what the plugin looks like.
@@ -115,23 +116,23 @@ pub struct PluginActor {
     policy: Arc<Policy>,
     ports: Ports,
     facts: watch::Receiver<Arc<FactSet>>,
-    neighbours: Neighbours,
+    handles: PluginHandles,
     /// What is waited for, until when.
     armed: BTreeMap<Wait, (Deadline, SpawnHandle, SystemTime)>,
     installs: BTreeMap<Attempt, SpawnHandle>,
     launches: BTreeMap<Attempt, [SpawnHandle; 2]>,
     /// Launches, stops and sweeps of one plugin never overlap, in the order they were begun.
-    processes: Turns,
+    processes: SerialQueue,
     /// Neither do installations and deletions: a revision that is let go may be wanted again at once.
-    files: Turns,
+    files: SerialQueue,
     /// The stop under way. A newer one takes its place.
     stop: Option<SpawnHandle>,
     /// What the process wrote last, while the event of its end is being made.
     output: String,
-    /// Around what is done for the errand; where there is none, it says at least whose lines these are.
+    /// Around what is done for the operation; where there is none, it says at least whose lines these are.
     span: Span,
     /// The newest order that was begun to be followed.
-    followed: Option<crate::id::Generation>,
+    followed: Option<crate::model::id::Generation>,
     /// Whether what the state says of a process is known to be so, not only read back.
     is_found: bool,
     /// Whether a process may run that the state does not know: an agent that could not save made it. Which files it
@@ -144,7 +145,7 @@ pub struct PluginActor {
 
 /// An order that is taken up.
 struct Order {
-    generation: crate::id::Generation,
+    generation: crate::model::id::Generation,
     trace: Option<Arc<Trace>>,
 }
 
@@ -156,7 +157,7 @@ struct Shown {
     last_exit_at: Option<SystemTime>,
     health: Option<(Health, SystemTime)>,
     progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
-    story: Story,
+    story: TransitionLog,
 }
 
 // === impl PluginActor ===
@@ -169,11 +170,13 @@ impl PluginActor {
         beginning: Beginning,
         policy: Arc<Policy>,
         ports: Ports,
-        neighbours: Neighbours,
+        handles: PluginHandles,
         guard: oneshot::Sender<()>,
     ) -> Self {
         let (state, started_at, last_exit_at, story) = match &beginning {
-            Beginning::Ordered(first, _) => (first.next.clone(), None, None, Story::default()),
+            Beginning::Ordered(first, _) => {
+                (first.next.clone(), None, None, TransitionLog::default())
+            }
             Beginning::Recovered { snapshot, .. } => {
                 let Snapshot { state, last_exit_at, started_at, story } = &**snapshot;
                 (state.clone(), *started_at, *last_exit_at, story.clone())
@@ -202,12 +205,12 @@ impl PluginActor {
             policy,
             facts: ports.facts.watch(),
             ports,
-            neighbours,
+            handles,
             armed: BTreeMap::new(),
             installs: BTreeMap::new(),
             launches: BTreeMap::new(),
-            processes: Turns::default(),
-            files: Turns::default(),
+            processes: SerialQueue::default(),
+            files: SerialQueue::default(),
             stop: None,
             output: String::new(),
             shown,
@@ -238,7 +241,7 @@ impl PluginActor {
         if is_idle_talk && transition.next == self.state && transition.effects.is_empty() {
             return;
         }
-        self.carry_out(transition, &words::event(&event), taken, ctx);
+        self.carry_out(transition, &describe::event(&event), taken, ctx);
     }
 
     /// The process ended, or hangs: the event that says so carries what it wrote last.
@@ -275,29 +278,33 @@ impl PluginActor {
                 Effect::Announce(told) => {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
                     info!(plugin, revision, details = %told.details, "{:?}", told.kind);
-                    if let Some(errand) = &mut self.shown.story.errand {
-                        errand.heard(&told);
+                    if let Some(operation) = &mut self.shown.story.operation {
+                        operation.heard(&told);
                     }
                     let mut details = told.details.to_string();
-                    let is_of_run =
-                        matches!(told.kind, Notice::ExecutionCompleted | Notice::ExecutionFailed);
+                    let is_of_run = matches!(
+                        told.kind,
+                        PluginEventKind::ExecutionCompleted | PluginEventKind::ExecutionFailed
+                    );
                     if is_of_run {
                         self.shown.story.wrote(&self.output);
                     }
-                    if (is_of_run || told.kind == Notice::Crashed) && !self.output.is_empty() {
+                    if (is_of_run || told.kind == PluginEventKind::Crashed)
+                        && !self.output.is_empty()
+                    {
                         let gap = if details.is_empty() { "" } else { "; " };
                         details.push_str(gap);
                         details.push_str(LAST_OUTPUT);
                         details.push('\n');
                         details.push_str(&self.output);
                     }
-                    if told.kind == Notice::Installed {
+                    if told.kind == PluginEventKind::Installed {
                         self.tell_unenforced(&mut details);
                     }
                     if is_trouble(told.kind) {
                         self.shown.story.failed(now, wire::event_name(told.kind), &details);
                     }
-                    events.push(event::Draft::new(told.kind, plugin, revision, now, &details));
+                    events.push(NewEvent::new(told.kind, plugin, revision, now, &details));
                 }
                 // It may run from any of them. What nobody needs a sweep deletes later.
                 Effect::Discard { .. } if self.has_stranger => {}
@@ -306,10 +313,10 @@ impl PluginActor {
         }
         let unchanged = next == self.state;
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
-        let in_words = words::state(&self.state);
+        let in_words = describe::state(&self.state);
         self.state = next;
         self.note_times(&before, now);
-        let (was, is) = (in_words, words::state(&self.state));
+        let (was, is) = (in_words, describe::state(&self.state));
         if was != is {
             self.shown.story.moved(now, &is, why);
         }
@@ -325,7 +332,7 @@ impl PluginActor {
         // A plugin that is gone is recorded as gone: the manager deletes the record when no order is
         // left that could bring it back.
         let writes = vec![records::put_snapshot(&self.state.name, self.snapshot().encode())];
-        let save = self.neighbours.store.send(Save { writes, events });
+        let save = self.handles.store.send(Save { writes, events });
         ctx.wait(save.into_actor(self).map(move |result, this, ctx| {
             let mut work = work;
             let saved =
@@ -348,33 +355,33 @@ impl PluginActor {
         effects: &[Effect],
         now: SystemTime,
     ) {
-        let is_crash = |effect: &Effect| matches!(effect, Effect::Announce(told) if told.kind == Notice::Crashed);
-        let errand = match taken {
+        let is_crash = |effect: &Effect| matches!(effect, Effect::Announce(told) if told.kind == PluginEventKind::Crashed);
+        let operation = match taken {
             Some(Order { generation, trace })
                 if next.generation == *generation && self.followed != Some(*generation) =>
             {
                 self.followed = Some(*generation);
-                if self.shown.story.errand.take().is_some() {
+                if self.shown.story.operation.take().is_some() {
                     trace::conclude(&self.span, Outcome::Superseded);
                 }
-                let revision = errand::revision(next);
-                trace.clone().map(|trace| Errand::new(trace, Some(*generation), revision))
+                let revision = operation::revision(next);
+                trace.clone().map(|trace| Operation::new(trace, Some(*generation), revision))
             }
-            _ if self.shown.story.errand.is_none() && effects.iter().any(is_crash) => {
+            _ if self.shown.story.operation.is_none() && effects.iter().any(is_crash) => {
                 let trace = Trace::of_own("restart", next.name.as_str(), now);
-                Some(Errand::new(Arc::new(trace), None, next.spec.revision.as_str()))
+                Some(Operation::new(Arc::new(trace), None, next.spec.revision.as_str()))
             }
             _ => return,
         };
-        self.shown.story.errand = errand;
+        self.shown.story.operation = operation;
         self.span = span_of(&self.shown.story, next);
     }
 
     /// What the plugin was busy with is over when it rests. Says whether anything was.
     fn end_errand(&mut self) -> bool {
-        let Some(errand) = &self.shown.story.errand else { return false };
-        let Some(outcome) = errand.outcome(&self.state) else { return false };
-        let took = self.ports.clock.now().duration_since(errand.trace.since).unwrap_or_default();
+        let Some(operation) = &self.shown.story.operation else { return false };
+        let Some(outcome) = operation.outcome(&self.state) else { return false };
+        let took = self.ports.clock.now().duration_since(operation.trace.since).unwrap_or_default();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         match outcome {
             Outcome::Failed(error) => {
@@ -383,7 +390,7 @@ impl PluginActor {
             Outcome::Ok | Outcome::Superseded => info!(outcome = "ok", took_ms, "is done"),
         }
         trace::conclude(&self.span, outcome);
-        self.shown.story.errand = None;
+        self.shown.story.operation = None;
         self.span = span_of(&self.shown.story, &self.state);
         true
     }
@@ -401,7 +408,7 @@ impl PluginActor {
     fn after_save(
         &mut self,
         work: Vec<Effect>,
-        taken: Option<crate::id::Generation>,
+        taken: Option<crate::model::id::Generation>,
         ctx: &mut Context<Self>,
     ) {
         // What is waited for begins now. Behind a slow disk a deadline that began with the decision would
@@ -409,7 +416,7 @@ impl PluginActor {
         self.arm(self.ports.clock.now(), ctx);
         if let Some(generation) = taken {
             let name = self.state.name.clone();
-            self.neighbours.taken.do_send(Taken { name, generation });
+            self.handles.taken.do_send(Taken { name, generation });
         }
         for effect in work {
             self.perform(effect, ctx);
@@ -481,7 +488,7 @@ impl PluginActor {
     }
 
     fn publish(&self) {
-        self.neighbours.changed.do_send(Changed::Plugin(Box::new(self.view())));
+        self.handles.changed.do_send(Changed::Plugin(Box::new(self.view())));
     }
 
     /// What this plugin looks like now.
@@ -509,7 +516,7 @@ impl PluginActor {
             pid: process.map(|process| process.pid),
             // Nobody is to call what may be another program's by now.
             endpoint: endpoint.cloned().filter(|_| self.is_found),
-            config_hash: self.state.spec.config.as_ref().map(crate::spec::Config::digest),
+            config_hash: self.state.spec.config.as_ref().map(crate::model::spec::Config::digest),
             restarts: self.state.restarts.total,
             last_exit: self
                 .state
@@ -653,7 +660,7 @@ impl Handler<HealthHeard> for PluginActor {
         }
         let heard = (health, self.ports.clock.now());
         self.shown.health = Some(heard.clone());
-        self.neighbours.changed.do_send(Changed::Health(self.state.name.clone(), heard));
+        self.handles.changed.do_send(Changed::Health(self.state.name.clone(), heard));
     }
 }
 
@@ -662,9 +669,9 @@ impl Handler<ExplainYourself> for PluginActor {
 
     fn handle(&mut self, _: ExplainYourself, _: &mut Self::Context) -> Self::Result {
         let waits = self.armed.iter();
-        let waits =
-            waits.map(|(wait, (_, _, until))| Waiting { what: words::wait(*wait), until: *until });
-        let (doing, facts) = (words::state(&self.state), self.facts.borrow().clone());
+        let waits = waits
+            .map(|(wait, (_, _, until))| Waiting { what: describe::wait(*wait), until: *until });
+        let (doing, facts) = (describe::state(&self.state), self.facts.borrow().clone());
         let story = &self.shown.story;
         MessageResult(Explanation::new(self.view(), doing, story, waits.collect(), &facts))
     }
@@ -687,30 +694,30 @@ impl Handler<Inspect> for PluginActor {
 }
 
 /// The span around what a plugin does now.
-fn span_of(story: &Story, state: &State) -> Span {
-    match &story.errand {
-        Some(errand) => errand.span(&state.name),
+fn span_of(story: &TransitionLog, state: &State) -> Span {
+    match &story.operation {
+        Some(operation) => operation.span(&state.name),
         None => tracing::error_span!("plugin", plugin = %state.name),
     }
 }
 
 /// Whether something went wrong that is worth remembering for whoever asks why.
-const fn is_trouble(notice: Notice) -> bool {
+const fn is_trouble(notice: PluginEventKind) -> bool {
     match notice {
-        Notice::Crashed
-        | Notice::InstallFailed
-        | Notice::StartFailed
-        | Notice::RemoveFailed
-        | Notice::ApplyFailed
-        | Notice::ExecutionFailed => true,
-        Notice::InstallRequested
-        | Notice::RemoveRequested
-        | Notice::Installed
-        | Notice::Started
-        | Notice::Removed
-        | Notice::Stopped
-        | Notice::ApplyRequested
-        | Notice::Applied
-        | Notice::ExecutionCompleted => false,
+        PluginEventKind::Crashed
+        | PluginEventKind::InstallFailed
+        | PluginEventKind::StartFailed
+        | PluginEventKind::RemoveFailed
+        | PluginEventKind::ApplyFailed
+        | PluginEventKind::ExecutionFailed => true,
+        PluginEventKind::InstallRequested
+        | PluginEventKind::RemoveRequested
+        | PluginEventKind::Installed
+        | PluginEventKind::Started
+        | PluginEventKind::Removed
+        | PluginEventKind::Stopped
+        | PluginEventKind::ApplyRequested
+        | PluginEventKind::Applied
+        | PluginEventKind::ExecutionCompleted => false,
     }
 }

@@ -11,29 +11,29 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::exit::ExitCause;
-use crate::facts::FactSet;
-use crate::id::{BootId, Endpoint, PluginName, Process, RevisionId, Sha256Digest};
-use crate::spec::{Config, Limits, PluginSpec};
+use crate::model::exit::ExitCause;
+use crate::model::facts::FactSet;
+use crate::model::id::{BootId, Endpoint, PluginName, Process, RevisionId, Sha256Digest};
+use crate::model::spec::{Config, Limits, PluginSpec};
 
 mod admission;
+mod counters;
 mod local;
 mod prober;
 mod sweeper;
-mod tally;
 mod unenforced;
 
 pub use admission::{
     AdmissionCommand, AdmissionHost, Describe, DeskRecipients, HungUp, ListCalled, ListRefused,
     ResolveCalled,
 };
+pub use counters::{Count, Counters, NoCounters, OrderKind, Outcome};
 pub use local::{LocalPlugins, LocalScan, ScanError};
 pub use prober::{ProbeError, Prober};
 pub use sweeper::{
     Claim, Known, ReferenceSet, References, SWEEP_ITEMS_MAX, SweepFate, SweepItem, SweepManner,
     SweepReport, Sweeper,
 };
-pub use tally::{NoTally, Note, OrderKind, Outcome, Tally};
 pub use unenforced::{Shortfall, ShortfallKind, UNENFORCED_MAX, Unenforced};
 
 /// What adapters report as the cause of a failure.
@@ -67,7 +67,7 @@ pub struct Ports {
     /// What rules look attributes up in.
     pub facts: Arc<dyn Facts>,
     /// Counts what happens.
-    pub tally: Arc<dyn Tally>,
+    pub counters: Arc<dyn Counters>,
     /// Wall-clock time, for what people and records are told; never for waiting.
     pub clock: Arc<dyn Clock>,
     /// Ids of messages to the control plane.

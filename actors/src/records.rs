@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use guest_agent_proto::record as rec;
 use prost::Message;
 
-use crate::event::{Draft, Recorded};
-use crate::id::{Generation, PluginName};
+use crate::model::event::{NewEvent, StoredEvent};
+use crate::model::id::{Generation, PluginName};
 use crate::outbox::{Gap, Waiting};
 use crate::ports::{Table, Write};
 use crate::trace::Trace;
@@ -126,9 +126,9 @@ impl InboxEntry {
     }
 }
 
-// === impl Recorded ===
+// === impl StoredEvent ===
 
-impl Recorded {
+impl StoredEvent {
     /// The record's bytes. The number is the record's key.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -164,7 +164,7 @@ impl Recorded {
         }
         let kind = wire::event_kind(record.r#type).ok_or(RecordError::Missing("event type"))?;
         let at = record.at.and_then(|at| SystemTime::try_from(at).ok());
-        let event = Draft::new(
+        let event = NewEvent::new(
             kind,
             &record.plugin,
             &record.revision,
@@ -193,7 +193,7 @@ impl Waiting {
         let seq = key_number(key).ok_or(RecordError::Missing("number"))?;
         let mut record = rec::EventRecord::decode(bytes)?;
         let gap = record.gap.take();
-        let mut recorded = Recorded::of_record(seq, record)?;
+        let mut recorded = StoredEvent::of_record(seq, record)?;
         let Some(gap) = gap else { return Ok(Self::new(recorded)) };
         // What a gap says is made anew whenever it is told.
         recorded.event.details = "".into();
@@ -207,8 +207,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::event::DETAILS_MAX;
-    use crate::plugin::machine::Notice;
+    use crate::model::event::DETAILS_MAX;
+    use crate::plugin::event::PluginEventKind;
     use proptest::prelude::*;
 
     fn any_entry() -> impl Strategy<Value = InboxEntry> {
@@ -225,15 +225,15 @@ mod tests {
         })
     }
 
-    fn any_recorded() -> impl Strategy<Value = Recorded> {
+    fn any_recorded() -> impl Strategy<Value = StoredEvent> {
         let texts = (".{0,20}", ".{0,20}", ".{0,40}", "[a-f0-9-]{0,36}");
         let time = (0u64..4_000_000_000, 0u32..1_000_000_000);
         (any::<u64>(), 1i32..=15, texts, time).prop_map(
             |(seq, number, (plugin, revision, details, id), (seconds, nanos))| {
                 let kind = wire::event_kind(number).expect("these are the numbers");
                 let at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
-                let event = Draft::new(kind, &plugin, &revision, at, &details);
-                Recorded { seq, id: id.into(), event }
+                let event = NewEvent::new(kind, &plugin, &revision, at, &details);
+                StoredEvent { seq, id: id.into(), event }
             },
         )
     }
@@ -246,15 +246,15 @@ mod tests {
 
         #[test]
         fn law_an_event_record_gives_back_what_was_recorded(event in any_recorded()) {
-            let decoded = Recorded::decode(&number_key(event.seq), &event.encode());
+            let decoded = StoredEvent::decode(&number_key(event.seq), &event.encode());
             prop_assert_eq!(decoded.expect("its own bytes"), event);
         }
 
         #[test]
         fn law_arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..99)) {
             drop(InboxEntry::decode(&bytes));
-            drop(Recorded::decode(&bytes, &bytes));
-            drop(Recorded::decode(&number_key(1), &bytes));
+            drop(StoredEvent::decode(&bytes, &bytes));
+            drop(StoredEvent::decode(&number_key(1), &bytes));
         }
 
         #[test]
@@ -269,7 +269,7 @@ mod tests {
         let record = rec::InboxRecord { version: 2, ..Default::default() }.encode_to_vec();
         assert!(matches!(InboxEntry::decode(&record), Err(RecordError::Version(2))));
         let record = rec::EventRecord { version: 2, ..Default::default() }.encode_to_vec();
-        let decoded = Recorded::decode(&number_key(1), &record);
+        let decoded = StoredEvent::decode(&number_key(1), &record);
         assert!(matches!(decoded, Err(RecordError::Version(2))));
     }
 
@@ -277,12 +277,12 @@ mod tests {
     fn an_event_without_its_parts_is_refused() {
         let record = rec::EventRecord { version: 1, r#type: 7, ..Default::default() };
         let bytes = record.encode_to_vec();
-        let timeless = Recorded::decode(&number_key(1), &bytes);
+        let timeless = StoredEvent::decode(&number_key(1), &bytes);
         assert!(matches!(timeless, Err(RecordError::Missing("time"))));
-        let unnumbered = Recorded::decode(b"x", &bytes);
+        let unnumbered = StoredEvent::decode(b"x", &bytes);
         assert!(matches!(unnumbered, Err(RecordError::Missing("number"))));
         let unknown = rec::EventRecord { r#type: 99, ..record };
-        let unknown = Recorded::decode(&number_key(1), &unknown.encode_to_vec());
+        let unknown = StoredEvent::decode(&number_key(1), &unknown.encode_to_vec());
         assert!(matches!(unknown, Err(RecordError::Missing("event type"))));
     }
 
@@ -291,12 +291,12 @@ mod tests {
         let record = rec::EventRecord {
             version: 1,
             at: Some(SystemTime::UNIX_EPOCH.into()),
-            r#type: wire::event_number(Notice::Crashed),
+            r#type: wire::event_number(PluginEventKind::Crashed),
             details: "é".repeat(DETAILS_MAX),
             plugin: "p".repeat(1000),
             ..Default::default()
         };
-        let event = Recorded::decode(&number_key(1), &record.encode_to_vec()).expect("a record");
+        let event = StoredEvent::decode(&number_key(1), &record.encode_to_vec()).expect("a record");
         assert!(event.event.details.len() <= DETAILS_MAX);
         assert_eq!(event.event.plugin.len(), 256);
     }

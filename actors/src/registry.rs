@@ -22,8 +22,8 @@ use tokio::sync::{broadcast, watch};
 use tracing::{debug, info, warn};
 
 use crate::error::Chain;
-use crate::id::{PluginName, Process};
 use crate::messages::{Deregister, NotRegistered, Register, Save, SaveFailed, SaveOrForget};
+use crate::model::id::{PluginName, Process};
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::{Clock, Launcher, Ports, ProbeError, Prober, Write};
 
@@ -47,7 +47,7 @@ const PROBE_PAUSES: RestartPolicy = RestartPolicy {
 pub struct RegistryActor {
     catalogue: watch::Sender<Catalogue>,
     events: broadcast::Sender<Event>,
-    partners: Partners,
+    handles: RegistryHandles,
     launcher: Arc<dyn Launcher>,
     prober: Arc<dyn Prober>,
     clock: Arc<dyn Clock>,
@@ -56,7 +56,7 @@ pub struct RegistryActor {
 }
 
 /// How the registry makes things durable.
-pub struct Partners {
+pub struct RegistryHandles {
     /// What has to be so, whether the disk takes it now or later.
     pub store: Recipient<Save>,
     /// What is refused when the disk does not take it.
@@ -68,13 +68,17 @@ pub struct Partners {
 impl RegistryActor {
     /// A registry that goes on with what an earlier life of the agent left.
     #[must_use]
-    pub fn new(ports: &Ports, catalogue: Catalogue, partners: Partners) -> (Self, RegistryView) {
+    pub fn new(
+        ports: &Ports,
+        catalogue: Catalogue,
+        handles: RegistryHandles,
+    ) -> (Self, RegistryView) {
         let (catalogue, seen) = watch::channel(catalogue);
         let (events, heard) = broadcast::channel(EVENTS_KEPT);
         let this = Self {
             catalogue,
             events,
-            partners,
+            handles,
             launcher: ports.launcher.clone(),
             prober: ports.prober.clone(),
             clock: ports.clock.clone(),
@@ -175,7 +179,7 @@ impl RegistryActor {
         ctx: &mut Context<Self>,
         then: impl FnOnce(&mut Self) + 'static,
     ) {
-        let save = self.partners.store.send(Save { writes, events: Vec::new() });
+        let save = self.handles.store.send(Save { writes, events: Vec::new() });
         ctx.wait(save.into_actor(self).map(move |result, this, _| {
             if let Ok(Err(error)) = result {
                 warn!(%error, "shows a change of the registry that is not durable yet");
@@ -288,7 +292,7 @@ impl RegistryActor {
     /// Makes a change durable that is refused otherwise.
     fn save(&self, writes: Vec<Write>) -> impl Future<Output = Result<(), NotRegistered>> + use<> {
         let save = SaveOrForget(Save { writes, events: Vec::new() });
-        let saving = self.partners.or_forget.send(save);
+        let saving = self.handles.or_forget.send(save);
         async move {
             let gone = |_| SaveFailed("the store is gone".into());
             saving.await.map_err(gone).and_then(|saved| saved).map_err(NotRegistered::NotSaved)

@@ -25,13 +25,13 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use crate::error::Chain;
-use crate::facts::FactSet;
-use crate::id::{BootId, PluginName};
 use crate::messages::{FactsMoved, Fire, PlanOf, Planned, Save, Seen, TriggerKind, Unseen};
-use crate::plugin::runs::{Firing, Mark, Marks};
+use crate::model::facts::FactSet;
+use crate::model::id::{BootId, PluginName};
+use crate::model::spec::Triggers;
+use crate::model::view::PluginView;
+use crate::plugin::state::{Firing, Mark, Marks};
 use crate::ports::{Ports, Table, Write};
-use crate::spec::Triggers;
-use crate::view::PluginView;
 
 pub mod rules;
 
@@ -46,7 +46,7 @@ const FACTS_PAUSE: Duration = Duration::from_millis(100);
 
 /// Whom the scheduler tells what.
 #[derive(Clone)]
-pub struct Neighbours {
+pub struct SchedulerHandles {
     /// Makes the beginning of the instance durable.
     pub store: Recipient<Save>,
     /// Passes triggers on.
@@ -59,7 +59,7 @@ pub struct Neighbours {
 pub struct SchedulerActor {
     ports: Ports,
     facts: watch::Receiver<Arc<FactSet>>,
-    neighbours: Neighbours,
+    handles: SchedulerHandles,
     /// Unknown until the facts were read.
     calendar: Option<Calendar>,
     plugins: BTreeMap<PluginName, Entry>,
@@ -116,9 +116,9 @@ impl Calendar {
 impl SchedulerActor {
     /// A scheduler that has seen no plugin yet.
     #[must_use]
-    pub fn new(ports: Ports, neighbours: Neighbours) -> Self {
+    pub fn new(ports: Ports, handles: SchedulerHandles) -> Self {
         let facts = ports.facts.watch();
-        Self { ports, facts, neighbours, calendar: None, plugins: BTreeMap::new(), next_look: None }
+        Self { ports, facts, handles, calendar: None, plugins: BTreeMap::new(), next_look: None }
     }
 
     /// Looks up when this instance began. The first agent on it says: now.
@@ -132,7 +132,7 @@ impl SchedulerActor {
             info!(%instance, "a new instance begins");
             let value = write_beginning(&instance, now);
             let write = Write::Put { table: Table::Facts, key: INSTANCE.to_vec(), value };
-            let save = self.neighbours.store.send(Save { writes: vec![write], events: Vec::new() });
+            let save = self.handles.store.send(Save { writes: vec![write], events: Vec::new() });
             ctx.spawn(save.into_actor(self).map(|result, _, _| {
                 // The next life counts from its own beginning then.
                 if let Ok(Err(error)) = result {
@@ -151,7 +151,7 @@ impl SchedulerActor {
         let now = self.ports.clock.now();
         let mut pause = LOOK;
         for (name, entry) in &mut self.plugins {
-            entry.fire(name, calendar, now, &self.neighbours.fire);
+            entry.fire(name, calendar, now, &self.handles.fire);
             let next = entry.interval().and_then(|interval| calendar.next_beat(interval, now));
             if let Some(until) = next.and_then(|next| next.duration_since(now).ok()) {
                 pause = pause.min(until);
@@ -180,7 +180,7 @@ impl SchedulerActor {
             // An error means that the port is gone, and with it whoever could change anything.
             if let Ok(facts) = changed {
                 this.facts = facts;
-                this.neighbours.facts_moved.do_send(FactsMoved);
+                this.handles.facts_moved.do_send(FactsMoved);
                 this.hear_facts(ctx);
             }
         }));

@@ -19,9 +19,11 @@ use tracing::{error, info};
 
 use crate::crash_point::Labels;
 use crate::error::Chain;
-use crate::event::{Draft, Recorded};
 use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily, SaveOrForget};
-use crate::ports::{Durability, Ids, Note, Outcome, Storage, StorageError, Table, Tally, Write};
+use crate::model::event::{NewEvent, StoredEvent};
+use crate::ports::{
+    Count, Counters, Durability, Ids, Outcome, Storage, StorageError, Table, Write,
+};
 use crate::records::number_key;
 
 /// Key of the next event's number among the facts: a number must not be used again when the event that
@@ -38,7 +40,7 @@ const BACKLOG_MAX: usize = 16 * 1024;
 pub struct StoreActor {
     storage: Arc<dyn Storage>,
     ids: Arc<dyn Ids>,
-    tally: Arc<dyn Tally>,
+    counters: Arc<dyn Counters>,
     outbox: Recipient<Enqueue>,
     next_event: u64,
     waiting: Waiting,
@@ -51,10 +53,10 @@ pub struct StoreActor {
 #[derive(Default)]
 struct Waiting {
     writes: Vec<Write>,
-    events: Vec<Recorded>,
+    events: Vec<StoredEvent>,
     /// What is not kept when the commit fails, and the events that are not told then.
     passing: Vec<Write>,
-    passing_events: Vec<Recorded>,
+    passing_events: Vec<StoredEvent>,
     answers: Vec<oneshot::Sender<Result<(), SaveFailed>>>,
     labels: Labels,
 }
@@ -68,18 +70,18 @@ enum Commit {
 // === impl StoreActor ===
 
 impl StoreActor {
-    /// A store whose next event gets the number `next_event`, and whose commits `tally` hears of.
+    /// A store whose next event gets the number `next_event`, and whose commits `counters` hears of.
     #[must_use]
     pub fn new(
         storage: Arc<dyn Storage>,
-        (ids, tally): (Arc<dyn Ids>, Arc<dyn Tally>),
+        (ids, counters): (Arc<dyn Ids>, Arc<dyn Counters>),
         outbox: Recipient<Enqueue>,
         next_event: u64,
     ) -> Self {
         Self {
             storage,
             ids,
-            tally,
+            counters,
             outbox,
             next_event,
             waiting: Waiting::default(),
@@ -99,11 +101,11 @@ impl StoreActor {
     }
 
     /// Events under their numbers, and the writes that record them.
-    fn number(&mut self, drafts: Vec<Draft>) -> (Vec<Write>, Vec<Recorded>) {
+    fn number(&mut self, drafts: Vec<NewEvent>) -> (Vec<Write>, Vec<StoredEvent>) {
         let (mut writes, mut events) = (Vec::new(), Vec::new());
         for event in drafts {
             let id = self.ids.message_id().into();
-            let recorded = Recorded { seq: self.next_event, id, event };
+            let recorded = StoredEvent { seq: self.next_event, id, event };
             self.next_event += 1;
             writes.push(Write::Put {
                 table: Table::Outbox,
@@ -143,14 +145,14 @@ impl StoreActor {
         writes.extend(batch.writes.iter().chain(&batch.passing).cloned());
         self.commit = Commit::UnderWay;
         batch.labels.reach("before");
-        let (storage, tally) = (self.storage.clone(), self.tally.clone());
+        let (storage, counters) = (self.storage.clone(), self.counters.clone());
         let commit = async move {
             let begun_at = Instant::now();
             let committed = storage.commit(writes, durability).await;
             // A lazy one waits for nothing, and says nothing of the disk.
             if durability == Durability::Durable {
                 let outcome = Outcome::of(&committed);
-                tally.note(Note::Saved { took: begun_at.elapsed(), outcome });
+                counters.note(Count::Saved { took: begun_at.elapsed(), outcome });
             }
             committed
         };
@@ -323,7 +325,7 @@ fn answer(waiting: Vec<oneshot::Sender<Result<(), SaveFailed>>>, result: &Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{NoTally, RandomIds};
+    use crate::ports::{NoCounters, RandomIds};
 
     struct Nowhere;
 
@@ -367,7 +369,7 @@ mod tests {
     }
 
     fn store() -> StoreActor {
-        let ids = (Arc::new(RandomIds) as Arc<dyn Ids>, Arc::new(NoTally) as Arc<dyn Tally>);
+        let ids = (Arc::new(RandomIds) as Arc<dyn Ids>, Arc::new(NoCounters) as Arc<dyn Counters>);
         StoreActor::new(Arc::new(Nowhere), ids, Nobody.start().recipient(), 1)
     }
 

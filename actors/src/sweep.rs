@@ -20,8 +20,8 @@ use crate::manager::{ManagerActor, name_of_key};
 use crate::messages::{ListPlugins, ListReferences, NotSwept, Save, SweepNow};
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::{
-    Clock, Known, Losses, Machine, Note, ReferenceSet, References, Storage, SweepFate, SweepManner,
-    SweepReport, Sweeper, Table, Tally,
+    Clock, Count, Counters, Known, Losses, Machine, ReferenceSet, References, Storage, SweepFate,
+    SweepManner, SweepReport, Sweeper, Table,
 };
 use crate::trace::{self, Trace};
 
@@ -44,7 +44,7 @@ pub struct SweepActor {
     storage: Arc<dyn Storage>,
     machine: Arc<dyn Machine>,
     clock: Arc<dyn Clock>,
-    tally: Arc<dyn Tally>,
+    counters: Arc<dyn Counters>,
     list: Recipient<ListPlugins>,
     references: Recipient<ListReferences>,
     store: Recipient<Save>,
@@ -76,7 +76,7 @@ impl SweepActor {
             storage: ports.storage,
             machine: ports.machine,
             clock: ports.clock,
-            tally: ports.tally,
+            counters: ports.counters,
             list: manager.clone().recipient(),
             references: manager.clone().recipient(),
             store,
@@ -92,7 +92,7 @@ impl SweepActor {
         manner: SweepManner,
     ) -> impl Future<Output = Result<SweepReport, NotSwept>> + use<> {
         let (sweeper, storage) = (self.sweeper.clone(), self.storage.clone());
-        let tally = self.tally.clone();
+        let counters = self.counters.clone();
         let (references, store) = (self.references.clone(), self.store.clone());
         let turn = (manner == SweepManner::Delete).then(|| self.turn.clone().try_lock_owned());
         let span = match manner {
@@ -117,7 +117,7 @@ impl SweepActor {
             let swept = swept.await.map_err(|_| NotSwept::TimedOut(SWEEP_WAIT));
             if let (SweepManner::Delete, Ok(report)) = (manner, &swept) {
                 let deleted = report.count(SweepFate::Deleted);
-                tally.note(Note::Swept { deleted, failed: report.count(SweepFate::Failed) });
+                counters.note(Count::Swept { deleted, failed: report.count(SweepFate::Failed) });
             }
             swept
         };

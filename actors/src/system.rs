@@ -19,15 +19,15 @@ use tracing::error;
 
 use crate::admission::{AdmissionActor, Ask, CloseGate, Gate, UseGate};
 use crate::control_plane::remembered::{self, MessageKey, Remembered};
-use crate::control_plane::{ControlPlaneActor, NEXT_GENERATION, Partners};
+use crate::control_plane::{ControlPlaneActor, ControlPlaneHandles, NEXT_GENERATION};
 use crate::crash_point;
 use crate::error::Chain;
-use crate::event::Recorded;
-use crate::id::Generation;
 use crate::manager::readiness::Readiness;
-use crate::manager::{ManagerActor, Staff, number_orders};
+use crate::manager::{ManagerActor, ManagerHandles, number_orders};
 use crate::messages::{UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
+use crate::model::event::StoredEvent;
+use crate::model::id::Generation;
 use crate::monitor::{HealthPolicy, MonitorActor};
 use crate::outbox::{
     Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting, WeighBacklog,
@@ -131,7 +131,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let outbox = outbox.start();
     let store = StoreActor::new(
         ports.storage.clone(),
-        (ports.ids.clone(), ports.tally.clone()),
+        (ports.ids.clone(), ports.counters.clone()),
         outbox.clone().recipient(),
         left.next_event,
     );
@@ -147,7 +147,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let health_policy = monitor.clone().recipient();
     let admission = AdmissionActor::new(
         ports.admission.clone(),
-        (ports.clock.clone(), ports.tally.clone()),
+        (ports.clock.clone(), ports.counters.clone()),
         service_url,
         gate,
     );
@@ -161,14 +161,14 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         let sampled = ctx.address().recipient();
         let metrics = MetricsActor::new(ports.meter.clone(), ports.clock.clone(), sampled).start();
         pulses.push(("metrics", pulse(&metrics)));
-        let neighbours = scheduler::Neighbours {
+        let handles = scheduler::SchedulerHandles {
             store: store.clone().recipient(),
             fire: ctx.address().recipient(),
             facts_moved: ctx.address().recipient(),
         };
-        let scheduler = SchedulerActor::new(ports.clone(), neighbours).start();
+        let scheduler = SchedulerActor::new(ports.clone(), handles).start();
         pulses.push(("scheduler", pulse(&scheduler)));
-        let staff = Staff {
+        let handles = ManagerHandles {
             store: store.clone().recipient(),
             snapshots: store.clone().recipient(),
             watch: monitor.clone().recipient(),
@@ -180,11 +180,11 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
             unseen: scheduler.clone().recipient(),
         };
         scheduling = Some(scheduler);
-        ManagerActor::new(ports.clone(), Arc::new(policy), staff, roster_moved, ready)
+        ManagerActor::new(ports.clone(), Arc::new(policy), handles, roster_moved, ready)
     });
     let scheduler = scheduling.expect("the manager's birth is over");
 
-    let partners = Partners {
+    let handles = ControlPlaneHandles {
         store: store.clone().recipient(),
         configure: manager.clone().recipient(),
         list: manager.clone().recipient(),
@@ -194,7 +194,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let control_plane = ControlPlaneActor::new(
         ports.clone(),
         agent,
-        partners,
+        handles,
         left.next_generation,
         Remembered::from_facts(left.taken),
     )
@@ -204,21 +204,21 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     pulses.push(("control-plane", pulse(&control_plane)));
     let sweep = SweepActor::new(ports.clone(), &manager, store.clone().recipient()).start();
     pulses.push(("sweep", pulse(&sweep)));
-    let partners = registry::Partners {
+    let handles = registry::RegistryHandles {
         store: store.clone().recipient(),
         or_forget: store.clone().recipient(),
     };
-    let (registry, offers) = RegistryActor::new(&ports, left.catalogue, partners);
+    let (registry, offers) = RegistryActor::new(&ports, left.catalogue, handles);
     let registry = registry.start();
     pulses.push(("registry", pulse(&registry)));
-    let partners = vm_events::Partners {
+    let handles = vm_events::VmEventHandles {
         store: store.clone().recipient(),
         begin: manager.clone().recipient(),
         list: manager.clone().recipient(),
         roster: roster.clone(),
     };
     let vm_events =
-        VmEventActor::new(ports.machine, ports.storage, ports.rpc, ports.clock, partners).start();
+        VmEventActor::new(ports.machine, ports.storage, ports.rpc, ports.clock, handles).start();
     pulses.push(("VM-event", pulse(&vm_events)));
     let pulses = pulses.into();
     System {
@@ -286,7 +286,7 @@ impl System {
 impl Left {
     async fn load(storage: &dyn Storage) -> Self {
         let events = |key: &[u8], bytes: &[u8]| {
-            Recorded::decode(key, bytes).map_err(|error| Chain(&error).to_string())
+            StoredEvent::decode(key, bytes).map_err(|error| Chain(&error).to_string())
         };
         let unsettled = |key: &[u8], bytes: &[u8]| {
             Waiting::decode(key, bytes).map_err(|error| Chain(&error).to_string())

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::id::Generation;
+use crate::model::id::Generation;
 use crate::text::{quoted, shortened};
 
 /// Most bytes of a message id that are remembered.

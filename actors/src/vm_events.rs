@@ -25,13 +25,13 @@ use tracing::{debug, error, info, warn};
 
 use crate::crash_point;
 use crate::error::Chain;
-use crate::id::PluginName;
 use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save};
-use crate::plugin::machine::Boot;
+use crate::model::id::PluginName;
+use crate::model::spec::Config;
+use crate::model::view::{Activity, PluginView, Reported};
+use crate::plugin::event::Boot;
 use crate::ports::{Clock, Machine, PluginRpc, RpcError, Storage, Table, Write};
-use crate::spec::Config;
 use crate::trace::{self, Trace};
-use crate::view::{Activity, PluginView, Reported};
 
 /// Key of the boot that the agent last ran in, among the facts.
 const BOOT: &[u8] = b"boot_id";
@@ -96,14 +96,14 @@ pub struct VmEventActor {
     storage: Arc<dyn Storage>,
     rpc: Arc<dyn PluginRpc>,
     clock: Arc<dyn Clock>,
-    partners: Partners,
+    handles: VmEventHandles,
     /// The wait before startup is told.
     startup: Option<SpawnHandle>,
 }
 
 /// Whom the VM-event actor talks to.
 #[derive(Clone)]
-pub struct Partners {
+pub struct VmEventHandles {
     /// Makes facts durable.
     pub store: Recipient<Save>,
     /// Waits for the word to begin.
@@ -178,9 +178,9 @@ impl VmEventActor {
         storage: Arc<dyn Storage>,
         rpc: Arc<dyn PluginRpc>,
         clock: Arc<dyn Clock>,
-        partners: Partners,
+        handles: VmEventHandles,
     ) -> Self {
-        Self { machine, storage, rpc, clock, partners, startup: None }
+        Self { machine, storage, rpc, clock, handles, startup: None }
     }
 
     fn compared(&mut self, last: Option<&[u8]>, owed: Option<&[u8]>, ctx: &mut Context<Self>) {
@@ -189,7 +189,7 @@ impl VmEventActor {
         let boot = if is_current(last) { Boot::Same } else { Boot::New };
         info!(?boot, boot_id = %current.0, "knows which boot this is");
         crash_point::reach("before", "begin", "boot");
-        self.partners.begin.do_send(Begin(boot));
+        self.handles.begin.do_send(Begin(boot));
         if boot == Boot::New {
             let fact = |key: &[u8]| Write::Put {
                 table: Table::Facts,
@@ -206,7 +206,7 @@ impl VmEventActor {
 
     /// Tells startup when everything that starts with the machine has, or has had its time.
     fn tell_startup_when_started(&mut self, ctx: &mut Context<Self>) {
-        let Partners { list, roster, .. } = self.partners.clone();
+        let VmEventHandles { list, roster, .. } = self.handles.clone();
         let started = async move {
             let done = tokio::time::timeout(STARTUP_WAIT, have_started(list, roster)).await;
             if done.is_err() {
@@ -224,7 +224,7 @@ impl VmEventActor {
     /// hears of it. An agent that is killed in between tells the rest of them nothing.
     fn tell_startup(&mut self, ctx: &mut Context<Self>) {
         let paid = Write::Delete { table: Table::Facts, key: STARTUP_OWED.to_vec() };
-        let saving = self.partners.store.send(Save { writes: vec![paid], events: Vec::new() });
+        let saving = self.handles.store.send(Save { writes: vec![paid], events: Vec::new() });
         ctx.spawn(saving.into_actor(self).map(|result, this, ctx| {
             if let Ok(Err(error)) = result {
                 error!(%error, "another start of the agent may tell startup again");
@@ -240,7 +240,7 @@ impl VmEventActor {
         &self,
         NotifyVm { event, request, within }: NotifyVm,
     ) -> impl Future<Output = Result<Vec<Notified>, NotifyError>> + use<> {
-        let (list, rpc) = (self.partners.list.clone(), self.rpc.clone());
+        let (list, rpc) = (self.handles.list.clone(), self.rpc.clone());
         let deadline = Instant::now() + within;
         let span = Trace::of_own("vm_event", event.name(), self.clock.now()).vm_event(event.name());
         let told = async move {
@@ -264,7 +264,7 @@ impl VmEventActor {
     }
 
     fn save(&self, writes: Vec<Write>, complaint: &'static str, ctx: &mut Context<Self>) {
-        let saving = self.partners.store.send(Save { writes, events: Vec::new() });
+        let saving = self.handles.store.send(Save { writes, events: Vec::new() });
         ctx.spawn(saving.into_actor(self).map(move |result, _, _| {
             if let Ok(Err(error)) = result {
                 error!(%error, complaint);

@@ -11,16 +11,16 @@ use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use prost::Message;
 
-use crate::event::Recorded;
-use crate::id::{PluginName, Sha256Digest};
 use crate::messages::Listed;
-use crate::plugin::machine::{Notice, Order};
-use crate::ports::{InboundMessage, OsFacts, OutboundMessage};
-use crate::records::Origin;
-use crate::spec::{
+use crate::model::event::StoredEvent;
+use crate::model::id::{PluginName, Sha256Digest};
+use crate::model::spec::{
     Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Source, Tries,
 };
-use crate::view::Reported;
+use crate::model::view::Reported;
+use crate::plugin::event::{Order, PluginEventKind};
+use crate::ports::{InboundMessage, OsFacts, OutboundMessage};
+use crate::records::Origin;
 
 mod local;
 mod model;
@@ -88,7 +88,7 @@ pub struct Refusal {
     /// The revision as it was named.
     pub revision: String,
     /// How the refusal is told.
-    pub notice: Notice,
+    pub notice: PluginEventKind,
     /// What is wrong: the field, the reason, the fix.
     pub reason: String,
 }
@@ -153,7 +153,7 @@ fn decode_item(bytes: &[u8], origin: Origin) -> DecodedOrder {
         Refusal {
             name: plugin.name.chars().take(80).collect(),
             revision: plugin.revision_id.chars().take(160).collect(),
-            notice: Notice::InstallFailed,
+            notice: PluginEventKind::InstallFailed,
             reason: format!("the order is not a valid ConfigurePlugin: {cause}"),
         }
     })?;
@@ -164,9 +164,11 @@ fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
     let plugin = item.plugin.unwrap_or_default();
     let action = pb::configure_plugin_states::Action::try_from(item.action);
     let notice = match action {
-        Ok(cfg::Action::Remove) => Notice::RemoveFailed,
-        Ok(cfg::Action::Apply) => Notice::ApplyFailed,
-        Ok(cfg::Action::Install | cfg::Action::Unspecified) | Err(_) => Notice::InstallFailed,
+        Ok(cfg::Action::Remove) => PluginEventKind::RemoveFailed,
+        Ok(cfg::Action::Apply) => PluginEventKind::ApplyFailed,
+        Ok(cfg::Action::Install | cfg::Action::Unspecified) | Err(_) => {
+            PluginEventKind::InstallFailed
+        }
     };
     let refuse = |reason: String| Refusal {
         name: plugin.name.chars().take(80).collect(),
@@ -436,7 +438,7 @@ pub fn encode_states(to: &InboundMessage, plugins: &[Listed]) -> OutboundMessage
 
 /// An event as it is sent: always under the id it was recorded with.
 #[must_use]
-pub fn encode_event(recorded: &Recorded) -> OutboundMessage {
+pub fn encode_event(recorded: &StoredEvent) -> OutboundMessage {
     let event = &recorded.event;
     let body = pb::PluginEventMessage {
         revision_id: event.revision.to_string(),
@@ -472,58 +474,58 @@ pub fn state_name(state: Reported) -> &'static str {
 
 /// The wire name of a notice, such as `PLUGIN_STARTED`.
 #[must_use]
-pub fn event_name(kind: Notice) -> &'static str {
+pub fn event_name(kind: PluginEventKind) -> &'static str {
     event_type(kind).as_str_name()
 }
 
 /// The wire number of a notice.
 #[must_use]
-pub fn event_number(kind: Notice) -> i32 {
+pub fn event_number(kind: PluginEventKind) -> i32 {
     event_type(kind).into()
 }
 
 /// The notice with a wire number, if there is one.
 #[must_use]
-pub fn event_kind(number: i32) -> Option<Notice> {
+pub fn event_kind(number: i32) -> Option<PluginEventKind> {
     NOTICES.into_iter().find(|kind| event_number(*kind) == number)
 }
 
-const NOTICES: [Notice; 15] = [
-    Notice::InstallRequested,
-    Notice::RemoveRequested,
-    Notice::Installed,
-    Notice::Started,
-    Notice::Removed,
-    Notice::Stopped,
-    Notice::Crashed,
-    Notice::InstallFailed,
-    Notice::StartFailed,
-    Notice::RemoveFailed,
-    Notice::ApplyRequested,
-    Notice::Applied,
-    Notice::ApplyFailed,
-    Notice::ExecutionCompleted,
-    Notice::ExecutionFailed,
+const NOTICES: [PluginEventKind; 15] = [
+    PluginEventKind::InstallRequested,
+    PluginEventKind::RemoveRequested,
+    PluginEventKind::Installed,
+    PluginEventKind::Started,
+    PluginEventKind::Removed,
+    PluginEventKind::Stopped,
+    PluginEventKind::Crashed,
+    PluginEventKind::InstallFailed,
+    PluginEventKind::StartFailed,
+    PluginEventKind::RemoveFailed,
+    PluginEventKind::ApplyRequested,
+    PluginEventKind::Applied,
+    PluginEventKind::ApplyFailed,
+    PluginEventKind::ExecutionCompleted,
+    PluginEventKind::ExecutionFailed,
 ];
 
-fn event_type(kind: Notice) -> pb::plugin_event_message::PluginEventType {
+fn event_type(kind: PluginEventKind) -> pb::plugin_event_message::PluginEventType {
     use pb::plugin_event_message::PluginEventType as T;
     match kind {
-        Notice::InstallRequested => T::PluginConfigInstall,
-        Notice::RemoveRequested => T::PluginConfigRemove,
-        Notice::Installed => T::PluginInstalled,
-        Notice::Started => T::PluginStarted,
-        Notice::Removed => T::PluginRemoved,
-        Notice::Stopped => T::PluginStopped,
-        Notice::Crashed => T::PluginCrashed,
-        Notice::InstallFailed => T::PluginInstallFailed,
-        Notice::StartFailed => T::PluginStartFailed,
-        Notice::RemoveFailed => T::PluginRemoveFailed,
-        Notice::ApplyRequested => T::PluginConfigApply,
-        Notice::Applied => T::PluginConfigApplied,
-        Notice::ApplyFailed => T::PluginConfigApplyFailed,
-        Notice::ExecutionCompleted => T::PluginExecutionCompleted,
-        Notice::ExecutionFailed => T::PluginExecutionFailed,
+        PluginEventKind::InstallRequested => T::PluginConfigInstall,
+        PluginEventKind::RemoveRequested => T::PluginConfigRemove,
+        PluginEventKind::Installed => T::PluginInstalled,
+        PluginEventKind::Started => T::PluginStarted,
+        PluginEventKind::Removed => T::PluginRemoved,
+        PluginEventKind::Stopped => T::PluginStopped,
+        PluginEventKind::Crashed => T::PluginCrashed,
+        PluginEventKind::InstallFailed => T::PluginInstallFailed,
+        PluginEventKind::StartFailed => T::PluginStartFailed,
+        PluginEventKind::RemoveFailed => T::PluginRemoveFailed,
+        PluginEventKind::ApplyRequested => T::PluginConfigApply,
+        PluginEventKind::Applied => T::PluginConfigApplied,
+        PluginEventKind::ApplyFailed => T::PluginConfigApplyFailed,
+        PluginEventKind::ExecutionCompleted => T::PluginExecutionCompleted,
+        PluginEventKind::ExecutionFailed => T::PluginExecutionFailed,
     }
 }
 

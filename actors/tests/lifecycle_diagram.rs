@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::id::BootId;
-use guest_agent_actors::plugin::machine::{ApplyFailure, Boot, Event, Order, Verdict};
-use guest_agent_actors::plugin::runs::Firing;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::BootId;
+use guest_agent_actors::plugin::event::{ApplyFailure, Boot, Event, Order, Verdict};
+use guest_agent_actors::plugin::state::Firing;
 use guest_agent_actors::plugin::state::{Next, Phase, State, Then, Wait};
 
 #[path = "support/world.rs"]

@@ -5,15 +5,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use guest_agent_actors::id::{Generation, Sha256Digest};
-use guest_agent_actors::plugin::machine::{
-    Boot, Effect, Event, Notice, Order, Verdict, begin_local, transition,
-};
+use guest_agent_actors::model::id::{Generation, Sha256Digest};
+use guest_agent_actors::model::spec::{PluginSpec, Source};
+use guest_agent_actors::plugin::event::{Boot, Effect, Event, Order, PluginEventKind, Verdict};
+use guest_agent_actors::plugin::machine::{begin_local, transition};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, State, Wait};
-use guest_agent_actors::plugin::story::Story;
+use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::Cleanup;
-use guest_agent_actors::spec::{PluginSpec, Source};
 use proptest::prelude::*;
 
 #[path = "support/world.rs"]
@@ -89,7 +88,7 @@ fn take(world: &mut World, act: &Act) {
         Act::NoManifest => world.happen(Event::LocalChanged(None)),
         Act::Answer(index, answer) => world.answer(*index, *answer),
         Act::Spawn => world.spawn(),
-        Act::Die => world.die(guest_agent_actors::exit::ExitCause::Exited(1)),
+        Act::Die => world.die(guest_agent_actors::model::exit::ExitCause::Exited(1)),
         Act::Judge(verdict) => world.judge(verdict.clone()),
         Act::Pass(index) => world.pass(*index),
         Act::Prosper => world.calm().expect("a world in which all goes well comes to rest"),
@@ -224,7 +223,7 @@ fn law_one_install_and_one_launch_at_most(step: &Step) -> Verdicts {
 fn law_records_give_back_the_state(step: &Step) -> Verdicts {
     let state = step.after.next.clone();
     let snapshot =
-        Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() };
+        Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() };
     let read =
         Snapshot::decode(&snapshot.encode()).map_err(|e| TestCaseError::fail(e.to_string()))?;
     prop_assert_eq!(&read.state.local, &snapshot.state.local);
@@ -256,7 +255,7 @@ fn was_told_failed(log: &[Step], revision: &str) -> bool {
     let since = log.iter().rposition(ordered).unwrap_or_default();
     log[since..].iter().flat_map(|step| &step.after.effects).any(|effect| {
         matches!(effect, Effect::Announce(told)
-            if told.kind == Notice::InstallFailed && told.revision.as_str() == revision)
+            if told.kind == PluginEventKind::InstallFailed && told.revision.as_str() == revision)
     })
 }
 
@@ -563,7 +562,9 @@ fn the_notices_of_a_refused_remove_name_the_way_out() {
     take(&mut world, &Act::Remove);
     let step = world.log.last().expect("a step");
     let told = step.after.effects.iter().find_map(|effect| match effect {
-        Effect::Announce(told) if told.kind == Notice::RemoveFailed => Some(told.details.clone()),
+        Effect::Announce(told) if told.kind == PluginEventKind::RemoveFailed => {
+            Some(told.details.clone())
+        }
         _other => None,
     });
     assert!(told.is_some_and(|told| told.contains("manifest") && told.contains("SIGHUP")));

@@ -6,18 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::facts::FactSet;
-use guest_agent_actors::id::{Attempt, BootId, Generation, RevisionId};
-use guest_agent_actors::plugin::machine::{
-    Boot, Effect, Event, Notice, Order, Verdict, transition,
-};
-use guest_agent_actors::plugin::runs::Firing;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::facts::FactSet;
+use guest_agent_actors::model::id::{Attempt, BootId, Generation, RevisionId};
+use guest_agent_actors::model::spec::{Kind, OneShot, PluginSpec, Triggers};
+use guest_agent_actors::plugin::event::{Boot, Effect, Event, Order, PluginEventKind, Verdict};
+use guest_agent_actors::plugin::machine::transition;
+use guest_agent_actors::plugin::state::Firing;
 use guest_agent_actors::plugin::state::{
     Change, Due, Next, PROBATION_SLICES, Phase, Policy, Standing, State,
 };
 use guest_agent_actors::scheduler::rules::{Verdict as Ruling, evaluate};
-use guest_agent_actors::spec::{Kind, OneShot, PluginSpec, Triggers};
 use proptest::prelude::*;
 
 #[path = "support/world.rs"]
@@ -251,7 +250,7 @@ fn coming(next: &Next) -> Option<&RevisionId> {
     }
 }
 
-fn announcements(step: &Step) -> impl Iterator<Item = (Notice, &RevisionId)> {
+fn announcements(step: &Step) -> impl Iterator<Item = (PluginEventKind, &RevisionId)> {
     step.after.effects.iter().filter_map(|effect| match effect {
         Effect::Announce(told) => Some((told.kind, &told.revision)),
         _other => None,
@@ -261,7 +260,7 @@ fn announcements(step: &Step) -> impl Iterator<Item = (Notice, &RevisionId)> {
 /// Whether the step takes an INSTALL and refuses it, which is an order and its outcome in one.
 fn is_refused(step: &Step) -> bool {
     let told: Vec<_> = announcements(step).collect();
-    matches!(told.as_slice(), [(Notice::InstallRequested, ordered), (Notice::InstallFailed, failed)]
+    matches!(told.as_slice(), [(PluginEventKind::InstallRequested, ordered), (PluginEventKind::InstallFailed, failed)]
         if ordered == failed)
 }
 
@@ -480,17 +479,17 @@ fn law_every_run_has_one_outcome(log: &[Step]) -> Verdicts {
         let state = &step.after.next;
         for (notice, _) in announcements(step) {
             match notice {
-                Notice::Started => {
+                PluginEventKind::Started => {
                     prop_assert!(!open, "a run has no outcome: {:#?}", step);
                     open = is_one_shot(state);
                 }
-                Notice::ExecutionCompleted => {
+                PluginEventKind::ExecutionCompleted => {
                     prop_assert!(open, "nothing ran: {:#?}", step);
                     open = false;
                 }
                 // One that could not even be started has no beginning.
-                Notice::ExecutionFailed => open = false,
-                Notice::Removed if state.phase == Phase::Gone => {
+                PluginEventKind::ExecutionFailed => open = false,
+                PluginEventKind::Removed if state.phase == Phase::Gone => {
                     prop_assert!(!open, "a run has no outcome: {:#?}", step);
                 }
                 _other => {}
@@ -559,14 +558,14 @@ impl Ledger {
         }
         for (notice, revision) in announcements(step) {
             match notice {
-                Notice::InstallRequested => {
+                PluginEventKind::InstallRequested => {
                     self.installs.insert(revision.clone(), true);
                 }
-                Notice::Installed => {
+                PluginEventKind::Installed => {
                     let due = self.installs.insert(revision.clone(), false);
                     prop_assert_eq!(due, Some(true), "nobody asked for {}: {:#?}", revision, step);
                 }
-                Notice::InstallFailed => {
+                PluginEventKind::InstallFailed => {
                     let due = self.installs.insert(revision.clone(), false);
                     // While on trial, what was reported as installed can still be taken back.
                     let on_trial =
@@ -578,23 +577,23 @@ impl Ledger {
                         step
                     );
                 }
-                Notice::ApplyRequested => {
+                PluginEventKind::ApplyRequested => {
                     prop_assert!(!self.apply_due, "an APPLY was forgotten: {:#?}", step);
                     self.apply_due = true;
                 }
-                Notice::Applied | Notice::ApplyFailed => {
+                PluginEventKind::Applied | PluginEventKind::ApplyFailed => {
                     prop_assert!(self.apply_due, "nobody asked to apply: {:#?}", step);
                     self.apply_due = false;
                 }
-                Notice::RemoveRequested
-                | Notice::Started
-                | Notice::Removed
-                | Notice::Stopped
-                | Notice::Crashed
-                | Notice::StartFailed
-                | Notice::ExecutionCompleted
-                | Notice::ExecutionFailed
-                | Notice::RemoveFailed => {}
+                PluginEventKind::RemoveRequested
+                | PluginEventKind::Started
+                | PluginEventKind::Removed
+                | PluginEventKind::Stopped
+                | PluginEventKind::Crashed
+                | PluginEventKind::StartFailed
+                | PluginEventKind::ExecutionCompleted
+                | PluginEventKind::ExecutionFailed
+                | PluginEventKind::RemoveFailed => {}
             }
         }
         Ok(())
@@ -782,7 +781,7 @@ proptest! {
         if let Some(trial) = trial {
             let told = world.announced();
             let old = trial.last_good.revision.to_string();
-            let end = [(Notice::RemoveRequested, old.clone()), (Notice::Removed, old)];
+            let end = [(PluginEventKind::RemoveRequested, old.clone()), (PluginEventKind::Removed, old)];
             prop_assert!(told.ends_with(&end), "{:?}", told);
         }
     }
@@ -816,7 +815,7 @@ proptest! {
         prop_assert_eq!(&world.state.phase, &Phase::Gone);
         prop_assert!(world.retired);
         prop_assert_eq!(&world.alive, &None);
-        prop_assert!(world.announced().iter().any(|(notice, _)| *notice == Notice::Removed));
+        prop_assert!(world.announced().iter().any(|(notice, _)| *notice == PluginEventKind::Removed));
     }
 
     #[test]

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::id::BootId;
-use guest_agent_actors::plugin::machine::{Boot, Notice, Order, Verdict};
-use guest_agent_actors::plugin::runs::Firing;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::BootId;
+use guest_agent_actors::model::spec::PluginSpec;
+use guest_agent_actors::plugin::event::{Boot, Order, PluginEventKind, Verdict};
+use guest_agent_actors::plugin::state::Firing;
 use guest_agent_actors::plugin::state::{EXECUTION_SLICES, PROBATION_SLICES, Wait};
-use guest_agent_actors::spec::PluginSpec;
 
 #[path = "support/world.rs"]
 mod world;
@@ -100,23 +100,23 @@ fn told(world: &mut World) -> String {
 }
 
 /// Numbers of the wire's event types.
-fn number(notice: Notice) -> u8 {
+fn number(notice: PluginEventKind) -> u8 {
     match notice {
-        Notice::InstallRequested => 1,
-        Notice::RemoveRequested => 2,
-        Notice::Installed => 3,
-        Notice::Started => 4,
-        Notice::Removed => 5,
-        Notice::Stopped => 6,
-        Notice::Crashed => 7,
-        Notice::InstallFailed => 8,
-        Notice::StartFailed => 9,
-        Notice::RemoveFailed => 10,
-        Notice::ApplyRequested => 11,
-        Notice::Applied => 12,
-        Notice::ApplyFailed => 13,
-        Notice::ExecutionCompleted => 14,
-        Notice::ExecutionFailed => 15,
+        PluginEventKind::InstallRequested => 1,
+        PluginEventKind::RemoveRequested => 2,
+        PluginEventKind::Installed => 3,
+        PluginEventKind::Started => 4,
+        PluginEventKind::Removed => 5,
+        PluginEventKind::Stopped => 6,
+        PluginEventKind::Crashed => 7,
+        PluginEventKind::InstallFailed => 8,
+        PluginEventKind::StartFailed => 9,
+        PluginEventKind::RemoveFailed => 10,
+        PluginEventKind::ApplyRequested => 11,
+        PluginEventKind::Applied => 12,
+        PluginEventKind::ApplyFailed => 13,
+        PluginEventKind::ExecutionCompleted => 14,
+        PluginEventKind::ExecutionFailed => 15,
     }
 }
 
@@ -640,7 +640,7 @@ fn a_restart_of_the_machine_is_not_a_crash() {
 
 #[test]
 fn an_order_that_just_missed_the_end_of_a_plugin_does_not_keep_it() {
-    use guest_agent_actors::plugin::machine::Effect;
+    use guest_agent_actors::plugin::event::Effect;
     for order in [Order::Apply(text("late")), Order::Restart, Order::Remove] {
         let mut world = World::ordered(spec("r1"));
         world.calm().expect("it comes to rest");
@@ -656,7 +656,7 @@ fn an_order_that_just_missed_the_end_of_a_plugin_does_not_keep_it() {
 
 #[test]
 fn a_process_in_a_phase_that_has_none_is_swept_away_after_a_restart_of_the_agent() {
-    use guest_agent_actors::plugin::machine::Effect;
+    use guest_agent_actors::plugin::event::Effect;
     // As an agent leaves it that could not write what it did: a process, and an older state.
     let mut installing = World::ordered(spec("r1"));
     installing.alive = Some(world::process(7));

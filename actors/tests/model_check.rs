@@ -9,15 +9,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use guest_agent_actors::id::{Attempt, BootId, Generation, Process, RevisionId};
-use guest_agent_actors::plugin::machine::{
-    Boot, Effect, Event, Found, Order, Transition, begin, transition,
-};
-use guest_agent_actors::plugin::runs::{Firing, Mark, Outcome};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::{Attempt, BootId, Generation, Process, RevisionId};
+use guest_agent_actors::model::spec::Limits;
+use guest_agent_actors::plugin::event::{Boot, Effect, Event, Found, Order, Transition};
+use guest_agent_actors::plugin::machine::{begin, transition};
+use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, State, Wait};
+use guest_agent_actors::plugin::state::{Firing, Mark, Outcome};
 use guest_agent_actors::ports::Stopped;
-use guest_agent_actors::spec::Limits;
-use guest_agent_actors::{exit::ExitCause, plugin::restart::Restarts};
 use stateright::{Checker, Model, Property};
 
 #[path = "support/world.rs"]
@@ -67,7 +67,7 @@ enum Forked {
     NotYet,
     /// There is a process nobody has recorded.
     Silently(Process),
-    Recorded(Process),
+    StoredEvent(Process),
 }
 
 /// The agent's memory, which dies with it.
@@ -292,7 +292,7 @@ impl Life {
             Job::Launch { attempt, forked, .. } => {
                 let process = match forked {
                     Forked::NotYet => None,
-                    Forked::Silently(process) | Forked::Recorded(process) => Some(process),
+                    Forked::Silently(process) | Forked::StoredEvent(process) => Some(process),
                 };
                 let result = if good {
                     Ok((process.expect("a launch that succeeds has forked"), endpoint()))
@@ -433,7 +433,7 @@ impl Life {
                     acts.push(Act::TellSpawned(index));
                     acts.push(Act::Succeed(index));
                 }
-                Job::Launch { forked: Forked::Recorded(_), .. }
+                Job::Launch { forked: Forked::StoredEvent(_), .. }
                 | Job::Install { .. }
                 | Job::Limit { .. }
                 | Job::Stop { .. }
@@ -560,7 +560,7 @@ impl Model for SmallWorld {
                     return None;
                 };
                 let Forked::Silently(process) = forked.clone() else { return None };
-                *forked = Forked::Recorded(process.clone());
+                *forked = Forked::StoredEvent(process.clone());
                 let attempt = *attempt;
                 life.happen(Event::Spawned { attempt, process });
             }

@@ -22,31 +22,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::event::{Draft, Recorded};
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::facts::{Number, Scope, Value};
-use guest_agent_actors::id::{
+use guest_agent_actors::model::event::{NewEvent, StoredEvent};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::facts::{Number, Scope, Value};
+use guest_agent_actors::model::id::{
     Attempt, BootId, Endpoint, Generation, PluginName, Process, Sha256Digest,
 };
+use guest_agent_actors::model::spec::{
+    Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
+    LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
+    Tries, Triggers,
+};
 use guest_agent_actors::outbox::{Gap, Waiting};
-use guest_agent_actors::plugin::errand::{Errand, Trouble};
+use guest_agent_actors::plugin::operation::{Errand, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
-use guest_agent_actors::plugin::runs::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
 };
-use guest_agent_actors::plugin::story::Story;
+use guest_agent_actors::plugin::state::{Mark, Marks, Outcome, Runs};
+use guest_agent_actors::plugin::transition_log::Story;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::registry::catalogue::Life;
 use guest_agent_actors::registry::entry::{Entry, Epoch, Offer, RawOffer, Registrant};
 use guest_agent_actors::registry::record::{self, Record as RegistryRecord};
-use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
-    LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
-    Tries, Triggers,
-};
 use guest_agent_actors::trace::Trace;
 use guest_agent_actors::wire;
 
@@ -326,10 +326,10 @@ fn at(seconds: u64, nanos: u32) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos)
 }
 
-fn event(number: i32, details: &str) -> Recorded {
+fn event(number: i32, details: &str) -> StoredEvent {
     let kind = wire::event_kind(number).unwrap();
-    let event = Draft::new(kind, "a", "1", at(1_700_000_000, 123_456_789), details);
-    Recorded { seq: EVENT_KEY, id: "7b0f52c5-5f5b-4f5e-9a3d-0a5a5a5a5a5a".into(), event }
+    let event = NewEvent::new(kind, "a", "1", at(1_700_000_000, 123_456_789), details);
+    StoredEvent { seq: EVENT_KEY, id: "7b0f52c5-5f5b-4f5e-9a3d-0a5a5a5a5a5a".into(), event }
 }
 
 fn spec(revision: &str, config: Option<Config>) -> Arc<PluginSpec> {

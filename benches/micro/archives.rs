@@ -11,9 +11,9 @@ use guest_agent::install::pack::{Compression, pack};
 use guest_agent::install::trust::Trust;
 use guest_agent::install::{Limits, Pipeline, PipelineConfig, PressurePolicy};
 use guest_agent_actors::fakes::sample_view;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::spec::{Artifact, ArtifactUrl, PluginSpec, Source};
 use guest_agent_actors::ports::Installer;
-use guest_agent_actors::spec::{Artifact, ArtifactUrl, PluginSpec, Source};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
@@ -84,7 +84,7 @@ impl Place {
             sha256: packed.sha256,
         });
         spec.entry_point =
-            guest_agent_actors::spec::EntryPoint::parse("run").expect("an entry point");
+            guest_agent_actors::model::spec::EntryPoint::parse("run").expect("an entry point");
         Self { dir, files, spec: spec.into() }
     }
 

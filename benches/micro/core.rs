@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::sample_view;
-use guest_agent_actors::id::{BootId, Endpoint, Generation, PluginName, Process};
 use guest_agent_actors::manager::plan;
 use guest_agent_actors::messages::NumberedOrder;
-use guest_agent_actors::plugin::machine::{
-    Effect, Event, Order, Transition, Verdict, begin, transition,
-};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::{BootId, Endpoint, Generation, PluginName, Process};
+use guest_agent_actors::model::spec::PluginSpec;
+use guest_agent_actors::plugin::event::{Effect, Event, Order, Transition, Verdict};
+use guest_agent_actors::plugin::machine::{begin, transition};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{Phase, Policy, State};
 use guest_agent_actors::ports::Stopped;
-use guest_agent_actors::spec::PluginSpec;
 use prost::Message;
 
 use super::{Pair, calls};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::event::{Draft, Recorded};
 use guest_agent_actors::fakes::sample_view;
 use guest_agent_actors::messages::{Listed, Point};
-use guest_agent_actors::plugin::machine::Notice;
+use guest_agent_actors::model::event::{NewEvent, StoredEvent};
+use guest_agent_actors::plugin::event::PluginEventKind;
 use guest_agent_actors::ports::{InboundMessage, Receipt};
 use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire;
@@ -110,7 +110,7 @@ fn event_record() -> Pair {
     let plain = Fields::of(&recorded.encode());
     let key = recorded.seq.to_be_bytes();
     let own =
-        calls(move || Recorded::decode(&key, &recorded.encode()).expect("it was just encoded"));
+        calls(move || StoredEvent::decode(&key, &recorded.encode()).expect("it was just encoded"));
     let reference = calls(move || {
         Fields::decode(plain.encode_to_vec().as_slice()).expect("it was just encoded")
     });
@@ -145,14 +145,20 @@ fn listed(number: u32) -> Listed {
     Listed { view: view.into(), points, newest }
 }
 
-fn recorded() -> Recorded {
+fn recorded() -> StoredEvent {
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     let details =
         "killed by signal 9 (SIGKILL); it wrote last: ".to_owned() + &"a line\n".repeat(30);
-    Recorded {
+    StoredEvent {
         seq: 4711,
         id: "2b9e1f4e-5a7c-4a51-9a8d-0a1c8a1b2c3d".into(),
-        event: Draft::new(Notice::Crashed, "metrics-helper", "20261122-1", at, &details),
+        event: NewEvent::new(
+            PluginEventKind::Crashed,
+            "metrics-helper",
+            "20261122-1",
+            at,
+            &details,
+        ),
     }
 }
 

@@ -143,7 +143,7 @@ impl Adapters {
             link: Arc::new(opened.link.clone()),
             machine: machine.clone(),
             facts: facts.clone(),
-            tally: counts.clone(),
+            counters: counts.clone(),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
         };

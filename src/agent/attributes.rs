@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::facts;
+use guest_agent_actors::model::facts;
 use guest_agent_actors::ports::Machine;
 use tokio::sync::watch;
 use tracing::{error, warn};
@@ -119,7 +119,7 @@ fn become_another(memory: &mut Memory, id: &str) -> Told {
 
 #[cfg(test)]
 mod tests {
-    use guest_agent_actors::facts::{Attributes as Facts, Value};
+    use guest_agent_actors::model::facts::{Attributes as Facts, Value};
     use guest_agent_actors::ports::Facts as _;
 
     use super::*;

@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::event::Draft;
 use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, Save};
-use guest_agent_actors::plugin::machine::Notice;
+use guest_agent_actors::model::event::NewEvent;
+use guest_agent_actors::plugin::event::PluginEventKind;
 use guest_agent_actors::ports::{
     Cleanup, Durability, Launcher, StopManner, StopOrder, Stopped, Storage,
 };
@@ -54,7 +54,7 @@ pub(super) async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
             Ok(Ok(Stopped::Ended(cause))) => {
                 let (revision, why) = (view.revision.as_str(), format!("{cause}; the agent ended"));
                 let now = SystemTime::now();
-                Some(Draft::new(Notice::Stopped, plugin.as_str(), revision, now, &why))
+                Some(NewEvent::new(PluginEventKind::Stopped, plugin.as_str(), revision, now, &why))
             }
             Ok(Err(error)) => {
                 warn!(%plugin, error = %Chain(&error), "a plugin could not be stopped");

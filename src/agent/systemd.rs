@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix::Recipient;
-use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::ListPlugins;
-use guest_agent_actors::view::Reported;
+use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::view::Reported;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};

@@ -14,12 +14,12 @@ use actix::{Addr, Recipient};
 use guest_agent_actors::admission::Ask;
 use guest_agent_actors::control_plane::{ControlPlaneActor, TRACEPARENT};
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::ManagerActor;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::{
     Explain, ListPlugins, Listed, NotifyVm, PlanOf, RefusedManifests, Submission, Submit, SweepNow,
 };
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
 use guest_agent_actors::scheduler::SchedulerActor;
@@ -76,7 +76,7 @@ pub struct LocalApi {
     pub changes: watch::Receiver<u64>,
     /// New events, and how many wait.
     pub outbox: OutboxView,
-    /// Recorded events.
+    /// StoredEvent events.
     pub storage: Arc<dyn Storage>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::id::{PluginName, Process};
+use guest_agent_actors::model::id::{PluginName, Process};
 use guest_agent_actors::registry::catalogue::Filter;
 use guest_agent_actors::registry::entry::{Instance, Kind, Name};
 use guest_agent_actors::registry::view::RegistryView;

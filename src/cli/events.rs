@@ -1,6 +1,6 @@
 //! `events`: what happened to plugins, oldest first.
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{self, StreamEventsRequest};
 use jiff::Timestamp;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! `explain`: why a plugin is in the state it is in.
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{ExplainRequest, ExplainResponse};
 use jiff::Timestamp;
 use serde_json::{Value, json};

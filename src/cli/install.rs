@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
-use guest_agent_actors::spec::EntryPoint;
+use guest_agent_actors::model::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::model::spec::EntryPoint;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
 use guest_agent_proto::local::ConfigureRequest;

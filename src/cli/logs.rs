@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{LogChunk, StreamLogsRequest};
 use serde_json::json;
 use tokio::time::Instant;

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use guest_agent_actors::plugin::machine::Order;
+use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;

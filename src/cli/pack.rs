@@ -6,8 +6,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use guest_agent_actors::id::{PluginName, RevisionId};
-use guest_agent_actors::spec::EntryPoint;
+use guest_agent_actors::model::id::{PluginName, RevisionId};
+use guest_agent_actors::model::spec::EntryPoint;
 use serde_json::json;
 
 use super::format::{bytes, counted};

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::Cause;
 use guest_agent_proto::local::{
     AgentStatus, AskResponse, ConfigureResult, Event, Health, LastExit, Pending, PluginStatus,

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 
 mod layers;
 mod values;

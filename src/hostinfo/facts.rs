@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use guest_agent_actors::facts::{Attributes, FactSet};
+use guest_agent_actors::model::facts::{Attributes, FactSet};
 use guest_agent_actors::ports::Facts;
 use tokio::sync::watch;
 
@@ -73,7 +73,7 @@ impl Facts for LocalFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use guest_agent_actors::facts::Value;
+    use guest_agent_actors::model::facts::Value;
 
     #[test]
     fn os_release_is_known_from_the_start() {

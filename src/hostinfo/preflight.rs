@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::SystemTime;
 
-use guest_agent_actors::spec::{EntryPoint, PluginSpec};
+use guest_agent_actors::model::spec::{EntryPoint, PluginSpec};
 
 use crate::config::Config;
 use crate::hostinfo::preflight::finding::{Finding, Severity};

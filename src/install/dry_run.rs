@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use guest_agent_actors::model::spec::PluginSpec;
 use guest_agent_actors::ports::{Cause, InstallError, InstallStep, Installer, Progress};
-use guest_agent_actors::spec::PluginSpec;
 use serde::Serialize;
 use tokio::sync::watch;
 

@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use guest_agent_actors::id::{RevisionId, Sha256Digest};
+use guest_agent_actors::model::id::{RevisionId, Sha256Digest};
 
 use crate::config::trust_key::KeyId;
 

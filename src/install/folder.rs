@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guest_agent_actors::crash_point;
-use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
-use guest_agent_actors::spec::PluginSpec;
+use guest_agent_actors::model::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::model::spec::PluginSpec;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 

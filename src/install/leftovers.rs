@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::{PluginName, RevisionId};
+use guest_agent_actors::model::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::spec::{LocalFiles, PluginSpec};
 use guest_agent_actors::ports::{InstallError, InstallStep};
-use guest_agent_actors::spec::{LocalFiles, PluginSpec};
 
 use crate::hostinfo::preflight;
 use crate::install::local_manifests;

@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::{IdError, PluginName, Sha256Digest};
+use guest_agent_actors::model::id::{IdError, PluginName, Sha256Digest};
+use guest_agent_actors::model::spec::PluginSpec;
 use guest_agent_actors::ports::{LocalPlugins, LocalScan, ScanError};
-use guest_agent_actors::spec::PluginSpec;
 use guest_agent_actors::wire;
 use guest_agent_proto::json::{JsonError, configure_plugin_from_json};
 use prost::Message;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use guest_agent_actors::crash_point;
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 
 use super::folder::PluginFolder;
 use crate::os::remove::{DeleteError, remove_below};

@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::{PluginName, RevisionId};
+use guest_agent_actors::model::id::{PluginName, RevisionId};
 use minisign_verify::{PublicKey, StreamVerifier};
 
 use super::error::SignatureError;

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use guest_agent_actors::spec::EntryPoint;
+use guest_agent_actors::model::spec::EntryPoint;
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;

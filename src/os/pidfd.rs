@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::id::{BootId, Process};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::{BootId, Process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal,

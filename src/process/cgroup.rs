@@ -32,9 +32,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guest_agent_actors::id::{PluginName, Sha256Digest};
+use guest_agent_actors::model::id::{PluginName, Sha256Digest};
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::ports::{Unenforced, Usage};
-use guest_agent_actors::spec::Limits;
 use nix::libc;
 
 pub use charge::Charge;

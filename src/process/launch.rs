@@ -32,13 +32,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::id::{BootId, Endpoint, PluginName, Process};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::{BootId, Endpoint, PluginName, Process};
+use guest_agent_actors::model::spec::{Limits, PluginSpec};
 use guest_agent_actors::ports::{
     FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopOrder, Stopped,
     Unenforced,
 };
-use guest_agent_actors::spec::{Limits, PluginSpec};
 use tokio::sync::oneshot;
 
 use crate::config::{Policies, Policy};

@@ -35,7 +35,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation};
 use tokio::sync::Notify;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use guest_agent_actors::id::{PluginName, Process};
+use guest_agent_actors::model::id::{PluginName, Process};
 use guest_agent_actors::ports::{Meter, Usage};
 use tokio::sync::Mutex;
 
@@ -220,7 +220,7 @@ fn ticks(ticks: u64) -> Duration {
 mod tests {
     use std::process::{Child, Command};
 
-    use guest_agent_actors::id::BootId;
+    use guest_agent_actors::model::id::BootId;
 
     use super::*;
 

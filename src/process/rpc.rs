@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::Endpoint;
+use guest_agent_actors::model::id::Endpoint;
+use guest_agent_actors::model::spec::Config;
 use guest_agent_actors::ports::{Cleanup, Health, PluginRpc, RpcError};
-use guest_agent_actors::spec::Config;
 use guest_agent_proto::plugin_comm::guest_agent_plugin_client::GuestAgentPluginClient;
 use guest_agent_proto::plugin_comm::{
     ApplyRequest, GetStatusRequest, StartRequest, Status, StopRequest, apply_request, start_request,

@@ -14,9 +14,9 @@ use std::time::{Duration, SystemTime};
 
 use actix::Recipient;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::event::Draft;
 use guest_agent_actors::messages::Save;
-use guest_agent_actors::plugin::machine::Notice;
+use guest_agent_actors::model::event::NewEvent;
+use guest_agent_actors::plugin::event::PluginEventKind;
 use guest_agent_actors::ports::{Losses, QuarantinedRecord, Storage, Table, Write};
 use tracing::{error, warn};
 
@@ -97,12 +97,12 @@ impl Teller {
 }
 
 /// What was not told yet, as events, and up to where everything is told then.
-fn news(losses: &Losses, told: Told, agent: &str, at: SystemTime) -> (Vec<Draft>, Told) {
+fn news(losses: &Losses, told: Told, agent: &str, at: SystemTime) -> (Vec<NewEvent>, Told) {
     let mut now = told;
     let mut events = Vec::new();
     // Of the kinds there are on the wire this one says it best: what was ordered is not in place.
     let mut tell = |plugin: &str, details: String| {
-        events.push(Draft::new(Notice::InstallFailed, plugin, "", at, &details));
+        events.push(NewEvent::new(PluginEventKind::InstallFailed, plugin, "", at, &details));
     };
     if let Some((path, number)) = losses.stores.last().and_then(|path| numbered(path))
         && number > told.store
@@ -245,7 +245,7 @@ mod tests {
 
     fn told_of(losses: &Losses, told: Told) -> (Vec<(String, String)>, Told) {
         let (events, now) = news(losses, told, "guest-agent", SystemTime::UNIX_EPOCH);
-        let short = |event: Draft| (event.plugin.to_string(), event.details.to_string());
+        let short = |event: NewEvent| (event.plugin.to_string(), event.details.to_string());
         (events.into_iter().map(short).collect(), now)
     }
 

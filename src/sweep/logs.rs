@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;

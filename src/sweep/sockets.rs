@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use guest_agent_actors::id::{PluginName, RevisionId};
+use guest_agent_actors::model::id::{PluginName, RevisionId};
 use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;

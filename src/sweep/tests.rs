@@ -6,12 +6,12 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::sync::Mutex;
 
-use guest_agent_actors::id::Sha256Digest;
-use guest_agent_actors::ports::{Durability, Installer, Progress, Storage};
-use guest_agent_actors::spec::{
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
     Source, Tries,
 };
+use guest_agent_actors::ports::{Durability, Installer, Progress, Storage};
 
 use std::path::PathBuf;
 

@@ -8,8 +8,8 @@ use actix::{Actor, Addr, Recipient};
 use guest_agent::hostinfo::SystemClock;
 use guest_agent::process::admission::PluginHost;
 use guest_agent_actors::admission::{AdmissionActor, Ask, CloseGate, Gate, Question, Verdict, ask};
-use guest_agent_actors::id::Sha256Digest;
-use guest_agent_actors::ports::{AdmissionCommand, NoTally};
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::ports::{AdmissionCommand, NoCounters};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Bed, PATIENCE, orders, plugins, signal};
@@ -340,7 +340,7 @@ impl Alone {
         let clock = Arc::new(SystemClock);
         let actor = AdmissionActor::new(
             Arc::new(host.clone()),
-            (clock, Arc::new(NoTally)),
+            (clock, Arc::new(NoCounters)),
             service_url,
             gate,
         )

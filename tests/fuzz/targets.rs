@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 
 use guest_agent::install::trust::Trust;
 use guest_agent::install::{Pipeline, PipelineConfig};
-use guest_agent_actors::id::{Generation, Sha256Digest};
-use guest_agent_actors::plugin::machine::{Order, begin};
+use guest_agent_actors::model::id::{Generation, Sha256Digest};
+use guest_agent_actors::model::spec::{
+    Artifact, ArtifactUrl, EntryPoint, MetricsPolicy, PluginSpec, Source, Tries,
+};
+use guest_agent_actors::plugin::event::Order;
+use guest_agent_actors::plugin::machine::begin;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::State;
 use guest_agent_actors::ports::{InboundMessage, Receipt};
 use guest_agent_actors::records::{InboxEntry, Origin};
-use guest_agent_actors::spec::{
-    Artifact, ArtifactUrl, EntryPoint, MetricsPolicy, PluginSpec, Source, Tries,
-};
 use guest_agent_actors::wire::{self, Request};
 use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type;
@@ -135,8 +136,8 @@ pub(crate) fn records(data: &[u8]) {
         assert_eq!(again, entry);
     }
     let key = 7_u64.to_be_bytes();
-    if let Ok(event) = guest_agent_actors::event::Recorded::decode(&key, data) {
-        let again = guest_agent_actors::event::Recorded::decode(&key, &event.encode());
+    if let Ok(event) = guest_agent_actors::model::event::StoredEvent::decode(&key, data) {
+        let again = guest_agent_actors::model::event::StoredEvent::decode(&key, &event.encode());
         assert_eq!(again.expect("what was read can be written"), event);
     }
 }

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-use crate::id::Sha256Digest;
-use crate::spec::{PluginSpec, Source};
+use crate::model::id::Sha256Digest;
+use crate::model::spec::{PluginSpec, Source};
 
 /// Most bytes of one metadata value.
 const VALUE_MAX: usize = 4096;
@@ -117,7 +117,7 @@ impl fmt::Debug for CheckId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::tests::{local_spec, spec};
+    use crate::model::spec::tests::{local_spec, spec};
 
     #[test]
     fn a_question_names_the_content_and_tells_no_secret() {

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::id::Sha256Digest;
+use crate::model::id::Sha256Digest;
 use crate::ports::{Table, Write};
 use crate::records::{key_number, number_key};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::facts::{Attributes, FactSet};
+use crate::model::facts::{Attributes, FactSet};
 use crate::ports::Facts;
 
 /// Facts that a test sets.

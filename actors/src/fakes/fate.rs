@@ -7,11 +7,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::exit::ExitCause;
 use crate::fakes::{Answer, Delivery, Reply};
-use crate::id::{Endpoint, Process};
+use crate::model::exit::ExitCause;
+use crate::model::id::{Endpoint, Process};
+use crate::model::spec::{Config, Limits, PluginSpec};
 use crate::ports::{Durability, OutboundMessage, Receipt, Write};
-use crate::spec::{Config, Limits, PluginSpec};
 
 /// Decides what fakes do that nothing is scripted for. As it stands, everything goes well.
 pub trait Fate: Send + Sync {

@@ -9,20 +9,20 @@ use tokio::task::LocalSet;
 
 use crate::admission::Gate;
 use crate::fakes::{
-    AdmissionHandle, ClockHandle, CountedIds, FactsHandle, Fate, InstallerHandle, LauncherHandle,
-    LinkHandle, LocalHandle, MachineHandle, MeterHandle, ProberHandle, RpcHandle, StorageHandle,
-    SweeperHandle, TallyHandle, admission, clock, facts, installer, launcher, link, local, machine,
-    meter, prober, rpc, storage, sweeper, tally,
+    AdmissionHandle, ClockHandle, CountedIds, CountersHandle, FactsHandle, Fate, InstallerHandle,
+    LauncherHandle, LinkHandle, LocalHandle, MachineHandle, MeterHandle, ProberHandle, RpcHandle,
+    StorageHandle, SweeperHandle, admission, clock, facts, installer, launcher, link, local,
+    machine, meter, prober, rpc, storage, sweeper,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
 };
+use crate::model::view::PluginView;
 use crate::monitor::HealthPolicy;
 use crate::outbox::{Bounds, Destination};
 use crate::plugin::state::Policy;
 use crate::ports::{InboundMessage, Ports, Receipt};
 use crate::system::{Settings, System, start};
-use crate::view::PluginView;
 use crate::wire::AgentFacts;
 
 /// Between two looks of a wait at the world: often at first, seldom when it takes long.
@@ -55,7 +55,7 @@ pub struct World {
     /// What rules are weighed by.
     pub facts: FactsHandle,
     /// What was counted.
-    pub tally: TallyHandle,
+    pub counters: CountersHandle,
     /// The time of day.
     pub clock: ClockHandle,
     ports: Ports,
@@ -90,7 +90,7 @@ impl World {
         let (fake_prober, prober) = prober();
         let (fake_link, link) = link();
         let (fake_machine, machine) = machine(launcher.clone());
-        let (fake_tally, tally) = tally();
+        let (fake_counters, counters) = super::counters::counters();
         let (fake_clock, clock) = clock();
         let (fake_facts, facts) = facts();
         let ports = Ports {
@@ -106,7 +106,7 @@ impl World {
             link: Arc::new(fake_link),
             machine: Arc::new(fake_machine),
             facts: Arc::new(fake_facts),
-            tally: Arc::new(fake_tally),
+            counters: Arc::new(fake_counters),
             clock: Arc::new(fake_clock),
             ids: Arc::new(CountedIds::default()),
         };
@@ -123,7 +123,7 @@ impl World {
             link,
             machine,
             facts,
-            tally,
+            counters,
             clock,
             ports,
         }

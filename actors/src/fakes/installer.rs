@@ -7,9 +7,9 @@ use async_trait::async_trait;
 
 use crate::fakes::fate::{Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
-use crate::id::{PluginName, RevisionId, Sha256Digest};
+use crate::model::id::{PluginName, RevisionId, Sha256Digest};
+use crate::model::spec::PluginSpec;
 use crate::ports::{InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError};
-use crate::spec::PluginSpec;
 
 /// An installer whose disk is a set of names.
 pub struct FakeInstaller(InstallerHandle);

@@ -8,15 +8,15 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::exit::ExitCause;
 use crate::fakes::fate::{Asked, Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
-use crate::id::{BootId, Endpoint, PluginName, Process};
+use crate::model::exit::ExitCause;
+use crate::model::id::{BootId, Endpoint, PluginName, Process};
+use crate::model::spec::{Limits, PluginSpec};
 use crate::ports::{
     FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopManner, StopOrder,
     Stopped, Unenforced,
 };
-use crate::spec::{Limits, PluginSpec};
 
 /// A launcher whose processes are entries of a table.
 pub struct FakeLauncher(LauncherHandle);

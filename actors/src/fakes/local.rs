@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::fakes::Shared;
-use crate::id::PluginName;
+use crate::model::id::PluginName;
+use crate::model::spec::PluginSpec;
 use crate::ports::{LocalPlugins, LocalScan, ScanError};
-use crate::spec::PluginSpec;
 
 /// Local plugins that a test sets.
 pub struct FakeLocal(LocalHandle);

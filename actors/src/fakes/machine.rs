@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use crate::fakes::{LauncherHandle, Shared};
-use crate::id::BootId;
+use crate::model::id::BootId;
 use crate::ports::{Clock, Machine, OsFacts};
 
 /// A machine whose boot is the one the fake launcher's processes belong to.

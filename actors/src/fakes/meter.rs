@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::fakes::fate::Decider;
 use crate::fakes::{Answer, Shared};
-use crate::id::{PluginName, Process};
+use crate::model::id::{PluginName, Process};
 use crate::ports::{Meter, Usage};
 
 /// A meter by which every process uses half a core and a mebibyte.

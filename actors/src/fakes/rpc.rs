@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::fakes::Shared;
 use crate::fakes::fate::{Decider, Fact};
-use crate::id::Endpoint;
+use crate::model::id::Endpoint;
+use crate::model::spec::Config;
 use crate::ports::{Health, PluginRpc, RpcError};
-use crate::spec::Config;
 
 /// Plugins that answer as scripted.
 pub struct FakeRpc(RpcHandle);

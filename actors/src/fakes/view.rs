@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::id::{Generation, Sha256Digest};
-use crate::plugin::runs::Runs;
-use crate::ports::Unenforced;
-use crate::spec::{
+use crate::model::id::{Generation, Sha256Digest};
+use crate::model::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits, MetricsPolicy, PluginSpec, Source, Tries,
 };
-use crate::view::{Activity, PluginView, Reported};
+use crate::model::view::{Activity, PluginView, Reported};
+use crate::plugin::state::Runs;
+use crate::ports::Unenforced;
 
 /// What a running plugin of this name and revision looks like.
 ///

@@ -18,13 +18,14 @@ use tracing::{info, warn};
 use super::plan::PLUGINS_MAX;
 use super::{Lists, ManagerActor};
 use crate::error::Chain;
-use crate::event;
-use crate::id::{Generation, PluginName};
 use crate::messages::{Happened, RefusedManifests, RescanLocal, Save};
+use crate::model::event;
+use crate::model::id::{Generation, PluginName};
+use crate::model::spec::PluginSpec;
 use crate::plugin::Beginning;
-use crate::plugin::machine::{self, Event, Notice};
+use crate::plugin::event::{Event, PluginEventKind};
+use crate::plugin::machine;
 use crate::ports::LocalScan;
-use crate::spec::PluginSpec;
 
 /// Longest that reading all manifests may take. What is read later is left to the next time.
 const SCAN_WAIT: Duration = Duration::from_secs(300);
@@ -174,10 +175,11 @@ impl ManagerActor {
         warn!(plugin = name, reason, "refuses the manifest of a local plugin");
         let details = format!("the manifest of the local plugin is refused: {reason}");
         let now = self.ports.clock.now();
-        let refused = event::Draft::new(Notice::InstallFailed, name, revision, now, &details);
+        let refused =
+            event::NewEvent::new(PluginEventKind::InstallFailed, name, revision, now, &details);
         self.machine.told.insert(name.to_owned(), reason);
         // The store keeps what it could not write and tries again.
-        self.staff.store.do_send(Save { writes: Vec::new(), events: vec![refused] });
+        self.handles.store.do_send(Save { writes: Vec::new(), events: vec![refused] });
     }
 }
 

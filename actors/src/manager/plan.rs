@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::id::{Generation, PluginName};
 use crate::messages::NumberedOrder;
-use crate::plugin::machine::{Notice, Order};
-use crate::spec::PluginSpec;
+use crate::model::id::{Generation, PluginName};
+use crate::model::spec::PluginSpec;
+use crate::plugin::event::{Order, PluginEventKind};
 use crate::trace::Trace;
 
 /// Most plugins on one machine. An order for one more is refused.
@@ -35,7 +35,7 @@ pub enum Assignment {
         /// The revision, where the order names one.
         revision: String,
         /// How the refusal is told.
-        notice: Notice,
+        notice: PluginEventKind,
         /// Why.
         reason: String,
         /// What the order is part of.
@@ -71,16 +71,22 @@ pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<
                 generation,
                 name,
                 revision: spec.revision.to_string(),
-                notice: Notice::InstallFailed,
+                notice: PluginEventKind::InstallFailed,
                 reason: format!(
                     "there are {PLUGINS_MAX} plugins on this machine already; remove one first"
                 ),
                 trace,
             },
-            Order::Remove => refuse(Notice::RemoveFailed, "there is no plugin of this name"),
-            Order::Apply(_) => refuse(Notice::ApplyFailed, "there is no plugin of this name"),
+            Order::Remove => {
+                refuse(PluginEventKind::RemoveFailed, "there is no plugin of this name")
+            }
+            Order::Apply(_) => {
+                refuse(PluginEventKind::ApplyFailed, "there is no plugin of this name")
+            }
             // Given on this machine, where the asker was told already.
-            Order::Restart => refuse(Notice::StartFailed, "there is no plugin of this name"),
+            Order::Restart => {
+                refuse(PluginEventKind::StartFailed, "there is no plugin of this name")
+            }
         });
     }
     assignments
@@ -145,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_order_may_follow_the_one_that_begins_its_plugin() {
-        let spec = crate::spec::tests::spec("a", "1");
+        let spec = crate::model::spec::tests::spec("a", "1");
         check(
             &[],
             vec![order(1, "a", Order::Install(spec)), order(2, "a", Order::Remove)],

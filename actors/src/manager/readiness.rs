@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::id::{BootId, PluginName};
-use crate::plugin::runs::Mark;
-use crate::spec::Boot;
-use crate::view::{Activity, PluginView, Reported};
+use crate::model::id::{BootId, PluginName};
+use crate::model::spec::Boot;
+use crate::model::view::{Activity, PluginView, Reported};
+use crate::plugin::state::Mark;
 
 /// Whether the agent counts as ready.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::id::PluginName;
 use crate::messages::Point;
+use crate::model::id::PluginName;
 
 /// Most samples of one plugin: 20 minutes of the usual interval.
 pub const POINTS_MAX: usize = 120;

@@ -13,9 +13,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::gap::{Gap, TEXT_MAX, Worth, worth};
+use super::gap::{Gap, Priority, TEXT_MAX, worth};
 use super::{Bounds, Weight};
-use crate::event::{Draft, Recorded};
+use crate::model::event::{NewEvent, StoredEvent};
 use crate::ports::{Ids, Table, Write};
 use crate::records::number_key;
 
@@ -23,7 +23,7 @@ use crate::records::number_key;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The event.
-    pub recorded: Recorded,
+    pub recorded: StoredEvent,
     /// The events it stands for, itself among them, if it is a marker.
     pub gap: Option<Gap>,
     /// Whether it may have been heard. Of markers only this survives the agent.
@@ -63,17 +63,17 @@ enum Lane {
 impl Waiting {
     /// An event that was not sent yet.
     #[must_use]
-    pub(crate) const fn new(recorded: Recorded) -> Self {
+    pub(crate) const fn new(recorded: StoredEvent) -> Self {
         Self { recorded, gap: None, sent: false }
     }
 
     /// The event as it is told.
     #[must_use]
-    pub fn told(&self) -> Recorded {
+    pub fn told(&self) -> StoredEvent {
         let Some(gap) = &self.gap else { return self.recorded.clone() };
-        let Draft { kind, plugin, revision, at, .. } = &self.recorded.event;
-        let event = Draft::new(*kind, plugin, revision, *at, &gap.to_string());
-        Recorded { event, ..self.recorded.clone() }
+        let NewEvent { kind, plugin, revision, at, .. } = &self.recorded.event;
+        let event = NewEvent::new(*kind, plugin, revision, *at, &gap.to_string());
+        StoredEvent { event, ..self.recorded.clone() }
     }
 
     /// What it counts as, in bytes.
@@ -87,8 +87,8 @@ impl Waiting {
         match (self.sent, self.gap, worth(self.recorded.event.kind)) {
             (true, _, _) => Lane::Sent,
             (false, Some(_), _) => Lane::Gap,
-            (false, None, Worth::Chatter) => Lane::Chatter,
-            (false, None, Worth::Outcome) => Lane::Outcome,
+            (false, None, Priority::Chatter) => Lane::Chatter,
+            (false, None, Priority::Outcome) => Lane::Outcome,
         }
     }
 
@@ -146,7 +146,7 @@ impl Backlog {
     }
 
     /// Whether this event is the plugin's first.
-    pub(super) fn is_first(&self, recorded: &Recorded) -> bool {
+    pub(super) fn is_first(&self, recorded: &StoredEvent) -> bool {
         let queue = self.queues.get(&recorded.event.plugin);
         queue.and_then(|queue| queue.events.keys().next()) == Some(&recorded.seq)
     }
@@ -157,7 +157,7 @@ impl Backlog {
         &mut self,
         plugin: &Arc<str>,
         seq: u64,
-    ) -> Option<(Recorded, Option<Write>)> {
+    ) -> Option<(StoredEvent, Option<Write>)> {
         let mut waiting = self.take(plugin, seq)?;
         waiting.sent = true;
         let told = waiting.told();
@@ -284,9 +284,10 @@ impl Backlog {
 
 /// The marker that an event becomes. Its id is another one: under its own it may have been heard.
 fn begun(victim: Waiting, loss: Gap, id: Arc<str>) -> Waiting {
-    let Recorded { seq, event: Draft { kind, plugin, revision, at, .. }, .. } = victim.recorded;
-    let event = Draft { kind, plugin, revision, at, details: Arc::from("") };
-    Waiting { recorded: Recorded { seq, id, event }, gap: Some(loss), sent: false }
+    let StoredEvent { seq, event: NewEvent { kind, plugin, revision, at, .. }, .. } =
+        victim.recorded;
+    let event = NewEvent { kind, plugin, revision, at, details: Arc::from("") };
+    Waiting { recorded: StoredEvent { seq, id, event }, gap: Some(loss), sent: false }
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 use guest_agent_proto::record as rec;
 use prost_types::Timestamp;
 
-use crate::plugin::machine::Notice;
+use crate::plugin::event::PluginEventKind;
 
 /// How much the loss of an event hurts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Worth {
+pub enum Priority {
     /// Repeats by itself: what a plugin does, over and over, while nobody asks it to. Goes first.
     Chatter,
     /// An order, or what became of it: told once, and somebody waits for it. Goes last.
@@ -33,23 +33,23 @@ pub struct Gap {
 
 /// Whether an event is dropped before others when too many wait.
 #[must_use]
-pub const fn worth(kind: Notice) -> Worth {
+pub const fn worth(kind: PluginEventKind) -> Priority {
     match kind {
-        Notice::Started
-        | Notice::Stopped
-        | Notice::Crashed
-        | Notice::StartFailed
-        | Notice::ExecutionCompleted
-        | Notice::ExecutionFailed => Worth::Chatter,
-        Notice::InstallRequested
-        | Notice::RemoveRequested
-        | Notice::ApplyRequested
-        | Notice::Installed
-        | Notice::Removed
-        | Notice::Applied
-        | Notice::InstallFailed
-        | Notice::RemoveFailed
-        | Notice::ApplyFailed => Worth::Outcome,
+        PluginEventKind::Started
+        | PluginEventKind::Stopped
+        | PluginEventKind::Crashed
+        | PluginEventKind::StartFailed
+        | PluginEventKind::ExecutionCompleted
+        | PluginEventKind::ExecutionFailed => Priority::Chatter,
+        PluginEventKind::InstallRequested
+        | PluginEventKind::RemoveRequested
+        | PluginEventKind::ApplyRequested
+        | PluginEventKind::Installed
+        | PluginEventKind::Removed
+        | PluginEventKind::Applied
+        | PluginEventKind::InstallFailed
+        | PluginEventKind::RemoveFailed
+        | PluginEventKind::ApplyFailed => Priority::Outcome,
     }
 }
 
@@ -137,28 +137,28 @@ mod tests {
     fn what_repeats_by_itself_goes_before_what_was_ordered() {
         // By wire number, so that a new kind of event is not forgotten here.
         let table = [
-            (1, Worth::Outcome),  // INSTALL requested
-            (2, Worth::Outcome),  // REMOVE requested
-            (3, Worth::Outcome),  // INSTALLED
-            (4, Worth::Chatter),  // STARTED
-            (5, Worth::Outcome),  // REMOVED
-            (6, Worth::Chatter),  // STOPPED
-            (7, Worth::Chatter),  // CRASHED
-            (8, Worth::Outcome),  // INSTALL_FAILED
-            (9, Worth::Chatter),  // START_FAILED
-            (10, Worth::Outcome), // REMOVE_FAILED
-            (11, Worth::Outcome), // APPLY requested
-            (12, Worth::Outcome), // APPLIED
-            (13, Worth::Outcome), // APPLY_FAILED
-            (14, Worth::Chatter), // EXECUTION_COMPLETED
-            (15, Worth::Chatter), // EXECUTION_FAILED
+            (1, Priority::Outcome),  // INSTALL requested
+            (2, Priority::Outcome),  // REMOVE requested
+            (3, Priority::Outcome),  // INSTALLED
+            (4, Priority::Chatter),  // STARTED
+            (5, Priority::Outcome),  // REMOVED
+            (6, Priority::Chatter),  // STOPPED
+            (7, Priority::Chatter),  // CRASHED
+            (8, Priority::Outcome),  // INSTALL_FAILED
+            (9, Priority::Chatter),  // START_FAILED
+            (10, Priority::Outcome), // REMOVE_FAILED
+            (11, Priority::Outcome), // APPLY requested
+            (12, Priority::Outcome), // APPLIED
+            (13, Priority::Outcome), // APPLY_FAILED
+            (14, Priority::Chatter), // EXECUTION_COMPLETED
+            (15, Priority::Chatter), // EXECUTION_FAILED
         ];
         for (number, expected) in table {
             let kind = wire::event_kind(number).expect("a number of the table");
             assert_eq!(worth(kind), expected, "{kind:?}");
         }
         assert_eq!(wire::event_kind(16), None, "a new kind needs a line in this table");
-        assert!(Worth::Chatter < Worth::Outcome);
+        assert!(Priority::Chatter < Priority::Outcome);
     }
 
     #[test]

@@ -4,11 +4,11 @@
 
 use std::time::SystemTime;
 
-use crate::facts::FactSet;
-use crate::plugin::story::{Move, Story, Trouble};
+use crate::model::facts::FactSet;
+use crate::model::spec::{Rule, Rules};
+use crate::model::view::PluginView;
+use crate::plugin::transition_log::{Move, TransitionLog, Trouble};
 use crate::scheduler::rules::{Verdict, Weighed, evaluate, weigh};
-use crate::spec::{Rule, Rules};
-use crate::view::PluginView;
 
 /// Why a plugin is in the state it is in.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ impl Explanation {
     pub(super) fn new(
         view: PluginView,
         doing: String,
-        story: &Story,
+        story: &TransitionLog,
         mut waits: Vec<Waiting>,
         facts: &FactSet,
     ) -> Self {

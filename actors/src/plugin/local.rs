@@ -10,18 +10,18 @@
 
 use std::sync::Arc;
 
-use crate::plugin::draft::Draft;
-use crate::plugin::machine::Notice;
+use crate::model::spec::PluginSpec;
+use crate::plugin::event::PluginEventKind;
 use crate::plugin::state::{FailedAt, Next, Phase, Resume, Then};
-use crate::spec::PluginSpec;
+use crate::plugin::transition_builder::TransitionBuilder;
 
 /// Why a REMOVE is refused.
 const STAYS: &str = "the plugin came with the machine, and only the machine can take it back: remove \
                      its manifest, then send the agent SIGHUP";
 
-// === impl Draft: the local version ===
+// === impl TransitionBuilder: the local version ===
 
-impl Draft<'_> {
+impl TransitionBuilder<'_> {
     /// The machine says something else than before. Nothing happens when it says the same.
     pub(super) fn local_changed(&mut self, local: Option<Arc<PluginSpec>>) {
         if self.state.local == local {
@@ -109,7 +109,7 @@ impl Draft<'_> {
     /// The local version takes over, in a life of its own.
     pub(super) fn return_to_local(&mut self, local: Arc<PluginSpec>) {
         let details = "the version that came with the machine takes over";
-        self.announce_for(local.revision.clone(), Notice::InstallRequested, details);
+        self.announce_for(local.revision.clone(), PluginEventKind::InstallRequested, details);
         self.reborn(local);
     }
 
@@ -133,10 +133,14 @@ impl Draft<'_> {
             Next::Nothing => None,
         };
         let Some(revision) = ordered else {
-            self.announce(Notice::RemoveFailed, STAYS);
+            self.announce(PluginEventKind::RemoveFailed, STAYS);
             return;
         };
-        self.announce_for(revision.clone(), Notice::RemoveRequested, "the local version goes on");
+        self.announce_for(
+            revision.clone(),
+            PluginEventKind::RemoveRequested,
+            "the local version goes on",
+        );
         self.drop_next(None, None);
         self.state.next = Next::Nothing;
         match self.state.phase.clone() {
@@ -148,7 +152,7 @@ impl Draft<'_> {
             }
             _other => {}
         }
-        self.announce_for(revision, Notice::Removed, "");
+        self.announce_for(revision, PluginEventKind::Removed, "");
         self.follow_local();
     }
 
@@ -169,7 +173,7 @@ impl Draft<'_> {
 
     fn forget_local(&mut self) {
         if self.state.spec.is_local() && self.state.phase != Phase::Gone {
-            self.announce(Notice::RemoveRequested, "its manifest is gone");
+            self.announce(PluginEventKind::RemoveRequested, "its manifest is gone");
             self.take_down();
         }
     }

@@ -7,320 +7,25 @@
 //!
 //! A plugin has two regions that move side by side: `phase` is about the revision that runs or is
 //! meant to run now; `next` is about a revision that is being prepared while that one runs. What an
-//! order does in each phase is in `orders.rs`; the arrows themselves are in `draft.rs`; this file has
-//! the vocabulary and one function per phase.
+//! order does in each phase is in `orders.rs`; the arrows themselves are in
+//! `transition_builder.rs`, the vocabulary in `event.rs`; this file has one function per phase.
 
 use std::sync::Arc;
 
-use crate::exit::ExitCause;
-use crate::facts::FactSet;
-use crate::id::{Attempt, Endpoint, Generation, Process, RevisionId};
-use crate::plugin::draft::{Draft, Live};
+use crate::model::exit::ExitCause;
+use crate::model::facts::FactSet;
+use crate::model::id::{Attempt, Generation, Process};
+use crate::model::spec::PluginSpec;
+use crate::plugin::event::{
+    ApplyFailure, Boot, Effect, Event, Found, PluginEventKind, Transition, Verdict,
+};
 use crate::plugin::restart::Restarts;
-use crate::plugin::runs::{Firing, Runs};
+use crate::plugin::state::Runs;
 use crate::plugin::state::{
     Change, Next, Owed, Phase, Resume, Standing, State, Target, Then, Wait,
 };
-use crate::ports::{Cleanup, StopManner, Stopped};
-use crate::spec::{Config, Limits, PluginSpec};
-
-// === What happens ===
-
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Somebody wants something. Ignored unless its number is the highest so far.
-    Ordered {
-        /// The order's number.
-        generation: Generation,
-        /// What is wanted.
-        order: Order,
-    },
-    /// An installation ended.
-    Installed {
-        /// Which.
-        attempt: Attempt,
-        /// How.
-        result: Result<(), Arc<str>>,
-    },
-    /// A launch has a process, which has not answered Start yet.
-    Spawned {
-        /// Which launch.
-        attempt: Attempt,
-        /// The process.
-        process: Process,
-    },
-    /// A launch ended. After a failure no process of it is left.
-    Launched {
-        /// Which.
-        attempt: Attempt,
-        /// How.
-        result: Result<(Process, Endpoint), Arc<str>>,
-    },
-    /// An Apply call ended.
-    Applied {
-        /// Which.
-        attempt: Attempt,
-        /// How.
-        result: Result<(), ApplyFailure>,
-    },
-    /// Limits were set, or could not be.
-    Limited {
-        /// Which effect ended.
-        attempt: Attempt,
-        /// How.
-        result: Result<(), Arc<str>>,
-    },
-    /// A stop ended.
-    Stopped {
-        /// Which.
-        attempt: Attempt,
-        /// How.
-        result: Result<Stopped, Arc<str>>,
-    },
-    /// A deletion of all files ended.
-    Removed {
-        /// Which.
-        attempt: Attempt,
-        /// How.
-        result: Result<(), Arc<str>>,
-    },
-    /// A watched process exited.
-    Exited {
-        /// Which.
-        process: Process,
-        /// How.
-        cause: ExitCause,
-    },
-    /// The monitor came to a judgement about a watched process.
-    HealthReported {
-        /// Which.
-        process: Process,
-        /// The judgement.
-        verdict: Verdict,
-    },
-    /// The version that came with the machine is this one now; `None`: there is none any more.
-    LocalChanged(Option<Arc<PluginSpec>>),
-    /// A trigger of a one-shot plugin names something it may not have run for.
-    Triggered(Firing),
-    /// What is known of the machine changed, so rules have to be looked at again.
-    FactsChanged,
-    /// A wait was as long as it may be.
-    DeadlinePassed(Wait),
-    /// The agent restarted, or the actor was rebuilt: every effect in flight is lost.
-    Recovered(Found),
-}
-
-/// What somebody wants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// This revision, running.
-    Install(Arc<PluginSpec>),
-    /// Nothing of it left.
-    Remove,
-    /// This configuration in what runs; `None` clears it.
-    Apply(Option<Config>),
-    /// The same, started afresh.
-    Restart,
-}
-
-impl Order {
-    /// The revision it names; empty where it names none.
-    #[must_use]
-    pub fn revision(&self) -> &str {
-        match self {
-            Self::Install(spec) => spec.revision.as_str(),
-            Self::Remove | Self::Apply(_) | Self::Restart => "",
-        }
-    }
-}
-
-/// Why a configuration was not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApplyFailure {
-    /// The plugin cannot take one while it runs: start it afresh.
-    Unimplemented,
-    /// The plugin, or the way to it, failed.
-    Failed(Arc<str>),
-}
-
-/// What the monitor thinks of a living process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It answers, and says that it is well.
-    Healthy,
-    /// It answers, and has said often enough that it is not.
-    Unhealthy(Arc<str>),
-    /// It has not answered often enough.
-    Hung(Arc<str>),
-    /// It stayed over its memory limit, and the kernel does not hold it to that.
-    OverMemory(Arc<str>),
-}
-
-/// What was found after a restart of the agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Whether the machine restarted too.
-    pub boot: Boot,
-    /// A living process that is proven to be this plugin's.
-    pub process: Option<Process>,
-}
-
-/// Whether the machine restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Boot {
-    /// No: a process that is gone has crashed.
-    Same,
-    /// Yes: no process can have survived.
-    New,
-}
-
-// === What has to be done ===
-
-/// One arrow of the diagram. Each may be carried out twice without harm.
-///
-/// The effects of a plugin begin in order, those of one transition before those of the next. The ones
-/// that do not answer (`Sweep`, `Discard`, the cancellations) are over before a later `Install`,
-/// `Launch`, `Stop` or `Remove` begins; a later `Stop` takes the place of one in flight.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// Put a revision on disk; answers `Installed`.
-    Install {
-        /// Number of the answer.
-        attempt: Attempt,
-        /// The revision.
-        spec: Arc<PluginSpec>,
-    },
-    /// Give an installation up.
-    CancelInstall {
-        /// Which.
-        attempt: Attempt,
-    },
-    /// Start a process; answers `Spawned` and `Launched`.
-    Launch {
-        /// Number of the answers.
-        attempt: Attempt,
-        /// The revision.
-        spec: Arc<PluginSpec>,
-    },
-    /// Give a launch up. A stop follows and ends what it began.
-    CancelLaunch {
-        /// Which.
-        attempt: Attempt,
-    },
-    /// Hand over a configuration; answers `Applied`.
-    Apply {
-        /// Number of the answer.
-        attempt: Attempt,
-        /// Where the plugin answers.
-        endpoint: Endpoint,
-        /// The configuration.
-        config: Option<Config>,
-    },
-    /// Set the limits of a running process; answers `Limited`.
-    Limit {
-        /// Number of the answer.
-        attempt: Attempt,
-        /// The process.
-        process: Process,
-        /// The limits.
-        limits: Limits,
-    },
-    /// End every process of the plugin; answers `Stopped`.
-    Stop {
-        /// Number of the answer.
-        attempt: Attempt,
-        /// What is known of it.
-        target: Target,
-        /// Whether it is asked to wipe its traces.
-        cleanup: Cleanup,
-        /// How politely.
-        manner: StopManner,
-    },
-    /// End what a crashed process left running. No answer.
-    Sweep,
-    /// Watch a process for its exit, and for its health where it answers.
-    Watch {
-        /// The process.
-        process: Process,
-        /// Where it answers, if it does.
-        endpoint: Option<Endpoint>,
-    },
-    /// Stop watching.
-    Unwatch,
-    /// Delete a revision's files. No answer.
-    Discard {
-        /// The revision.
-        revision: RevisionId,
-    },
-    /// Delete all files of the plugin; answers `Removed`.
-    Remove {
-        /// Number of the answer.
-        attempt: Attempt,
-    },
-    /// Tell the world.
-    Announce(Announcement),
-    /// The plugin is gone: forget it.
-    Retire,
-}
-
-/// Something the world is told.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Announcement {
-    /// What happened.
-    pub kind: Notice,
-    /// To which revision.
-    pub revision: RevisionId,
-    /// In words. Never part of any decision.
-    pub details: Arc<str>,
-}
-
-/// Kinds of announcements, named after the wire's event types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Notice {
-    /// PLUGIN_CONFIG_INSTALL.
-    InstallRequested,
-    /// PLUGIN_CONFIG_REMOVE.
-    RemoveRequested,
-    /// PLUGIN_INSTALLED.
-    Installed,
-    /// PLUGIN_STARTED.
-    Started,
-    /// PLUGIN_REMOVED.
-    Removed,
-    /// PLUGIN_STOPPED.
-    Stopped,
-    /// PLUGIN_CRASHED.
-    Crashed,
-    /// PLUGIN_INSTALL_FAILED.
-    InstallFailed,
-    /// PLUGIN_START_FAILED.
-    StartFailed,
-    /// PLUGIN_REMOVE_FAILED.
-    RemoveFailed,
-    /// PLUGIN_CONFIG_APPLY.
-    ApplyRequested,
-    /// PLUGIN_CONFIG_APPLIED.
-    Applied,
-    /// PLUGIN_CONFIG_APPLY_FAILED.
-    ApplyFailed,
-    /// PLUGIN_EXECUTION_COMPLETED.
-    ExecutionCompleted,
-    /// PLUGIN_EXECUTION_FAILED.
-    ExecutionFailed,
-}
-
-/// The next state and what has to be done to get there.
-#[must_use = "a transition that is not carried out is lost"]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transition {
-    /// The next state.
-    pub next: State,
-    /// What has to be done, in order, once the next state is durable.
-    pub effects: Vec<Effect>,
-}
-
-// === The function ===
+use crate::plugin::transition_builder::{Live, TransitionBuilder};
+use crate::ports::{StopManner, Stopped};
 
 /// The first state of a plugin that was never heard of.
 pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
@@ -339,7 +44,7 @@ fn first(
 ) -> Transition {
     // Nothing is started yet, so nothing has to be known of the machine.
     let facts = FactSet::default();
-    let mut draft = Draft::of(
+    let mut draft = TransitionBuilder::of(
         State {
             name: spec.name.clone(),
             generation,
@@ -357,7 +62,7 @@ fn first(
         },
         &facts,
     );
-    draft.announce(Notice::InstallRequested, "");
+    draft.announce(PluginEventKind::InstallRequested, "");
     draft.install();
     draft.finish()
 }
@@ -370,7 +75,7 @@ pub fn transition(state: &State, event: Event) -> Transition {
 
 /// What follows when `event` happens in `state`, on a machine of which `facts` are known.
 pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition {
-    let mut draft = Draft::of(state.clone(), facts);
+    let mut draft = TransitionBuilder::of(state.clone(), facts);
     if let Event::LocalChanged(local) = event {
         draft.local_changed(local);
         return draft.finish();
@@ -430,9 +135,9 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
     draft.finish()
 }
 
-// === impl Draft: one function per phase ===
+// === impl TransitionBuilder: one function per phase ===
 
-impl Draft<'_> {
+impl TransitionBuilder<'_> {
     /// After a restart of the agent no process lives on that is not accounted for. One may be there in
     /// any phase: an agent that could not write what it did is followed by one that knows less, and a
     /// search can fail.
@@ -766,7 +471,7 @@ impl Draft<'_> {
                 // The deadline tries again; a removal says so, because somebody waits for it.
                 Err(reason) => {
                     if then == Then::Remove {
-                        self.announce(Notice::RemoveFailed, &reason);
+                        self.announce(PluginEventKind::RemoveFailed, &reason);
                     }
                 }
             },
@@ -826,7 +531,7 @@ impl Draft<'_> {
                 Ok(()) => self.removed(),
                 Err(reason) => {
                     if failures == 0 {
-                        self.announce(Notice::RemoveFailed, &reason);
+                        self.announce(PluginEventKind::RemoveFailed, &reason);
                     }
                     self.state.phase = Phase::Removing { attempt, failures: failures + 1 };
                 }

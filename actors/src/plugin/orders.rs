@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
-use crate::id::Generation;
-use crate::plugin::draft::{Draft, Live};
-use crate::plugin::machine::{Effect, Notice, Order};
+use crate::model::id::Generation;
+use crate::model::spec::{Config, Difference, PluginSpec};
+use crate::plugin::event::{Effect, Order, PluginEventKind};
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
     Answers, Change, Due, Next, Owed, Phase, Resume, Standing, Target, Then,
 };
+use crate::plugin::transition_builder::{Live, TransitionBuilder};
 use crate::ports::StopManner;
-use crate::spec::{Config, Difference, PluginSpec};
 
-// === impl Draft: orders ===
+// === impl TransitionBuilder: orders ===
 
-impl Draft<'_> {
+impl TransitionBuilder<'_> {
     /// Takes an order, unless it or a later one was taken before.
     pub(super) fn ordered(&mut self, generation: Generation, order: Order) {
         if generation <= self.state.generation {
@@ -35,7 +35,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn ordered_install(&mut self, spec: Arc<PluginSpec>) {
-        self.announce_for(spec.revision.clone(), Notice::InstallRequested, "");
+        self.announce_for(spec.revision.clone(), PluginEventKind::InstallRequested, "");
         match self.state.phase.clone() {
             Phase::Gone => self.reborn(spec),
             Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. } => {
@@ -82,7 +82,7 @@ impl Draft<'_> {
         // It may be complete, with its answer still on the way.
         self.discard(&old);
         if !spec.is_revision_of(&old) {
-            self.announce(Notice::InstallFailed, &superseded_by(&spec));
+            self.announce(PluginEventKind::InstallFailed, &superseded_by(&spec));
         }
         self.state.spec = spec;
         self.install();
@@ -191,7 +191,7 @@ impl Draft<'_> {
         match (difference, &live.change) {
             (Difference::Unnoticed, Change::None) => {
                 self.state.spec = spec;
-                self.announce(Notice::Installed, "already installed");
+                self.announce(PluginEventKind::Installed, "already installed");
             }
             (Difference::Config, Change::None) => {
                 self.take_all_but_config(&spec);
@@ -247,7 +247,7 @@ impl Draft<'_> {
              revision",
             installed.source.sha256()
         );
-        self.announce_for(revision.clone(), Notice::InstallFailed, &details);
+        self.announce_for(revision.clone(), PluginEventKind::InstallFailed, &details);
     }
 
     /// Another revision than the current one is ordered.
@@ -317,7 +317,7 @@ impl Draft<'_> {
         if let Some(details) = details
             && !taken_over
         {
-            self.announce_for(dropped.revision.clone(), Notice::InstallFailed, details);
+            self.announce_for(dropped.revision.clone(), PluginEventKind::InstallFailed, details);
         }
     }
 
@@ -335,7 +335,7 @@ impl Draft<'_> {
             self.ordered_remove_of_local();
             return;
         }
-        self.announce(Notice::RemoveRequested, "");
+        self.announce(PluginEventKind::RemoveRequested, "");
         self.take_down();
     }
 
@@ -346,7 +346,7 @@ impl Draft<'_> {
         self.state.owed = Owed::default();
         match self.state.phase.clone() {
             Phase::Gone => {
-                self.announce(Notice::Removed, "");
+                self.announce(PluginEventKind::Removed, "");
                 self.effect(Effect::Retire);
             }
             Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. } => {}
@@ -385,7 +385,7 @@ impl Draft<'_> {
 
     fn ordered_apply(&mut self, config: Option<Config>) {
         self.supersede_apply();
-        self.announce(Notice::ApplyRequested, "");
+        self.announce(PluginEventKind::ApplyRequested, "");
         let mut has_next = false;
         if let Next::Preparing { spec, .. } | Next::Ready { spec } = &mut self.state.next {
             let mut changed = PluginSpec::clone(spec);
@@ -410,7 +410,7 @@ impl Draft<'_> {
             Phase::Executing { .. } | Phase::Idle => self.keep_for_next_run(config),
             Phase::Disabled { .. } => {
                 self.set_config(config);
-                self.announce(Notice::Applied, "the plugin takes it when it is started");
+                self.announce(PluginEventKind::Applied, "the plugin takes it when it is started");
             }
             Phase::Starting { attempt, process, .. } => {
                 self.start_with(config);
@@ -418,10 +418,10 @@ impl Draft<'_> {
                 self.stop(Target { process, endpoint: None }, Then::Start, StopManner::AtOnce);
             }
             Phase::Removing { .. } | Phase::Gone | Phase::Stopping { then: Then::Remove, .. } => {
-                self.announce(Notice::ApplyFailed, "the plugin is being removed");
+                self.announce(PluginEventKind::ApplyFailed, "the plugin is being removed");
             }
             Phase::InstallFailed { .. } | Phase::Crashed { .. } if !has_next => {
-                self.announce(Notice::ApplyFailed, "the plugin is not installed");
+                self.announce(PluginEventKind::ApplyFailed, "the plugin is not installed");
             }
             Phase::Installing { .. }
             | Phase::InstallFailed { .. }
@@ -440,13 +440,13 @@ impl Draft<'_> {
         if let Phase::Running { change: Change::Applying { answers, .. }, .. } = &self.state.phase
             && *answers == Answers::Apply
         {
-            self.announce(Notice::ApplyFailed, BY);
+            self.announce(PluginEventKind::ApplyFailed, BY);
         }
     }
 
     fn keep_for_next_run(&mut self, config: Option<Config>) {
         self.set_config(config);
-        self.announce(Notice::Applied, "the next run takes it");
+        self.announce(PluginEventKind::Applied, "the next run takes it");
     }
 
     /// The configuration is taken at the next start.
@@ -486,7 +486,10 @@ impl Draft<'_> {
             Phase::InstallFailed { .. } | Phase::Crashed { .. }
                 if !matches!(self.state.next, Next::Preparing { .. }) =>
             {
-                self.announce(Notice::InstallRequested, "restart of a failed installation");
+                self.announce(
+                    PluginEventKind::InstallRequested,
+                    "restart of a failed installation",
+                );
                 self.install();
             }
             // On its way already, or on its way out.

@@ -1,6 +1,6 @@
 //! Carries effects out: each begins here and comes back through `step` as something that happened.
 //!
-//! Work on one plugin's processes takes turns, and so does work on its files ([`super::turns`]).
+//! Work on one plugin's processes takes turns, and so does work on its files ([`crate::plugin::serial_queue`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use tracing::field::Empty;
 use tracing::{Span, error_span, warn};
 
 use super::PluginActor;
-use super::machine::{ApplyFailure, Effect, Event};
+use super::event::{ApplyFailure, Effect, Event};
 use super::state::{Due, Phase, Target};
 use crate::admission::{self, Ask, Denied, Question, Verdict};
 use crate::crash_point;
 use crate::error::Chain;
-use crate::event;
-use crate::id::{Attempt, Process, RevisionId};
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
+use crate::model::event;
+use crate::model::id::{Attempt, Process, RevisionId};
+use crate::model::spec::{Limits, PluginSpec};
 use crate::ports::{
-    Cleanup, InstallError, InstallStep, Installer, LimitError, Note, Outcome, Ports, Progress,
+    Cleanup, Count, InstallError, InstallStep, Installer, LimitError, Outcome, Ports, Progress,
     RpcError, StopManner, StopOrder, Unenforced,
 };
-use crate::spec::{Limits, PluginSpec};
 use crate::trace;
 
 /// Work that never answers is given up after this long, so that what waits for its turn goes on.
@@ -105,7 +105,7 @@ impl PluginActor {
             }
             Effect::Sweep => self.sweep(ctx),
             Effect::Watch { process, endpoint } => {
-                self.neighbours.watch.do_send(Watch {
+                self.handles.watch.do_send(Watch {
                     name: self.state.name.clone(),
                     process: process.clone(),
                     endpoint,
@@ -115,8 +115,8 @@ impl PluginActor {
                 self.measure(&process, ctx);
             }
             Effect::Unwatch => {
-                self.neighbours.unwatch.do_send(Unwatch(self.state.name.clone()));
-                self.neighbours.unmeasure.do_send(Unmeasure(self.state.name.clone()));
+                self.handles.unwatch.do_send(Unwatch(self.state.name.clone()));
+                self.handles.unmeasure.do_send(Unmeasure(self.state.name.clone()));
             }
             Effect::Discard { revision } => self.discard(revision, ctx),
             Effect::Remove { attempt } => {
@@ -141,7 +141,7 @@ impl PluginActor {
             }
             Effect::Retire => {
                 let (name, generation) = (self.state.name.clone(), self.state.generation);
-                self.neighbours.retired.do_send(Retired { name, generation });
+                self.handles.retired.do_send(Retired { name, generation });
             }
             // Told together with the save.
             Effect::Announce(_) => {}
@@ -150,7 +150,7 @@ impl PluginActor {
 
     /// From now on the process is measured, and held to its memory limit where nothing else does that.
     fn measure(&self, process: &Process, ctx: &mut Context<Self>) {
-        self.neighbours.measure.do_send(Measure {
+        self.handles.measure.do_send(Measure {
             name: self.state.name.clone(),
             process: process.clone(),
             policy: self.state.spec.metrics,
@@ -266,7 +266,7 @@ impl PluginActor {
         });
         self.shown.progress = Some((shown, beat));
         let installer = self.ports.installer.clone();
-        let (admission, tally) = (self.neighbours.admission.clone(), self.ports.tally.clone());
+        let (admission, counters) = (self.handles.admission.clone(), self.ports.counters.clone());
         let turn = self.files.take();
         let span = self.part("install", attempt);
         let install = async move {
@@ -286,7 +286,7 @@ impl PluginActor {
             let plugin = spec.name.clone();
             let installed = installer.install(spec, progress).await;
             let outcome = Outcome::of(&installed);
-            tally.note(Note::Installed { plugin, took: begun_at.elapsed(), outcome });
+            counters.note(Count::Installed { plugin, took: begun_at.elapsed(), outcome });
             installed
         };
         let install = followed(install, span, |result| result.as_ref().err().map(|e| reason(e)));
@@ -309,7 +309,7 @@ impl PluginActor {
             }
         }));
         let Ports { installer, launcher, .. } = self.ports.clone();
-        let admission = self.neighbours.admission.clone();
+        let admission = self.handles.admission.clone();
         let turn = self.processes.take();
         let span = self.part("launch", attempt);
         let launch = async move {

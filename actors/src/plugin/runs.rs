@@ -12,129 +12,25 @@
 
 use std::sync::Arc;
 
-use crate::exit::ExitCause;
-use crate::id::{BootId, Process};
-use crate::plugin::draft::Draft;
-use crate::plugin::machine::{Boot, Effect, Found, Notice};
-use crate::plugin::state::{Due, EXECUTION_SLICES, Phase, Resume, Standing, Target, Then};
+use crate::model::exit::ExitCause;
+use crate::model::id::Process;
+use crate::model::spec::{Difference, PluginSpec};
+use crate::plugin::event::{Boot, Effect, Found, PluginEventKind};
+use crate::plugin::state::{
+    Due, EXECUTION_SLICES, Firing, Heeded, Mark, Marks, Outcome, Phase, Resume, Standing, Target,
+    Then,
+};
+use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 use crate::scheduler::rules::{Verdict, evaluate};
-use crate::spec::{Difference, PluginSpec};
 
 /// What is told of a run that no process is left of, because the machine restarted or the agent ended
 /// together with its plugins.
 const CUT_SHORT: &str = "the run was cut short by a restart";
 
-/// What is known of the runs of a one-shot plugin. A daemon has the default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Runs {
-    /// What it ran for last.
-    pub marks: Marks,
-    /// Runs that were started so far.
-    pub total: u64,
-    /// Whether one was told as started and has no outcome yet.
-    pub unfinished: Due,
-    /// What the last one came to.
-    pub last: Outcome,
-}
+// === impl TransitionBuilder: runs ===
 
-/// What a one-shot plugin ran for last, trigger by trigger.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Marks {
-    /// The boot.
-    pub startup: Mark<BootId>,
-    /// The instance.
-    pub firstboot: Mark<Arc<str>>,
-    /// The beat of its interval, counted from the start of the instance.
-    pub interval: Mark<u64>,
-}
-
-/// What a trigger was last heeded for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mark<T> {
-    /// Nothing yet: the next one makes it run.
-    #[default]
-    Never,
-    /// A run that came with the installation counts for whichever is current; its name is learned
-    /// from the trigger.
-    Counted,
-    /// This one.
-    Of(T),
-}
-
-/// What a run came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// There was none yet.
-    #[default]
-    None,
-    /// It exited with code 0.
-    Completed,
-    /// Anything else.
-    Failed {
-        /// Why, in words.
-        reason: Arc<str>,
-    },
-}
-
-/// What a trigger names. A plugin heeds the ones that its spec has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Firing {
-    /// The machine booted.
-    Startup(BootId),
-    /// There is a new instance.
-    FirstBoot(Arc<str>),
-    /// A beat of the interval began.
-    Interval(u64),
-}
-
-/// Whether a trigger makes a plugin run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heeded {
-    Run,
-    Counted,
-}
-
-// === impl Marks ===
-
-impl Marks {
-    /// A run that comes with an installation counts for everything that is current.
-    fn counted() -> Self {
-        Self { startup: Mark::Counted, firstboot: Mark::Counted, interval: Mark::Counted }
-    }
-}
-
-// === impl Mark ===
-
-impl<T: PartialEq> Mark<T> {
-    /// Heeds a trigger that runs once for each name.
-    fn heed(&mut self, name: T) -> Heeded {
-        let heeded = match self {
-            Self::Of(of) if *of == name => Heeded::Counted,
-            Self::Counted => Heeded::Counted,
-            Self::Never | Self::Of(_) => Heeded::Run,
-        };
-        *self = Self::Of(name);
-        heeded
-    }
-}
-
-impl Mark<u64> {
-    /// Heeds a beat. The first one that is heard of is where counting begins; an earlier one
-    /// means that the clock was set back, and counting begins anew.
-    fn heed_beat(&mut self, beat: u64) -> Heeded {
-        let heeded = match self {
-            Self::Of(of) if beat > *of => Heeded::Run,
-            Self::Never | Self::Counted | Self::Of(_) => Heeded::Counted,
-        };
-        *self = Self::Of(beat);
-        heeded
-    }
-}
-
-// === impl Draft: runs ===
-
-impl Draft<'_> {
+impl TransitionBuilder<'_> {
     pub(super) fn is_one_shot(&self) -> bool {
         self.state.spec.execution.one_shot().is_some()
     }
@@ -183,12 +79,15 @@ impl Draft<'_> {
     /// A run has its process.
     pub(super) fn begin_run(&mut self, process: Process) {
         let owed = std::mem::take(&mut self.state.owed);
-        self.announce(Notice::Started, "");
+        self.announce(PluginEventKind::Started, "");
         if owed.install == Due::Yes {
-            self.announce(Notice::Installed, "");
+            self.announce(PluginEventKind::Installed, "");
         }
         if owed.apply == Due::Yes {
-            self.announce(Notice::Applied, "the plugin was started with the new configuration");
+            self.announce(
+                PluginEventKind::Applied,
+                "the plugin was started with the new configuration",
+            );
         }
         self.state.standing = Standing::Proven;
         self.state.runs.total = self.state.runs.total.saturating_add(1);
@@ -203,7 +102,7 @@ impl Draft<'_> {
         self.effect(Effect::Unwatch);
         self.effect(Effect::Sweep);
         if cause == ExitCause::Exited(0) {
-            self.announce(Notice::ExecutionCompleted, "");
+            self.announce(PluginEventKind::ExecutionCompleted, "");
             self.state.runs.last = Outcome::Completed;
             self.state.runs.unfinished = Due::No;
         } else {
@@ -214,7 +113,7 @@ impl Draft<'_> {
 
     /// The outcome of a run that did not end well, or did not even begin.
     pub(super) fn run_failed(&mut self, reason: Arc<str>) {
-        self.announce(Notice::ExecutionFailed, &reason);
+        self.announce(PluginEventKind::ExecutionFailed, &reason);
         self.state.runs.last = Outcome::Failed { reason };
         self.state.runs.unfinished = Due::No;
     }
@@ -269,7 +168,7 @@ impl Draft<'_> {
             }
         };
         if std::mem::take(&mut self.state.owed.install) == Due::Yes {
-            self.announce(Notice::Installed, "");
+            self.announce(PluginEventKind::Installed, "");
         }
         self.state.standing = Standing::Proven;
         self.run_failed(reason.into());
@@ -297,7 +196,7 @@ impl Draft<'_> {
             return;
         }
         self.announce(
-            Notice::Installed,
+            PluginEventKind::Installed,
             match difference {
                 Difference::Unnoticed => "already installed",
                 Difference::Config
@@ -309,9 +208,9 @@ impl Draft<'_> {
     }
 }
 
-// === impl Draft: rules ===
+// === impl TransitionBuilder: rules ===
 
-impl Draft<'_> {
+impl TransitionBuilder<'_> {
     fn verdict(&self) -> Verdict {
         evaluate(&self.state.spec.execution.rules, self.facts)
     }
@@ -341,10 +240,10 @@ impl Draft<'_> {
     fn settle_owed(&mut self, installed: &str, applied: &str) {
         let owed = std::mem::take(&mut self.state.owed);
         if owed.install == Due::Yes {
-            self.announce(Notice::Installed, installed);
+            self.announce(PluginEventKind::Installed, installed);
         }
         if owed.apply == Due::Yes {
-            self.announce(Notice::Applied, applied);
+            self.announce(PluginEventKind::Applied, applied);
         }
     }
 
@@ -357,7 +256,7 @@ impl Draft<'_> {
             }
             (Phase::Running { process, endpoint, change }, Verdict::Disabled { because }) => {
                 self.keep_config_of(&change);
-                let live = super::draft::Live { process, endpoint, change };
+                let live = crate::plugin::transition_builder::Live { process, endpoint, change };
                 self.stop_running(&live, Then::Disable { reason: because });
             }
             // The start of a run is as good as a run: it is not cut short.

@@ -9,22 +9,25 @@ use std::time::SystemTime;
 use guest_agent_proto::record as rec;
 use prost::Message;
 
-use crate::exit::ExitCause;
-use crate::id::{Attempt, BootId, Endpoint, Generation, IdError, PluginName, Process, RevisionId};
-use crate::plugin::machine::{Event, Found, Transition, transition};
+use crate::model::exit::ExitCause;
+use crate::model::id::{
+    Attempt, BootId, Endpoint, Generation, IdError, PluginName, Process, RevisionId,
+};
+use crate::model::spec::{EntryPointError, PluginSpec};
+use crate::plugin::event::{Event, Found, Transition};
+use crate::plugin::machine::transition;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
     Answers, Change, Due, EXECUTION_SLICES, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume,
     Standing, State, Target, Then, Trial,
 };
-use crate::plugin::story::Story;
-use crate::spec::{EntryPointError, PluginSpec};
+use crate::plugin::transition_log::TransitionLog;
 
 mod runs;
 mod spec;
 
 use runs::{
-    errand_of, errand_record, moves_record, runs_of, runs_record, story_of, trouble_record,
+    moves_record, operation_of, operation_record, runs_of, runs_record, story_of, trouble_record,
     unenforced_of, unenforced_record,
 };
 use spec::{config_of, config_record, spec_of, spec_record};
@@ -42,7 +45,7 @@ pub struct Snapshot {
     /// When the running process was started.
     pub started_at: Option<SystemTime>,
     /// What is remembered for people.
-    pub story: Story,
+    pub story: TransitionLog,
 }
 
 /// Why a record cannot be used.
@@ -110,7 +113,7 @@ impl Snapshot {
             trouble: trouble_record(&self.story),
             local: state.local.as_deref().map(spec_record),
             unenforced: unenforced_record(&self.story),
-            errand: self.story.errand.as_ref().map(errand_record),
+            errand: self.story.operation.as_ref().map(operation_record),
         }
         .encode_to_vec()
     }
@@ -151,9 +154,9 @@ impl Snapshot {
             state,
             last_exit_at: record.last_exit_at.and_then(|at| at.try_into().ok()),
             started_at: record.started_at.and_then(|at| at.try_into().ok()),
-            story: Story {
+            story: TransitionLog {
                 unenforced: unenforced_of(record.unenforced),
-                errand: record.errand.and_then(errand_of),
+                operation: record.errand.and_then(operation_of),
                 ..story_of(record.moves, &record.last_output, record.trouble)
             },
         })

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use crate::admission::{Life, Metadatum, Offer, Verdict};
-use crate::id::Sha256Digest;
+use crate::model::id::Sha256Digest;
 
 /// Runs admission plugins, one process per life, and serves the calls they make.
 #[async_trait]

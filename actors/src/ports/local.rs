@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Cause;
-use crate::id::PluginName;
-use crate::spec::PluginSpec;
+use crate::model::id::PluginName;
+use crate::model::spec::PluginSpec;
 
 /// Knows the folder of local plugins.
 #[async_trait]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::id::{PluginName, RevisionId};
+use crate::model::id::{PluginName, RevisionId};
 
 /// Looks for files that nothing refers to, and deletes them.
 #[async_trait]

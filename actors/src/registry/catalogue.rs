@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::entry::{Entry, Epoch, Instance, Key, Kind, Name, Offer, Registrant, Standing};
-use crate::id::{PluginName, Process};
+use crate::model::id::{PluginName, Process};
 
 /// Most entries of one plugin.
 pub const PLUGIN_ENTRIES_MAX: usize = 64;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::id::{IdError, PluginName, Process, check};
+use crate::model::id::{IdError, PluginName, Process, check};
 use crate::text::quoted;
 
 /// Longest type, in bytes.

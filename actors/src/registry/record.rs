@@ -9,7 +9,7 @@ use prost::Message;
 
 use super::catalogue::{Catalogue, Life};
 use super::entry::{Entry, Epoch, Key, Kind, Offer, RawOffer, Registrant, Standing};
-use crate::id::PluginName;
+use crate::model::id::PluginName;
 use crate::plugin::snapshot::{process_of, process_record};
 use crate::ports::{Table, Write};
 use crate::records::RecordError;
@@ -205,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::id::{BootId, Process};
+    use crate::model::id::{BootId, Process};
 
     fn entry(options: BTreeMap<String, String>, order: u64) -> Entry {
         let plugin: PluginName = "p".parse().expect("a name");

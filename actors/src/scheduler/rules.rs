@@ -16,8 +16,8 @@
 
 use std::sync::Arc;
 
-use crate::facts::{Attributes, FactSet, Scope, Value};
-use crate::spec::{Enablement, MatchPolicy, Operator, Rule, Rules};
+use crate::model::facts::{Attributes, FactSet, Scope, Value};
+use crate::model::spec::{Enablement, MatchPolicy, Operator, Rule, Rules};
 
 /// What rules say about a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

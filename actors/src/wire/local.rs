@@ -12,8 +12,8 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use prost::Message;
 
 use super::decode_spec;
-use crate::id::{PluginName, Sha256Digest};
-use crate::spec::{EntryPoint, LocalFiles, PluginSpec, Source};
+use crate::model::id::{PluginName, Sha256Digest};
+use crate::model::spec::{EntryPoint, LocalFiles, PluginSpec, Source};
 
 /// Reads the manifest of the plugin `name` in `folder`. `digest` hashes an entry point, and is asked
 /// only when everything else is right.

@@ -12,8 +12,8 @@ use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::execution_model as em;
 use prost_types::value::Kind as AnyKind;
 
-use crate::facts::{Number, Scope, Value};
-use crate::spec::{
+use crate::model::facts::{Number, Scope, Value};
+use crate::model::spec::{
     Boot, EXECUTION_TIMEOUT, Enablement, Execution, Kind, MatchPolicy, OneShot, Operator, Rule,
     Rules, Triggers,
 };

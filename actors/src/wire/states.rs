@@ -6,10 +6,10 @@ use std::time::SystemTime;
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 
-use crate::exit::ExitCause;
 use crate::messages::Listed;
-use crate::plugin::runs::Outcome;
-use crate::view::{Pending, PluginView, Reported};
+use crate::model::exit::ExitCause;
+use crate::model::view::{Pending, PluginView, Reported};
+use crate::plugin::state::Outcome;
 
 /// What all plugins look like.
 pub(super) fn current(plugins: &[Listed]) -> pb::CurrentPluginStates {

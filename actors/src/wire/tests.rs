@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 
 use super::*;
-use crate::event::{DETAILS_MAX, Draft};
-use crate::id::{Generation, RevisionId};
 use crate::messages::Point;
-use crate::plugin::runs::Runs;
+use crate::model::event::{DETAILS_MAX, NewEvent};
+use crate::model::id::{Generation, RevisionId};
+use crate::model::spec::tests::spec;
+use crate::model::spec::{Enablement, Execution, OneShot};
+use crate::model::view::{Activity, Pending, PluginView};
+use crate::plugin::state::Runs;
 use crate::ports::{Health, Receipt, Unenforced};
-use crate::spec::tests::spec;
-use crate::spec::{Enablement, Execution, OneShot};
-use crate::view::{Activity, Pending, PluginView};
 
 const CHECKSUM: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
@@ -60,7 +60,7 @@ fn refused(expected: &str, change: impl FnOnce(&mut cfg::Plugin, &mut cfg::Manif
     assert!(refusal.reason.contains(expected), "{refusal:?} does not name {expected:?}");
     assert!(!refusal.reason.contains("s3cr3t"), "{refusal:?}");
     assert!(refusal.reason.len() < 600, "{} bytes", refusal.reason.len());
-    assert_eq!(refusal.notice, Notice::InstallFailed);
+    assert_eq!(refusal.notice, PluginEventKind::InstallFailed);
 }
 
 fn lasting(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
@@ -302,17 +302,17 @@ fn a_value_too_deep_to_be_read_is_refused_by_name() {
     assert!(orders.pop().unwrap().is_ok(), "the other one is good");
     let refusal = orders.pop().unwrap().unwrap_err();
     assert_eq!((refusal.name.as_str(), refusal.revision.as_str()), ("ops-agent", "1.2.3"));
-    assert_eq!(refusal.notice, Notice::InstallFailed);
+    assert_eq!(refusal.notice, PluginEventKind::InstallFailed);
 }
 
 #[test]
 fn a_refusal_is_told_as_the_failure_of_what_was_wanted() {
     for (action, notice) in [
-        (i32::from(cfg::Action::Install), Notice::InstallFailed),
-        (cfg::Action::Remove.into(), Notice::RemoveFailed),
-        (cfg::Action::Apply.into(), Notice::ApplyFailed),
-        (cfg::Action::Unspecified.into(), Notice::InstallFailed),
-        (99, Notice::InstallFailed),
+        (i32::from(cfg::Action::Install), PluginEventKind::InstallFailed),
+        (cfg::Action::Remove.into(), PluginEventKind::RemoveFailed),
+        (cfg::Action::Apply.into(), PluginEventKind::ApplyFailed),
+        (cfg::Action::Unspecified.into(), PluginEventKind::InstallFailed),
+        (99, PluginEventKind::InstallFailed),
     ] {
         let plugin = cfg::Plugin { name: "-".to_owned(), ..Default::default() };
         let order = cfg::ConfigurePlugin { action, plugin: Some(plugin), manifest: None };
@@ -342,7 +342,7 @@ fn configurations_are_bounded_and_never_quoted() {
         manifest: Some(manifest),
     };
     let refusal = decoded(order.clone(), Origin::ControlPlane).unwrap_err();
-    assert_eq!(refusal.notice, Notice::ApplyFailed);
+    assert_eq!(refusal.notice, PluginEventKind::ApplyFailed);
     assert!(refusal.reason.len() < 200);
     let silent = cfg::ConfigurePlugin { manifest: None, ..order };
     let cleared = decoded(silent, Origin::ControlPlane).unwrap().1;
@@ -528,9 +528,15 @@ fn every_notice_has_its_own_number_and_finds_its_way_back() {
 #[test]
 fn an_event_is_encoded_under_its_id_and_its_details_are_bounded() {
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(9);
-    let event = Draft::new(Notice::Crashed, &"p".repeat(999), "1", at, &"é".repeat(DETAILS_MAX));
+    let event = NewEvent::new(
+        PluginEventKind::Crashed,
+        &"p".repeat(999),
+        "1",
+        at,
+        &"é".repeat(DETAILS_MAX),
+    );
     assert!(event.details.len() <= DETAILS_MAX && event.details.len() > DETAILS_MAX - 2);
-    let recorded = Recorded { seq: 1, id: "id-1".into(), event };
+    let recorded = StoredEvent { seq: 1, id: "id-1".into(), event };
     let message = encode_event(&recorded);
     assert_eq!(message.id, "id-1");
     assert_eq!(message.type_url, "type.googleapis.com/agent_controlplane.PluginEventMessage");

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use guest_agent_actors::messages::Listed;
-use guest_agent_actors::plugin::machine::Order;
+use guest_agent_actors::model::view::{Activity, PluginView, Reported};
+use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::ports::Table;
-use guest_agent_actors::view::{Activity, PluginView, Reported};
 
 use super::fate::show;
 use super::orders::{self, BYSTANDER, Install, Nature, nature};
@@ -241,7 +241,8 @@ impl Run {
         };
         match (view.state, process) {
             (Reported::Running, Some(process)) => {
-                let hash = process.config.as_ref().map(guest_agent_actors::spec::Config::digest);
+                let hash =
+                    process.config.as_ref().map(guest_agent_actors::model::spec::Config::digest);
                 if view.pid != Some(process.pid) || view.revision != process.spec.revision {
                     Err(format!("{name} is shown as {view:?}, and {process:?} runs"))
                 } else if view.config_hash != hash {

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use guest_agent_actors::event::Recorded;
 use guest_agent_actors::fakes::{Answer, Asked, Committing, Delivery, Fact, Fate, Reply};
-use guest_agent_actors::id::{Endpoint, Sha256Digest};
 use guest_agent_actors::manager::number_orders;
 use guest_agent_actors::messages::NumberedOrder;
+use guest_agent_actors::model::event::StoredEvent;
+use guest_agent_actors::model::id::{Endpoint, Sha256Digest};
+use guest_agent_actors::model::spec::{Config, PluginSpec};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::Phase;
 use guest_agent_actors::ports::{OutboundMessage, Table, Write};
 use guest_agent_actors::records::{InboxContent, InboxEntry, key_number};
-use guest_agent_actors::spec::{Config, PluginSpec};
 use guest_agent_proto::agent_controlplane as pb;
 use prost::Message;
 use tokio::time::Instant;
@@ -353,7 +353,7 @@ impl Ledger {
             let Write::Put { table, key, value } = write else { continue };
             match table {
                 Table::Outbox => {
-                    let event = Recorded::decode(key, value).expect("a good record");
+                    let event = StoredEvent::decode(key, value).expect("a good record");
                     let plugin = event.event.plugin.to_string();
                     let place = (self.life, event.seq, plugin);
                     self.recorded.entry(event.id.to_string()).or_insert(place);

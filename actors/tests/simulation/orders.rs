@@ -1,6 +1,6 @@
 //! The orders of a script, and what they mean to whoever gave them.
 
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use prost::Message;

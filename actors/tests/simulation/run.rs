@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Fate, Harness};
-use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::messages::{Submission, Submit};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire::{decode_orders, event_number};
@@ -271,7 +271,8 @@ impl Run {
                 self.deeds.lost.extend(in_it.map(|(_, order)| order.name.to_string()));
             }
             Table::Outbox => {
-                let event = guest_agent_actors::event::Recorded::decode(key, &value).expect("good");
+                let event = guest_agent_actors::model::event::StoredEvent::decode(key, &value)
+                    .expect("good");
                 self.deeds.torn.insert(event.id.to_string());
                 self.deeds.untold.insert(event.event.plugin.to_string());
             }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use guest_agent_actors::admission::Gate;
 use guest_agent_actors::fakes::{Answers, Harness};
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::spec::Source;
+use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::AdmissionCommand;
-use guest_agent_actors::spec::Source;
-use guest_agent_actors::view::Reported;
 
 use super::local::{manifest, rescan};
 use super::support::*;
@@ -39,7 +39,7 @@ async fn what_is_admitted_is_installed_and_asked_about_once() {
     until_runs(&agent, "a", "1").await;
     assert_eq!(asked(&agent), ["a"]);
     // What runs is not asked about again: not when it crashes, not when the agent does.
-    let exit = guest_agent_actors::exit::ExitCause::Exited(1);
+    let exit = guest_agent_actors::model::exit::ExitCause::Exited(1);
     assert!(agent.world.launcher.exit("a", exit));
     agent.pass(MINUTE).await;
     until_runs(&agent, "a", "1").await;
@@ -192,7 +192,7 @@ async fn a_local_plugin_whose_files_are_replaced_is_asked_about_again() {
     assert_eq!(asked(&agent), ["a", "a"]);
     assert_eq!(agent.world.launcher.alive("a"), process, "what runs goes on");
     // It cannot be started again as what it was, and not as what it is now.
-    assert!(agent.world.launcher.exit("a", guest_agent_actors::exit::ExitCause::Exited(1)));
+    assert!(agent.world.launcher.exit("a", guest_agent_actors::model::exit::ExitCause::Exited(1)));
     agent.pass(HOUR).await;
     assert!(agent.world.launcher.alive("a").is_empty());
     let view = agent.view("a").await.unwrap();
@@ -213,7 +213,7 @@ async fn replaced_files_that_are_admitted_run_and_so_do_all_where_nobody_decides
     assert_eq!(asked(&agent), ["a", "a"]);
     // Nobody told the agent, and the gate is asked all the same.
     agent.world.installer.replace("a", Sha256Digest::of(b"third"));
-    assert!(agent.world.launcher.exit("a", guest_agent_actors::exit::ExitCause::Exited(1)));
+    assert!(agent.world.launcher.exit("a", guest_agent_actors::model::exit::ExitCause::Exited(1)));
     agent.pass(MINUTE).await;
     until_runs(&agent, "a", "image").await;
     assert_eq!(asked(&agent), ["a", "a", "a"]);

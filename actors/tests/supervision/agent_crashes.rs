@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, CrashPoint, Harness};
-use guest_agent_actors::id::Generation;
-use guest_agent_actors::plugin::machine::{Order, begin};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::Generation;
+use guest_agent_actors::plugin::event::Order;
+use guest_agent_actors::plugin::machine::begin;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::Phase;
-use guest_agent_actors::plugin::story::Story;
+use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::wire::decode_orders;
@@ -337,5 +338,6 @@ fn gone(name: &str, generation: u64) -> Vec<u8> {
     let mut state = begin(Generation(1), spec).next;
     state.generation = Generation(generation);
     state.phase = Phase::Gone;
-    Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() }.encode()
+    Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() }
+        .encode()
 }

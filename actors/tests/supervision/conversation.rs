@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, Delivery, Harness};
 use guest_agent_actors::messages::LinkChanged;
+use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::ports::Table;
 use guest_agent_proto::agent_controlplane as pb;

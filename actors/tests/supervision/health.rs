@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Delivery, Harness, Reply};
-use guest_agent_actors::view::Reported;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::view::Reported;
 use guest_agent_proto::agent_controlplane as pb;
 use prost::Message;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, Harness, Reply};
 use guest_agent_actors::messages::Submission;
-use guest_agent_actors::ports::{Cleanup, Note, StopManner};
-use guest_agent_actors::view::Reported;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::view::Reported;
+use guest_agent_actors::ports::{Cleanup, Count, StopManner};
 
 use super::support::*;
 
@@ -222,8 +222,8 @@ async fn a_removal_wipes_and_is_told() {
     assert_eq!(stops[0].cleanup, Cleanup::Wipe);
     assert!(matches!(stops[0].manner, StopManner::Politely { .. }));
     assert!(agent.world.storage.keys(guest_agent_actors::ports::Table::Plugins).is_empty());
-    let notes = agent.world.tally.notes();
-    assert!(notes.contains(&Note::Gone("a".parse().expect("a name"))), "{notes:?}");
+    let notes = agent.world.counters.notes();
+    assert!(notes.contains(&Count::Gone("a".parse().expect("a name"))), "{notes:?}");
 
     // The name can be used again.
     order(&agent, "3", &[install("a", "1")]).await;
@@ -324,7 +324,7 @@ async fn a_configuration_is_reported_when_the_plugin_took_it() {
     assert_eq!(agent.view("a").await.unwrap().config_hash, None, "the old one stays");
     order(&agent, "3", &[apply("a", "better")]).await;
     until_told(&agent, "a", &[1, 4, 3, 11, 13, 11, 12]).await;
-    let hash = guest_agent_actors::id::Sha256Digest::of(b"better");
+    let hash = guest_agent_actors::model::id::Sha256Digest::of(b"better");
     agent
         .until("its digest is shown", SOON, |_, listed| {
             find(listed, "a").and_then(|view| view.config_hash) == Some(hash)

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, Harness};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::ports::{Shortfall, Unenforced};
-use guest_agent_actors::spec::Limits;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 
 use super::support::*;

@@ -2,10 +2,12 @@
 
 use guest_agent_actors::fakes::{Answer, Harness};
 use guest_agent_actors::messages::RescanLocal;
-use guest_agent_actors::spec::{LocalFiles, PluginSpec, Source};
-use guest_agent_actors::view::Reported;
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::spec::{LocalFiles, PluginSpec, Source};
+use guest_agent_actors::model::view::Reported;
+use guest_agent_actors::plugin::event::Order;
+use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire::{DecodedOrder, decode_orders};
-use guest_agent_actors::{id::Sha256Digest, plugin::machine::Order, records::Origin};
 
 use super::support::{
     HOUR, MINUTE, SOON, encoded, find, install, is, order, remove, runs, story, told, until_runs,

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Harness, World};
 use guest_agent_actors::messages::PlanOf;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::StopManner;
-use guest_agent_actors::view::Reported;
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use guest_agent_proto::agent_controlplane::execution_model as em;
@@ -324,7 +324,7 @@ async fn the_plan_says_what_was_heeded_and_when_the_next_beat_is() {
     });
     let agent = agent_with_run(install).await;
     finish(&agent, 1, 0).await;
-    let name: guest_agent_actors::id::PluginName = "a".parse().unwrap();
+    let name: guest_agent_actors::model::id::PluginName = "a".parse().unwrap();
     let plan = agent.run(|system| system.scheduler.send(PlanOf(name))).await.unwrap();
     let last: Vec<_> = plan.iter().map(|trigger| &*trigger.last).collect();
     let heeded = ["this boot: heeded", "this instance: heeded", "beat 0 of the instance: heeded"];

@@ -1,7 +1,7 @@
 //! More events than are kept: what is dropped, and how that is told.
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{CrashPoint, Delivery, Harness};
+use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::outbox::Bounds;
 use guest_agent_actors::ports::Table;
 

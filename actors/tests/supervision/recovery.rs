@@ -73,7 +73,7 @@ async fn a_revision_is_not_let_go_while_nobody_could_remember_it() {
     assert_eq!(agent.world.installer.on_disk("a"), ["1", "2"]);
     agent.crash();
     agent.world.storage.set_failing(false);
-    agent.world.launcher.exit("a", guest_agent_actors::exit::ExitCause::Exited(1));
+    agent.world.launcher.exit("a", guest_agent_actors::model::exit::ExitCause::Exited(1));
     agent.wake().await;
     agent.connect().await;
     // The agent that died had proven it; the one that goes on does not know that.

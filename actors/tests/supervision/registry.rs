@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{CrashPoint, Harness};
-use guest_agent_actors::id::{BootId, Process};
 use guest_agent_actors::messages::{Deregister, NotRegistered, Register};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::{BootId, Process};
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::registry::catalogue::{Catalogue, Change, Filter, Reason, Refusal};
 use guest_agent_actors::registry::entry::{

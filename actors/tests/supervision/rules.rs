@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::facts::Attributes;
 use guest_agent_actors::fakes::{Answer, Harness};
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::Explain;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::facts::Attributes;
+use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::plugin::explain::Explanation;
 use guest_agent_actors::ports::Cleanup;
 use guest_agent_actors::scheduler::rules::{Verdict, Weighed};
-use guest_agent_actors::view::Reported;
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use guest_agent_proto::agent_controlplane::execution_model as em;

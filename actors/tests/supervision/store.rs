@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, Harness, Reply};
 use guest_agent_actors::messages::Submission;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::Table;
-use guest_agent_actors::view::Reported;
 
 use super::support::*;
 

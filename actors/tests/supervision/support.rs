@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use guest_agent_actors::fakes::{Harness, World};
 use guest_agent_actors::messages::Listed;
-use guest_agent_actors::view::{PluginView, Reported};
+use guest_agent_actors::model::view::{PluginView, Reported};
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use prost::Message;
@@ -45,7 +45,8 @@ pub(crate) fn install_with(
             gcs_signed_url: format!("https://store.example/{name}-{revision}.tar.gz?signature=s"),
             entry_point: "bin/plugin".to_owned(),
             arguments: Vec::new(),
-            checksum: guest_agent_actors::id::Sha256Digest::of(revision.as_bytes()).to_string(),
+            checksum: guest_agent_actors::model::id::Sha256Digest::of(revision.as_bytes())
+                .to_string(),
         }),
         manifest: Some(manifest),
     }

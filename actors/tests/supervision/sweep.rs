@@ -130,7 +130,7 @@ async fn nothing_is_deleted_while_the_store_cannot_be_written() {
     agent.pass(MINUTE).await;
     let runs = agent.world.sweeper.runs().len();
     agent.world.storage.set_failing(true);
-    agent.world.launcher.exit("a", guest_agent_actors::exit::ExitCause::Exited(1));
+    agent.world.launcher.exit("a", guest_agent_actors::model::exit::ExitCause::Exited(1));
     agent.pass(SOON).await;
     let result = agent.run(|system| system.sweep.send(SweepNow(SweepManner::Delete))).await;
     assert_eq!(result.unwrap(), Err(NotSwept::NotDurable));

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::{Answer, Harness};
-use guest_agent_actors::id::Generation;
-use guest_agent_actors::plugin::errand::Errand;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::Generation;
+use guest_agent_actors::plugin::operation::Operation;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::trace::{Sampling, Trace};
@@ -16,9 +16,9 @@ use super::support::*;
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
 
 /// What the record of a plugin says that it is busy with.
-fn errand(agent: &Harness, name: &str) -> Option<Errand> {
+fn errand(agent: &Harness, name: &str) -> Option<Operation> {
     let record = agent.world.storage.read(Table::Plugins, name.as_bytes())?;
-    Snapshot::decode(&record).unwrap().story.errand
+    Snapshot::decode(&record).unwrap().story.operation
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,20 +8,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::facts::{Attributes, FactSet, Scope, Value};
-use guest_agent_actors::id::{Attempt, BootId, Endpoint, Generation, Process, Sha256Digest};
-use guest_agent_actors::plugin::machine::{
-    Announcement, ApplyFailure, Boot, Effect, Event, Found, Notice, Order, Transition, Verdict,
-    begin, transition_on,
-};
-use guest_agent_actors::plugin::runs::Firing;
-use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
-use guest_agent_actors::ports::Stopped;
-use guest_agent_actors::spec::{
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::facts::{Attributes, FactSet, Scope, Value};
+use guest_agent_actors::model::id::{Attempt, BootId, Endpoint, Generation, Process, Sha256Digest};
+use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Config, Enablement, EntryPoint, Execution, Kind, Limits, LocalFiles,
     MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries, Triggers,
 };
+use guest_agent_actors::plugin::event::{
+    ApplyFailure, Boot, Effect, Event, Found, Order, PluginEvent, PluginEventKind, Transition,
+    Verdict,
+};
+use guest_agent_actors::plugin::machine::{begin, transition_on};
+use guest_agent_actors::plugin::state::Firing;
+use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
+use guest_agent_actors::ports::Stopped;
 
 /// A spec of revision `revision`, with two launches per start.
 pub(crate) fn spec(revision: &str) -> PluginSpec {
@@ -203,7 +204,7 @@ pub(crate) struct World {
     /// What is known of the machine.
     pub(crate) facts: FactSet,
     /// Everything announced that nobody has read yet.
-    unread: Vec<Announcement>,
+    unread: Vec<PluginEvent>,
     next_pid: u32,
     next_generation: u64,
 }
@@ -391,7 +392,7 @@ impl World {
     }
 
     /// What was announced since the last call.
-    pub(crate) fn announced(&mut self) -> Vec<(Notice, String)> {
+    pub(crate) fn announced(&mut self) -> Vec<(PluginEventKind, String)> {
         std::mem::take(&mut self.unread)
             .into_iter()
             .map(|told| (told.kind, told.revision.to_string()))

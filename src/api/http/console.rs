@@ -20,7 +20,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use jiff::Timestamp;
 use maud::html;
 use serde::Deserialize;

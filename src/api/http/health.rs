@@ -10,9 +10,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::ListPlugins;
+use guest_agent_actors::model::id::PluginName;
 use serde_json::json;
 
 use super::Site;

@@ -2,7 +2,7 @@
 
 use actix::Recipient;
 use guest_agent_actors::admission::{self, Ask, Question, Verdict};
-use guest_agent_actors::plugin::machine::Order;
+use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_proto::local::PlaceArchiveRequest;
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};

@@ -1,4 +1,4 @@
-//! Recorded events, as a stream.
+//! StoredEvent events, as a stream.
 //!
 //! The past comes from the store, the present from the outbox's broadcast. A follower that falls
 //! behind the broadcast's bound is not told a lie: it reads the store from where it was.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::event::Recorded;
+use guest_agent_actors::model::event::StoredEvent;
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{Storage, StorageError, Table};
 use guest_agent_actors::wire;
@@ -34,7 +34,7 @@ pub(super) async fn stream(
     out: Out,
 ) {
     let since = request.since.and_then(|since| SystemTime::try_from(since).ok());
-    let wanted = |recorded: &Recorded| {
+    let wanted = |recorded: &StoredEvent| {
         let name_fits = request.name.is_empty() || *recorded.event.plugin == *request.name;
         name_fits && since.is_none_or(|since| recorded.event.at >= since)
     };
@@ -104,7 +104,7 @@ pub(super) async fn stream(
 }
 
 /// The next one, or never where none is asked for.
-async fn next(settled: &mut Option<Receiver<Recorded>>) -> Result<Recorded, RecvError> {
+async fn next(settled: &mut Option<Receiver<StoredEvent>>) -> Result<StoredEvent, RecvError> {
     match settled {
         Some(settled) => settled.recv().await,
         None => std::future::pending().await,
@@ -113,7 +113,7 @@ async fn next(settled: &mut Option<Receiver<Recorded>>) -> Result<Recorded, Recv
 
 /// All recorded events in order, and whether each is settled. Unreadable records are left to the
 /// agent's start, which sets them aside.
-async fn load(storage: &dyn Storage) -> Result<Vec<(Recorded, bool)>, StorageError> {
+async fn load(storage: &dyn Storage) -> Result<Vec<(StoredEvent, bool)>, StorageError> {
     let mut all = Vec::new();
     // In this order, because events move from the outbox to the history meanwhile.
     for (table, settled) in [(Table::Outbox, false), (Table::History, true)] {
@@ -121,7 +121,7 @@ async fn load(storage: &dyn Storage) -> Result<Vec<(Recorded, bool)>, StorageErr
         all.extend(
             records
                 .iter()
-                .filter_map(|(key, value)| Recorded::decode(key, value).ok())
+                .filter_map(|(key, value)| StoredEvent::decode(key, value).ok())
                 .map(|recorded| (recorded, settled)),
         );
     }
@@ -130,7 +130,7 @@ async fn load(storage: &dyn Storage) -> Result<Vec<(Recorded, bool)>, StorageErr
     Ok(all)
 }
 
-fn shown(recorded: &Recorded, delivered: bool) -> local::Event {
+fn shown(recorded: &StoredEvent, delivered: bool) -> local::Event {
     let event = &recorded.event;
     local::Event {
         seq: recorded.seq,

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use guest_agent_actors::messages::{Listed, Planned, TriggerKind};
+use guest_agent_actors::model::spec::{Enablement, MatchPolicy, Rule, Rules};
 use guest_agent_actors::plugin::explain::{Explanation, Weighing};
 use guest_agent_actors::scheduler::rules::{Verdict, Weighed};
-use guest_agent_actors::spec::{Enablement, MatchPolicy, Rule, Rules};
 use guest_agent_proto::local;
 
 use super::show;

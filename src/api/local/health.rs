@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::PluginName;
 use guest_agent_actors::manager::readiness::Readiness;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::ports::{Losses, StorageError, StoreHealth, SweepReport};
 use guest_agent_proto::local;
 

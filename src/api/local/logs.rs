@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local;
 use tokio::sync::mpsc::Sender;
 use tonic::Status;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::messages::Listed;
-use guest_agent_actors::spec::{Kind, Source};
-use guest_agent_actors::view::{Activity, Reported};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::spec::{Kind, Source};
+use guest_agent_actors::model::view::{Activity, Reported};
 use guest_agent_actors::wire;
 use guest_agent_proto::local;
 

@@ -1,7 +1,7 @@
 //! Between the registry's own types and those on the wire.
 
-use guest_agent_actors::id::IdError;
 use guest_agent_actors::messages::NotRegistered;
+use guest_agent_actors::model::id::IdError;
 use guest_agent_actors::registry::catalogue::{Change, Event, Reason, Refusal};
 use guest_agent_actors::registry::entry::{Entry, RawOffer, Standing};
 use guest_agent_actors::registry::view::Told;

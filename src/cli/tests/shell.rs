@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 
 use super::*;
 

@@ -108,10 +108,10 @@ async fn a_change_of_an_attribute_is_seen() {
         server.set("instance/attributes/role", role);
         let has = |state: &State| {
             let State::Present { tree, .. } = state else { return false };
-            let guest_agent_actors::facts::Attributes::Known(all) = tree.custom() else {
+            let guest_agent_actors::model::facts::Attributes::Known(all) = tree.custom() else {
                 return false;
             };
-            all.get("role") == Some(&guest_agent_actors::facts::Value::text(role))
+            all.get("role") == Some(&guest_agent_actors::model::facts::Value::text(role))
         };
         tokio::time::timeout(Duration::from_secs(20), state.wait_for(has))
             .await

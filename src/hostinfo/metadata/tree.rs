@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use guest_agent_actors::facts::{Attributes, Number, Value};
+use guest_agent_actors::model::facts::{Attributes, Number, Value};
 use serde_json::Value as Json;
 
 /// Marks one state of the tree, so that a change of it can be waited for.

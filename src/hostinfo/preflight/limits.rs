@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use guest_agent_actors::spec::Limits;
+use guest_agent_actors::model::spec::Limits;
 
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 

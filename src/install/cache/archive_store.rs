@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
 
 use crate::hostinfo::preflight::place;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 use tokio::sync::mpsc;
 
 use super::Cache;

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use guest_agent_actors::spec::ArtifactUrl;
+use guest_agent_actors::model::spec::ArtifactUrl;
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE, RETRY_AFTER,
 };

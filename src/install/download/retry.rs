@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
+use guest_agent_actors::model::spec::{Artifact, PluginSpec};
 use guest_agent_actors::ports::{InstallError, InstallStep, ProgressSender};
-use guest_agent_actors::spec::{Artifact, PluginSpec};
 use guest_agent_actors::trace;
 
 use tokio::sync::OwnedSemaphorePermit;

@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::spec::{Artifact, PluginSpec};
 use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};
-use guest_agent_actors::spec::{Artifact, PluginSpec};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

@@ -1,7 +1,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use guest_agent_actors::spec::Source;
+use guest_agent_actors::model::spec::Source;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Plugin};
 use proptest::prelude::*;
 use serde_json::{Value, json};

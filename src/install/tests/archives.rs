@@ -4,15 +4,15 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use guest_agent_actors::error::Chain;
+use guest_agent_actors::model::spec::EntryPoint;
 use guest_agent_actors::ports::InstallStep;
-use guest_agent_actors::spec::EntryPoint;
 use proptest::prelude::*;
 
 use super::super::Limits;
 use super::rig::{Rig, assert_failed, spec};
 use super::tarball::{SCRIPT, Tarball, gzip, xz, zstd};
 use crate::install::unpack::tree::Resolver;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 
 #[tokio::test]
 async fn every_compression_is_told_by_its_magic_and_not_by_name() {

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use guest_agent_actors::id::{PluginName, Sha256Digest};
+use guest_agent_actors::model::id::{PluginName, Sha256Digest};
+use guest_agent_actors::model::spec::{EntryPoint, PluginSpec};
 use guest_agent_actors::ports::{InstallStep, Installer};
-use guest_agent_actors::spec::{EntryPoint, PluginSpec};
 
 use super::rig::{PATIENCE, Rig, assert_failed, listing, spec};
 use super::signatures::{Pair, trust};
@@ -46,7 +46,7 @@ async fn rig() -> (Rig, PluginSpec, Sha256Digest) {
 }
 
 fn path_of(spec: &PluginSpec) -> PathBuf {
-    let guest_agent_actors::spec::Source::Archive(artifact) = &spec.source else { panic!() };
+    let guest_agent_actors::model::spec::Source::Archive(artifact) = &spec.source else { panic!() };
     artifact.url.expose().trim_start_matches("file:").into()
 }
 

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::{RevisionId, Sha256Digest};
+use guest_agent_actors::model::id::{RevisionId, Sha256Digest};
 use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
 use tokio::sync::watch;
 

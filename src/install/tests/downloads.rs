@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::spec::ArtifactUrl;
 use guest_agent_actors::ports::{InstallStep, Installer, Progress};
-use guest_agent_actors::spec::ArtifactUrl;
 use tokio::sync::watch;
 
 use super::rig::{PATIENCE, Rig, assert_failed, listing, spec};

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use guest_agent_actors::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::model::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::model::spec::EntryPoint;
 use guest_agent_actors::ports::{InstallStep, Installer};
-use guest_agent_actors::spec::EntryPoint;
 
 use super::super::error::FolderError;
 use super::rig::{Rig, assert_failed, listing, spec};

@@ -44,7 +44,7 @@ async fn the_same_files_give_the_same_bytes() {
             let packed = pack(dir.path(), &out, compression).expect("packable");
             let bytes = fs::read(&out).expect("readable");
             assert_eq!(packed.bytes, bytes.len() as u64);
-            assert_eq!(packed.sha256, guest_agent_actors::id::Sha256Digest::of(&bytes));
+            assert_eq!(packed.sha256, guest_agent_actors::model::id::Sha256Digest::of(&bytes));
             assert_eq!(packed.entries, 10);
             archives.push(bytes);
         }

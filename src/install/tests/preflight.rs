@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallStep, Installer, Progress};
 use tokio::sync::watch;
 

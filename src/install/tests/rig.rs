@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::Sha256Digest;
-use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
-use guest_agent_actors::spec::{
+use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
     Source, Tries,
 };
+use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
 use tokio::sync::watch;
 
 use super::super::trust::Trust;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::{InstallError, InstallStep};
 
 use super::super::trust::Trust;

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use guest_agent_actors::id::{PluginName, RevisionId};
+use guest_agent_actors::model::id::{PluginName, RevisionId};
 use minisign::{KeyPair, SecretKey, SecretKeyBox};
 
 use crate::install::error::SignError;

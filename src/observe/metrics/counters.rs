@@ -1,12 +1,12 @@
-//! Counts what the actors did, for whoever shows it: the `Tally` port. Counting begins anew with every
+//! Counts what the actors did, for whoever shows it: the `Counters` port. Counting begins anew with every
 //! start of the agent, as those who read counters expect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use guest_agent_actors::id::PluginName;
-use guest_agent_actors::ports::{Note, OrderKind, Outcome, Tally};
+use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::ports::{Count, Counters, OrderKind, Outcome};
 
 /// Upper bounds of the time that a commit takes, in seconds: from a fast disk to one that hangs.
 const SAVE_BOUNDS: &[f64] =
@@ -99,19 +99,19 @@ impl Counts {
     }
 }
 
-impl Tally for Counts {
-    fn note(&self, note: Note) {
+impl Counters for Counts {
+    fn note(&self, note: Count) {
         let mut counted = self.counted();
         match note {
-            Note::Saved { took, outcome } => {
+            Count::Saved { took, outcome } => {
                 counted.saves.add(outcome, 1);
                 counted.save_time.add(took);
             }
-            Note::Ordered { kind, outcome } => {
+            Count::Ordered { kind, outcome } => {
                 *counted.orders.entry((kind, outcome)).or_default() += 1;
             }
-            Note::Judged(outcome) => counted.judged.add(outcome, 1),
-            Note::Installed { plugin, took, outcome } => {
+            Count::Judged(outcome) => counted.judged.add(outcome, 1),
+            Count::Installed { plugin, took, outcome } => {
                 counted.installs.add(outcome, 1);
                 if outcome == Outcome::Succeeded {
                     counted.install_time.add(took);
@@ -121,8 +121,8 @@ impl Tally for Counts {
                     }
                 }
             }
-            Note::Gone(plugin) => drop(counted.last_install.remove(&plugin)),
-            Note::Swept { deleted, failed } => {
+            Count::Gone(plugin) => drop(counted.last_install.remove(&plugin)),
+            Count::Swept { deleted, failed } => {
                 counted.sweeps += 1;
                 counted.swept.add(Outcome::Succeeded, deleted);
                 counted.swept.add(Outcome::Failed, failed);
@@ -205,14 +205,14 @@ mod tests {
         let counts = Counts::default();
         let name = |number: usize| format!("p{number}").parse::<PluginName>().expect("a name");
         for number in 0..PLUGINS_MAX + 10 {
-            counts.note(Note::Installed {
+            counts.note(Count::Installed {
                 plugin: name(number),
                 took: Duration::from_secs(1),
                 outcome: Outcome::Succeeded,
             });
         }
         assert_eq!(counts.counted().last_install.len(), PLUGINS_MAX);
-        counts.note(Note::Gone(name(5)));
+        counts.note(Count::Gone(name(5)));
         assert_eq!(counts.counted().last_install.len(), PLUGINS_MAX - 1);
         let stays = name(PLUGINS_MAX);
         let counted = counts.now(&BTreeSet::from([&stays]));

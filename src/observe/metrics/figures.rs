@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::messages::Listed;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::spec::Kind as PluginKind;
+use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::{OrderKind, Outcome};
-use guest_agent_actors::spec::Kind as PluginKind;
-use guest_agent_actors::view::Reported;
 use guest_agent_actors::wire;
 
 use super::catalogue::{self as of, Kind, Metric};

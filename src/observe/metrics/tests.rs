@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::exit::ExitCause;
 use guest_agent_actors::fakes::sample_view;
 use guest_agent_actors::messages::{Listed, Point};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::view::{Pending, Reported};
 use guest_agent_actors::outbox::Weight;
-use guest_agent_actors::ports::{Health, Note, OrderKind, Outcome, Tally};
-use guest_agent_actors::view::{Pending, Reported};
+use guest_agent_actors::ports::{Count, Counters, Health, OrderKind, Outcome};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
@@ -83,14 +83,14 @@ fn plugin(name: &str, revision: &str) -> Listed {
 
 fn counted(plugin: &str) -> Counted {
     let counts = Counts::default();
-    let plugin: guest_agent_actors::id::PluginName = plugin.parse().expect("a name");
+    let plugin: guest_agent_actors::model::id::PluginName = plugin.parse().expect("a name");
     let took = Duration::from_millis(30);
-    counts.note(Note::Saved { took, outcome: Outcome::Succeeded });
-    counts.note(Note::Saved { took: Duration::from_secs(60), outcome: Outcome::Failed });
-    counts.note(Note::Ordered { kind: OrderKind::Remove, outcome: Outcome::Failed });
+    counts.note(Count::Saved { took, outcome: Outcome::Succeeded });
+    counts.note(Count::Saved { took: Duration::from_secs(60), outcome: Outcome::Failed });
+    counts.note(Count::Ordered { kind: OrderKind::Remove, outcome: Outcome::Failed });
     let outcome = Outcome::Succeeded;
-    counts.note(Note::Installed { plugin: plugin.clone(), took, outcome });
-    counts.note(Note::Swept { deleted: 2, failed: 1 });
+    counts.note(Count::Installed { plugin: plugin.clone(), took, outcome });
+    counts.note(Count::Swept { deleted: 2, failed: 1 });
     counts.now(&BTreeSet::from([&plugin]))
 }
 
@@ -262,7 +262,7 @@ proptest! {
         code: i32,
         exit: i32,
     ) {
-        let plugins = names.iter().filter(|name| name.parse::<guest_agent_actors::id::PluginName>().is_ok());
+        let plugins = names.iter().filter(|name| name.parse::<guest_agent_actors::model::id::PluginName>().is_ok());
         let plugins: Vec<Listed> = plugins.map(|name| {
             let mut listed = plugin(name, "r1");
             let mut view = (*listed.view).clone();

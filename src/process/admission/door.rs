@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guest_agent_actors::admission::Life;
-use guest_agent_actors::id::{PluginName, Sha256Digest};
+use guest_agent_actors::model::id::{PluginName, Sha256Digest};
 use guest_agent_actors::ports::DeskRecipients;
 use tonic::{Request, Status};
 

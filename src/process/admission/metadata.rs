@@ -1,7 +1,7 @@
 //! What is known of a package, in pages. Pure.
 
 use guest_agent_actors::admission::Metadatum;
-use guest_agent_actors::id::Sha256Digest;
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_proto::cipd::plugin::{ListMetadataRequest, ListMetadataResponse};
 use guest_agent_proto::cipd::{HashAlgo, InstanceMetadata, ObjectRef};
 use tonic::Status;

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_actors::exit::ExitCause;
+use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::ports::AdmissionCommand;
 use rustix::fs::{Access, Mode};
 use rustix::process::{Pid, Signal};

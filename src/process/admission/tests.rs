@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use actix::Actor;
 use guest_agent_actors::admission::{AdmissionActor, Gate};
-use guest_agent_actors::ports::{Clock, NoTally};
+use guest_agent_actors::ports::{Clock, NoCounters};
 use guest_agent_proto::cipd::plugin::admissions_client::AdmissionsClient;
 use guest_agent_proto::cipd::plugin::host_client::HostClient;
 use guest_agent_proto::cipd::plugin::{ListAdmissionsRequest, LogRequest, ResolveAdmissionRequest};
@@ -24,7 +24,8 @@ fn desk(host: &PluginHost) -> DeskRecipients {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let host = Arc::new(host.clone());
     let actor =
-        AdmissionActor::new(host, (clock, Arc::new(NoTally)), service_url, Gate::default()).start();
+        AdmissionActor::new(host, (clock, Arc::new(NoCounters)), service_url, Gate::default())
+            .start();
     DeskRecipients {
         list: actor.clone().recipient(),
         resolve: actor.clone().recipient(),

@@ -3,8 +3,8 @@
 
 use std::io;
 
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::ports::{LimitError, Shortfall, Unenforced};
-use guest_agent_actors::spec::Limits;
 
 use super::files::{maximum, write};
 use super::{Absence, Cgroups, Controller, Group, Room, Version, v1, v2};

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use guest_agent_actors::id::{Endpoint, PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::model::id::{Endpoint, PluginName, RevisionId, Sha256Digest};
 use nix::libc;
 use rand::Rng;
 

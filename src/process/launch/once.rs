@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use guest_agent_actors::spec::Config;
+use guest_agent_actors::model::spec::Config;
 use guest_agent_plugin::ServiceConfig;
 use prost::Message;
 

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 
 use crate::process::launch::process_table::Lookout;
 

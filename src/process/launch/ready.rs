@@ -8,7 +8,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use guest_agent_actors::id::Endpoint;
+use guest_agent_actors::model::id::Endpoint;
 use tokio::time::Instant;
 
 use crate::net::backoff::{Backoff, Jitter, Schedule};

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::id::{Endpoint, PluginName, Process};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::{Endpoint, PluginName, Process};
+use guest_agent_actors::model::spec::{Limits, PluginSpec, Source};
 use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
 };
-use guest_agent_actors::spec::{Limits, PluginSpec, Source};
 use guest_agent_actors::trace;
 use tokio::sync::oneshot;
 use tokio::time::Instant;

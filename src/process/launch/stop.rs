@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::id::{Endpoint, PluginName, Process};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::{Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{Cleanup, StopError, StopManner, StopOrder, Stopped};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout, timeout_at};

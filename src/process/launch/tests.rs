@@ -3,11 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use guest_agent_actors::id::{RevisionId, Sha256Digest};
-use guest_agent_actors::ports::{Cleanup, StopManner};
-use guest_agent_actors::spec::{
+use guest_agent_actors::model::id::{RevisionId, Sha256Digest};
+use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, MetricsPolicy, Source, Tries,
 };
+use guest_agent_actors::ports::{Cleanup, StopManner};
 use tonic::Code;
 
 use super::*;

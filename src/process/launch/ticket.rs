@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use guest_agent_actors::id::{PluginName, Sha256Digest};
+use guest_agent_actors::model::id::{PluginName, Sha256Digest};
 
 use crate::net::ticket;
 

@@ -19,7 +19,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use guest_agent_actors::id::{BootId, PluginName, Process};
+use guest_agent_actors::model::id::{BootId, PluginName, Process};
 
 use crate::os::pidfd::Pidfd;
 use crate::os::procfs;

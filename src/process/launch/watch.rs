@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use guest_agent_actors::exit::ExitCause;
-use guest_agent_actors::id::{Endpoint, Process};
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::{Endpoint, Process};
 use tokio::sync::watch;
 
 use crate::net::backoff::{Backoff, Jitter, Schedule};

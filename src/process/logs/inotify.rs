@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use inotify::{EventMask, EventOwned, Inotify, WatchMask};
 
 use super::{PluginLogs, owner};

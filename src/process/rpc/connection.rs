@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use guest_agent_actors::id::Endpoint;
+use guest_agent_actors::model::id::Endpoint;
 use h2::RecvStream;
 use h2::client::SendRequest;
 use http::{Request, Response, Uri};

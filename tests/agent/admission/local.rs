@@ -35,7 +35,7 @@ fn replace(folder: &Path, mark: &str) {
 
 fn content(bed: &Bed) -> String {
     let program = std::fs::read(bed.dir().join("local/shipped/echo")).unwrap();
-    guest_agent_actors::id::Sha256Digest::of(&program).to_string()
+    guest_agent_actors::model::id::Sha256Digest::of(&program).to_string()
 }
 
 #[tokio::test]

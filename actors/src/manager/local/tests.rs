@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::tests::local_spec;
+use crate::model::spec::tests::local_spec;
 
 type Known = BTreeMap<PluginName, Option<Arc<PluginSpec>>>;
 

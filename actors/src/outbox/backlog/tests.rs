@@ -2,14 +2,14 @@ use std::time::{Duration, SystemTime};
 
 use super::super::gap::second;
 use super::*;
-use crate::plugin::machine::Notice;
+use crate::plugin::event::PluginEventKind;
 use proptest::prelude::*;
 
 const NOBODY: BTreeSet<Arc<str>> = BTreeSet::new();
 
-fn event(plugin: &str, seq: u64, kind: Notice) -> Waiting {
-    let event = Draft::new(kind, plugin, "1", second(seq), "in words");
-    Waiting::new(Recorded { seq, id: format!("id-{seq}").into(), event })
+fn event(plugin: &str, seq: u64, kind: PluginEventKind) -> Waiting {
+    let event = NewEvent::new(kind, plugin, "1", second(seq), "in words");
+    Waiting::new(StoredEvent { seq, id: format!("id-{seq}").into(), event })
 }
 
 fn bounds(events: usize) -> Bounds {
@@ -45,11 +45,11 @@ fn carry_out(disk: &mut BTreeMap<Vec<u8>, Vec<u8>>, writes: Vec<Write>) {
 #[test]
 fn chatter_goes_before_outcomes_however_old_they_are() {
     let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
-    backlog.push(event("a", 1, Notice::InstallRequested));
-    backlog.push(event("a", 2, Notice::Started));
-    backlog.push(event("a", 3, Notice::Installed));
-    backlog.push(event("a", 4, Notice::Crashed));
-    backlog.push(event("a", 5, Notice::Started));
+    backlog.push(event("a", 1, PluginEventKind::InstallRequested));
+    backlog.push(event("a", 2, PluginEventKind::Started));
+    backlog.push(event("a", 3, PluginEventKind::Installed));
+    backlog.push(event("a", 4, PluginEventKind::Crashed));
+    backlog.push(event("a", 5, PluginEventKind::Started));
     backlog.drop_overflow(&bounds(3), &NOBODY);
     assert_eq!(kept(&backlog, "a"), [(1, 0), (2, 3), (3, 0)]);
     backlog.drop_overflow(&bounds(2), &NOBODY);
@@ -59,13 +59,13 @@ fn chatter_goes_before_outcomes_however_old_they_are() {
 #[test]
 fn a_gap_tells_how_many_and_of_when_in_the_place_of_the_first() {
     let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
-    (1..=4).for_each(|seq| backlog.push(event("a", seq, Notice::Crashed)));
+    (1..=4).for_each(|seq| backlog.push(event("a", seq, PluginEventKind::Crashed)));
     backlog.drop_overflow(&bounds(2), &NOBODY);
     assert_eq!(kept(&backlog, "a"), [(1, 3), (4, 0)]);
     let (told, record) = backlog.begin_sending(&"a".into(), 1).expect("it is there");
     assert!(record.is_some(), "it is durable before it is told");
     assert_ne!(&*told.id, "id-1", "under that id the event itself may have been heard");
-    assert_eq!((told.seq, told.event.kind), (1, Notice::Crashed));
+    assert_eq!((told.seq, told.event.kind), (1, PluginEventKind::Crashed));
     assert!(
         told.event
             .details
@@ -78,9 +78,9 @@ fn a_gap_tells_how_many_and_of_when_in_the_place_of_the_first() {
 #[test]
 fn a_noisy_plugin_costs_a_quiet_one_nothing() {
     let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
-    backlog.push(event("quiet", 1, Notice::Started));
+    backlog.push(event("quiet", 1, PluginEventKind::Started));
     for seq in 2..100 {
-        backlog.push(event("noisy", seq, Notice::Crashed));
+        backlog.push(event("noisy", seq, PluginEventKind::Crashed));
         backlog.drop_overflow(&bounds(10), &NOBODY);
     }
     assert_eq!(kept(&backlog, "quiet"), [(1, 0)]);
@@ -90,10 +90,10 @@ fn a_noisy_plugin_costs_a_quiet_one_nothing() {
 #[test]
 fn a_marker_that_was_sent_is_not_changed_any_more() {
     let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
-    (1..=4).for_each(|seq| backlog.push(event("a", seq, Notice::Crashed)));
+    (1..=4).for_each(|seq| backlog.push(event("a", seq, PluginEventKind::Crashed)));
     backlog.drop_overflow(&bounds(3), &NOBODY);
     backlog.begin_sending(&"a".into(), 1).expect("it is there");
-    (5..=6).for_each(|seq| backlog.push(event("a", seq, Notice::Crashed)));
+    (5..=6).for_each(|seq| backlog.push(event("a", seq, PluginEventKind::Crashed)));
     backlog.drop_overflow(&bounds(4), &NOBODY);
     assert_eq!(kept(&backlog, "a"), [(1, 2), (3, 2), (5, 0), (6, 0)]);
 }
@@ -101,8 +101,8 @@ fn a_marker_that_was_sent_is_not_changed_any_more() {
 #[test]
 fn what_is_under_way_is_spared_and_what_was_sent_goes_last() {
     let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
-    backlog.push(event("a", 1, Notice::Crashed));
-    backlog.push(event("b", 2, Notice::Crashed));
+    backlog.push(event("a", 1, PluginEventKind::Crashed));
+    backlog.push(event("b", 2, PluginEventKind::Crashed));
     backlog.begin_sending(&"a".into(), 1).expect("it is there");
     let in_flight = BTreeSet::from(["a".into()]);
     backlog.drop_overflow(&bounds(1), &in_flight);
@@ -118,7 +118,7 @@ fn what_is_under_way_is_spared_and_what_was_sent_goes_last() {
 fn gaps_of_more_plugins_than_are_kept_are_counted_together() {
     let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     for seq in 1..=500 {
-        backlog.push(event(&format!("p{seq}"), seq, Notice::RemoveFailed));
+        backlog.push(event(&format!("p{seq}"), seq, PluginEventKind::RemoveFailed));
         backlog.drop_overflow(&bounds(10), &NOBODY);
         assert!(backlog.len() <= 10);
     }
@@ -134,7 +134,7 @@ fn bytes_are_bounded_too() {
     let large = "x".repeat(10_000);
     let bounds = Bounds { events: usize::MAX, bytes: 100_000, history: 0 };
     for seq in 1..=100 {
-        let mut waiting = event("a", seq, Notice::Crashed);
+        let mut waiting = event("a", seq, PluginEventKind::Crashed);
         waiting.recorded.event.details = large.as_str().into();
         backlog.push(waiting);
         backlog.drop_overflow(&bounds, &NOBODY);
@@ -146,7 +146,7 @@ fn bytes_are_bounded_too() {
 #[test]
 fn bounds_that_nothing_fits_in_do_not_hang() {
     let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
-    (1..=5).for_each(|seq| backlog.push(event(&format!("p{seq}"), seq, Notice::Crashed)));
+    (1..=5).for_each(|seq| backlog.push(event(&format!("p{seq}"), seq, PluginEventKind::Crashed)));
     let none = Bounds { events: 0, bytes: 0, history: 0 };
     backlog.drop_overflow(&none, &NOBODY);
     assert_eq!(backlog.len(), 1, "one marker tells of everything");
@@ -159,7 +159,7 @@ fn dropping_among_a_hundred_thousand_events_is_cheap() {
         (Backlog::new(Arc::new(crate::ports::RandomIds)), Bounds::default());
     let names: Vec<String> = (0..50).map(|n| format!("plugin-{n}")).collect();
     let events = (1u64..=200_000).zip(names.iter().cycle()).map(|(seq, name)| {
-        let kind = if seq % 3 == 0 { Notice::Installed } else { Notice::Crashed };
+        let kind = if seq % 3 == 0 { PluginEventKind::Installed } else { PluginEventKind::Crashed };
         event(name, seq, kind)
     });
     let events: Vec<Waiting> = events.collect();
@@ -257,7 +257,7 @@ proptest! {
         events in 1u64.., others in any::<u64>(), seconds in 0u64..4_000_000_000, sent in any::<bool>()
     ) {
         let mut marker = begun(
-        event("a", 7, Notice::Crashed),
+        event("a", 7, PluginEventKind::Crashed),
         Gap::of(SystemTime::UNIX_EPOCH),
         "marker".into(),
     );
@@ -268,7 +268,7 @@ proptest! {
         let decoded = Waiting::decode(&number_key(7), &marker.encode()).expect("its own bytes");
         prop_assert_eq!(&decoded, &marker);
         // Who knows nothing of gaps reads what it says.
-        let read = Recorded::decode(&number_key(7), &marker.encode()).expect("its own bytes");
+        let read = StoredEvent::decode(&number_key(7), &marker.encode()).expect("its own bytes");
         prop_assert_eq!(read, marker.told());
     }
 }

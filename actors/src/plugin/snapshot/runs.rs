@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use guest_agent_proto::record as rec;
 
-use crate::id::{BootId, Generation};
-use crate::plugin::errand::Errand;
-use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
+use crate::model::id::{BootId, Generation};
+use crate::plugin::operation::Operation;
 use crate::plugin::state::Due;
-use crate::plugin::story::{MOVES_MAX, Move, Story};
+use crate::plugin::state::{Mark, Marks, Outcome, Runs};
+use crate::plugin::transition_log::{MOVES_MAX, Move, TransitionLog};
 use crate::ports::{Shortfall, ShortfallKind, Unenforced};
 use crate::trace::Trace;
 
@@ -66,7 +66,7 @@ fn mark_of<T>(record: Option<rec::runs::Mark>, name: impl Fn(String) -> Option<T
     }
 }
 
-pub(super) fn moves_record(story: &Story) -> Vec<rec::Move> {
+pub(super) fn moves_record(story: &TransitionLog) -> Vec<rec::Move> {
     let record = |step: &Move| rec::Move {
         at: Some(step.at.into()),
         state: step.state.to_string(),
@@ -75,7 +75,7 @@ pub(super) fn moves_record(story: &Story) -> Vec<rec::Move> {
     story.moves.iter().map(record).collect()
 }
 
-pub(super) fn trouble_record(story: &Story) -> Option<rec::Move> {
+pub(super) fn trouble_record(story: &TransitionLog) -> Option<rec::Move> {
     story.trouble.as_ref().map(|trouble| rec::Move {
         at: Some(trouble.at.into()),
         state: trouble.kind.to_string(),
@@ -83,29 +83,29 @@ pub(super) fn trouble_record(story: &Story) -> Option<rec::Move> {
     })
 }
 
-pub(super) fn errand_record(errand: &Errand) -> rec::Errand {
+pub(super) fn operation_record(operation: &Operation) -> rec::Errand {
     rec::Errand {
-        trace: Some(errand.trace.record()),
-        order: errand.order.map(|order| order.0),
-        revision: errand.revision.to_string(),
-        trouble: errand.trouble.as_ref().map(|trouble| rec::errand::Trouble {
+        trace: Some(operation.trace.record()),
+        order: operation.order.map(|order| order.0),
+        revision: operation.revision.to_string(),
+        trouble: operation.trouble.as_ref().map(|trouble| rec::errand::Trouble {
             revision: trouble.revision.to_string(),
             why: trouble.why.to_string(),
         }),
     }
 }
 
-/// An errand that makes no sense is none: what it is part of cannot be followed, and nothing else suffers.
-pub(super) fn errand_of(record: rec::Errand) -> Option<Errand> {
+/// An operation that makes no sense is none: what it is part of cannot be followed, and nothing else suffers.
+pub(super) fn operation_of(record: rec::Errand) -> Option<Operation> {
     let trace = Arc::new(Trace::of_record(record.trace?)?);
-    let mut errand = Errand::new(trace, record.order.map(Generation), &record.revision);
+    let mut operation = Operation::new(trace, record.order.map(Generation), &record.revision);
     if let Some(trouble) = record.trouble {
-        errand.failed(&trouble.revision, &trouble.why);
+        operation.failed(&trouble.revision, &trouble.why);
     }
-    Some(errand)
+    Some(operation)
 }
 
-pub(super) fn unenforced_record(story: &Story) -> Vec<rec::Shortfall> {
+pub(super) fn unenforced_record(story: &TransitionLog) -> Vec<rec::Shortfall> {
     let record = |shortfall: &Shortfall| rec::Shortfall {
         what: shortfall.what.to_string(),
         why: shortfall.why.to_string(),
@@ -127,8 +127,8 @@ pub(super) fn story_of(
     moves: Vec<rec::Move>,
     last_output: &str,
     trouble: Option<rec::Move>,
-) -> Story {
-    let mut story = Story { moves: VecDeque::new(), ..Story::default() };
+) -> TransitionLog {
+    let mut story = TransitionLog { moves: VecDeque::new(), ..TransitionLog::default() };
     let surplus = moves.len().saturating_sub(MOVES_MAX);
     for step in moves.into_iter().skip(surplus) {
         // A change without a time is of no use to anybody.

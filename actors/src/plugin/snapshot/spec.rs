@@ -7,9 +7,9 @@ use guest_agent_proto::record as rec;
 use prost_types::value::Kind as AnyKind;
 
 use super::SnapshotError;
-use crate::facts::{Number, Scope, Value};
-use crate::id::Sha256Digest;
-use crate::spec::{
+use crate::model::facts::{Number, Scope, Value};
+use crate::model::id::Sha256Digest;
+use crate::model::spec::{
     Artifact, ArtifactUrl, Boot, Config, EXECUTION_TIMEOUT, Enablement, EntryPoint, Execution,
     Kind, Limits, LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule,
     Rules, Source, Tries, Triggers,

@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use super::spec::POINTS_MAX;
 use super::*;
-use crate::facts::{Number, Scope, Value};
-use crate::plugin::errand::Errand;
-use crate::plugin::machine::Boot;
-use crate::plugin::runs::{Mark, Marks, Outcome, Runs};
-use crate::ports::Shortfall;
-use crate::spec::tests::{local_spec, spec};
-use crate::spec::{
+use crate::model::facts::{Number, Scope, Value};
+use crate::model::spec::tests::{local_spec, spec};
+use crate::model::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
     PluginSpec, Rule, Rules, Tries, Triggers,
 };
+use crate::plugin::event::Boot;
+use crate::plugin::operation::Operation;
+use crate::plugin::state::{Mark, Marks, Outcome, Runs};
+use crate::ports::Shortfall;
 use crate::trace::Trace;
 
 fn any_value() -> impl Strategy<Value = Value> {
@@ -237,20 +237,21 @@ fn any_runs() -> BoxedStrategy<Runs> {
         .boxed()
 }
 
-fn any_story() -> impl Strategy<Value = Story> {
+fn any_story() -> impl Strategy<Value = TransitionLog> {
     let moves = proptest::collection::vec((any_time(), ".{0,9}", ".{0,9}"), 0..9);
     let shortfall = ("[a-z]{1,9}", ".{0,400}", ".{0,9}");
     let shortfalls = proptest::collection::vec(shortfall, 0..20);
-    let errand = proptest::option::of(("[ -~]{0,9}", proptest::option::of(any::<u64>()), ".{0,9}"));
-    let errand = errand.prop_map(|errand| {
-        let (id, order, why) = errand?;
+    let operation =
+        proptest::option::of(("[ -~]{0,9}", proptest::option::of(any::<u64>()), ".{0,9}"));
+    let operation = operation.prop_map(|operation| {
+        let (id, order, why) = operation?;
         let trace = Trace::of_message(&id, None, SystemTime::UNIX_EPOCH);
-        let mut errand = Errand::new(Arc::new(trace), order.map(Generation), "1");
-        errand.failed("2", &why);
-        Some(errand)
+        let mut operation = Operation::new(Arc::new(trace), order.map(Generation), "1");
+        operation.failed("2", &why);
+        Some(operation)
     });
-    (moves, ".{0,30}", shortfalls, errand).prop_map(|(moves, output, shortfalls, errand)| {
-        let mut story = Story { errand, ..Story::default() };
+    (moves, ".{0,30}", shortfalls, operation).prop_map(|(moves, output, shortfalls, operation)| {
+        let mut story = TransitionLog { operation, ..TransitionLog::default() };
         let unenforced = shortfalls.iter().map(|(what, why, fix)| Shortfall::new(what, why, fix));
         story.unenforced = unenforced.collect();
         for (at, state, why) in moves {
@@ -341,7 +342,7 @@ proptest! {
         state in any_state(), same_boot in any::<bool>(), process in proptest::option::of(any_process())
     ) {
         let boot = if same_boot { Boot::Same } else { Boot::New };
-        let snapshot = Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() };
+        let snapshot = Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() };
         let decoded = Snapshot::decode(&snapshot.encode()).unwrap();
         let found = Found { boot, process };
         let recovered = recover(&decoded, found.clone());
@@ -383,7 +384,7 @@ proptest! {
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
     ) {
-        let snapshot = Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() };
+        let snapshot = Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() };
         let mut bytes = snapshot.encode();
         for (at, byte) in damage {
             let at = at.index(bytes.len());
@@ -402,7 +403,8 @@ proptest! {
 fn record() -> rec::PluginRecord {
     let state = crate::plugin::machine::begin(Generation(1), spec("a", "1")).next;
     let bytes =
-        Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() }.encode();
+        Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() }
+            .encode();
     rec::PluginRecord::decode(&*bytes).unwrap()
 }
 

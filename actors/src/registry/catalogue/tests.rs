@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::entry::RawOffer;
 use super::*;
-use crate::id::BootId;
+use crate::model::id::BootId;
 
 /// Something that happens to a registry.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::Number;
+use crate::model::facts::Number;
 
 fn number(value: f64) -> Value {
     Value::Number(Number::new(value).expect("a finite number"))

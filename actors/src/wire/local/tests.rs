@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::{Config, Difference};
+use crate::model::spec::{Config, Difference};
 
 const FOLDER: &str = "/usr/lib/guest-agent/plugins/ops-agent";
 

@@ -6,7 +6,7 @@ use axum::Form;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::local::local_agent_server::LocalAgent;
 use guest_agent_proto::local::{ConfigureRequest, RestartRequest};

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use axum::response::sse::Event;
 use futures_util::Stream;
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use maud::Markup;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::Instant;

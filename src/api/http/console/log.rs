@@ -2,7 +2,7 @@
 
 use std::io;
 
-use guest_agent_actors::id::PluginName;
+use guest_agent_actors::model::id::PluginName;
 use maud::{Markup, html};
 
 use super::pieces::page_of;

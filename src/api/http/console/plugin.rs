@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use guest_agent_actors::id::PluginName;
-use guest_agent_actors::spec::Limits;
+use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_proto::host::Entry;
 use guest_agent_proto::local::{Event, ExplainResponse};
 use jiff::Timestamp;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_actors::id::PluginName;
 use guest_agent_actors::messages::{ListUsage, Listed, Point};
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::host::{self, registry_server::Registry};
 use guest_agent_proto::local::local_agent_server::LocalAgent;
 use guest_agent_proto::local::{ExplainRequest, PluginStatus};

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::Point;
-use guest_agent_actors::spec::Limits;
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_proto::host::{Entry, Offer};
 use guest_agent_proto::local::{
     AgentStatus, Event, ExplainResponse, Health, LastExit, NotEnforced, Pending, PluginMove,

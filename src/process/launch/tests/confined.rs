@@ -367,7 +367,7 @@ async fn a_socket_of_somebody_else_is_not_taken_for_the_plugins() {
 
 #[tokio::test]
 async fn a_run_of_another_user_can_read_its_configuration() {
-    use guest_agent_actors::spec::{Kind, OneShot, Triggers};
+    use guest_agent_actors::model::spec::{Kind, OneShot, Triggers};
     if !is_root() {
         return;
     }

@@ -9,8 +9,8 @@ fn gate() -> Gate {
     Gate { command, timeout: Duration::from_secs(60) }
 }
 
-fn desk() -> Desk {
-    Desk::new([3; 32], gate())
+fn desk() -> AdmissionQueue {
+    AdmissionQueue::new([3; 32], gate())
 }
 
 fn question(package: &str) -> Question {
@@ -30,12 +30,12 @@ fn asked(asker: u64, package: &str) -> Event {
     }
 }
 
-fn id_of(desk: &Desk, package: &str) -> String {
+fn id_of(desk: &AdmissionQueue, package: &str) -> String {
     let sha256 = Sha256Digest::of(package.as_bytes());
     CheckId::of(&desk.salt, "https://control", package, sha256).as_str().to_owned()
 }
 
-fn resolved(desk: &Desk, life: u64, package: &str, verdict: Verdict) -> Event {
+fn resolved(desk: &AdmissionQueue, life: u64, package: &str, verdict: Verdict) -> Event {
     Event::Resolved { life: Life(life), id: id_of(desk, package), verdict }
 }
 
@@ -48,7 +48,7 @@ fn ended(life: u64) -> Event {
 }
 
 /// A desk whose plugin, life 1, was told of these checks, asked by askers 0, 1, …
-fn serving(packages: &[&str]) -> Desk {
+fn serving(packages: &[&str]) -> AdmissionQueue {
     let mut desk = desk();
     for (asker, package) in (0..).zip(packages) {
         drop(desk.step(asked(asker, package)));
@@ -86,7 +86,7 @@ fn ends(effects: &[Effect]) -> usize {
 
 #[test]
 fn without_a_plugin_everything_is_admitted() {
-    let mut desk = Desk::new([0; 32], Gate::default());
+    let mut desk = AdmissionQueue::new([0; 32], Gate::default());
     assert_eq!(told(&desk.step(asked(0, "a")))[&0], "ok");
     assert_eq!(desk.deadline(), None);
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::errand::Errand;
+use crate::plugin::operation::Operation;
 use crate::ports::Unenforced;
 use crate::text::shortened;
 
@@ -22,7 +22,7 @@ const OUTPUT_MAX: usize = 4096;
 
 /// What is remembered of a plugin for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Story {
+pub struct TransitionLog {
     /// Changes of its state, oldest first.
     pub moves: VecDeque<Move>,
     /// What the last run of a one-shot plugin wrote last.
@@ -32,7 +32,7 @@ pub struct Story {
     /// What was to hold of the process that was started last, and does not.
     pub unenforced: Unenforced,
     /// What the plugin is busy with, and for whom.
-    pub errand: Option<Errand>,
+    pub operation: Option<Operation>,
 }
 
 /// Something that went wrong.
@@ -57,9 +57,9 @@ pub struct Move {
     pub why: Arc<str>,
 }
 
-// === impl Story ===
+// === impl TransitionLog ===
 
-impl Story {
+impl TransitionLog {
     /// Remembers a change, and forgets the oldest when there are too many.
     pub fn moved(&mut self, at: SystemTime, state: &str, why: &str) {
         while self.moves.len() >= MOVES_MAX {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn only_the_newest_changes_are_remembered_and_each_is_short() {
-        let mut story = Story::default();
+        let mut story = TransitionLog::default();
         for number in 0..MOVES_MAX + 3 {
             story.moved(SystemTime::UNIX_EPOCH, &format!("state {number}"), &"é".repeat(500));
         }

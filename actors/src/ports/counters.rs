@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::id::PluginName;
+use crate::model::id::PluginName;
 
 /// Counts what happens. Called in the middle of everything else: it never waits and cannot fail.
-pub trait Tally: Send + Sync {
+pub trait Counters: Send + Sync {
     /// This has happened.
-    fn note(&self, note: Note);
+    fn note(&self, note: Count);
 }
 
 /// Something that is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum Count {
     /// A commit of the store came to its end.
     Saved {
         /// How long it took.
@@ -73,7 +73,7 @@ pub enum OrderKind {
 
 /// Counts nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoTally;
+pub struct NoCounters;
 
 // === impl Outcome ===
 
@@ -85,8 +85,8 @@ impl Outcome {
     }
 }
 
-// === impl NoTally ===
+// === impl NoCounters ===
 
-impl Tally for NoTally {
-    fn note(&self, _: Note) {}
+impl Counters for NoCounters {
+    fn note(&self, _: Count) {}
 }

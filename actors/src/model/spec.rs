@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{PluginName, RevisionId, Sha256Digest};
+use crate::model::id::{PluginName, RevisionId, Sha256Digest};
 
 mod execution;
 

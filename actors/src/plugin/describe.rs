@@ -1,7 +1,7 @@
 //! States, waits and events of a plugin in words, for `explain`.
 
-use super::machine::{ApplyFailure, Boot, Event, Order, Verdict};
-use super::runs::Firing;
+use super::event::{ApplyFailure, Boot, Event, Order, Verdict};
+use super::state::Firing;
 use super::state::{Change, Next, Phase, Resume, State, Then, Wait};
 
 /// What a plugin is doing, with its revision: `running r2, on trial after r1`.

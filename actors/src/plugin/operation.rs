@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::machine::{Announcement, Notice};
+use super::event::{PluginEvent, PluginEventKind};
 use super::state::{Next, Phase, State};
-use crate::id::{Generation, PluginName};
+use crate::model::id::{Generation, PluginName};
 use crate::text::shortened;
 use crate::trace::{Outcome, Trace};
 
@@ -21,7 +21,7 @@ const REVISION_MAX: usize = 256;
 
 /// Something that a plugin is busy with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Errand {
+pub struct Operation {
     /// What it is done for.
     pub trace: Arc<Trace>,
     /// The order; nothing on the way back after a crash.
@@ -52,9 +52,9 @@ pub fn revision(next: &State) -> &str {
     }
 }
 
-// === impl Errand ===
+// === impl Operation ===
 
-impl Errand {
+impl Operation {
     /// Begins something for this trace.
     #[must_use]
     pub fn new(trace: Arc<Trace>, order: Option<Generation>, revision: &str) -> Self {
@@ -71,29 +71,29 @@ impl Errand {
     }
 
     /// Remembers what the world is told meanwhile.
-    pub(super) fn heard(&mut self, told: &Announcement) {
+    pub(super) fn heard(&mut self, told: &PluginEvent) {
         match told.kind {
-            Notice::InstallFailed
-            | Notice::StartFailed
-            | Notice::RemoveFailed
-            | Notice::ApplyFailed
-            | Notice::ExecutionFailed => {
+            PluginEventKind::InstallFailed
+            | PluginEventKind::StartFailed
+            | PluginEventKind::RemoveFailed
+            | PluginEventKind::ApplyFailed
+            | PluginEventKind::ExecutionFailed => {
                 self.failed(told.revision.as_str(), &told.details);
             }
-            Notice::Installed
-            | Notice::Started
-            | Notice::Removed
-            | Notice::Applied
-            | Notice::ExecutionCompleted => {
+            PluginEventKind::Installed
+            | PluginEventKind::Started
+            | PluginEventKind::Removed
+            | PluginEventKind::Applied
+            | PluginEventKind::ExecutionCompleted => {
                 // What went well for another revision puts nothing right for this one.
                 let is_same = |trouble: &Trouble| *trouble.revision == *told.revision.as_str();
                 self.trouble = self.trouble.take().filter(|trouble| !is_same(trouble));
             }
-            Notice::InstallRequested
-            | Notice::RemoveRequested
-            | Notice::Stopped
-            | Notice::Crashed
-            | Notice::ApplyRequested => {}
+            PluginEventKind::InstallRequested
+            | PluginEventKind::RemoveRequested
+            | PluginEventKind::Stopped
+            | PluginEventKind::Crashed
+            | PluginEventKind::ApplyRequested => {}
         }
     }
 

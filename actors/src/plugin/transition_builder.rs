@@ -6,21 +6,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::exit::ExitCause;
-use crate::facts::FactSet;
-use crate::id::{Attempt, Endpoint, Process, RevisionId};
-use crate::plugin::machine::{Announcement, ApplyFailure, Effect, Notice, Transition, Verdict};
+use crate::model::exit::ExitCause;
+use crate::model::facts::FactSet;
+use crate::model::id::{Attempt, Endpoint, Process, RevisionId};
+use crate::model::spec::PluginSpec;
+use crate::plugin::event::{
+    ApplyFailure, Effect, PluginEvent, PluginEventKind, Transition, Verdict,
+};
 use crate::plugin::restart::Restarts;
-use crate::plugin::runs::Runs;
+use crate::plugin::state::Runs;
 use crate::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
     Target, Then, Trial,
 };
 use crate::ports::{Cleanup, StopManner, Stopped};
-use crate::spec::PluginSpec;
 
 /// A state in the making, with the effects so far.
-pub(super) struct Draft<'a> {
+pub(super) struct TransitionBuilder<'a> {
     pub(super) state: State,
     pub(super) facts: &'a FactSet,
     effects: Vec<Effect>,
@@ -36,9 +38,9 @@ pub(super) struct Live {
 /// A stop of a plugin that hangs is not given longer than this before signals are used.
 const HUNG_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-// === impl Draft ===
+// === impl TransitionBuilder ===
 
-impl<'a> Draft<'a> {
+impl<'a> TransitionBuilder<'a> {
     pub(super) fn of(state: State, facts: &'a FactSet) -> Self {
         Self { state, facts, effects: Vec::new() }
     }
@@ -56,14 +58,19 @@ impl<'a> Draft<'a> {
         self.effects.contains(&Effect::Retire)
     }
 
-    pub(super) fn announce(&mut self, kind: Notice, details: &str) {
+    pub(super) fn announce(&mut self, kind: PluginEventKind, details: &str) {
         let revision = self.state.spec.revision.clone();
         self.announce_for(revision, kind, details);
     }
 
-    pub(super) fn announce_for(&mut self, revision: RevisionId, kind: Notice, details: &str) {
+    pub(super) fn announce_for(
+        &mut self,
+        revision: RevisionId,
+        kind: PluginEventKind,
+        details: &str,
+    ) {
         let details = details.into();
-        self.effects.push(Effect::Announce(Announcement { kind, revision, details }));
+        self.effects.push(Effect::Announce(PluginEvent { kind, revision, details }));
     }
 
     pub(super) fn next_attempt(&mut self) -> Attempt {
@@ -113,7 +120,7 @@ impl<'a> Draft<'a> {
 
     pub(super) fn install_failed(&mut self, reason: Arc<str>) {
         self.state.owed.install = Due::No;
-        self.announce(Notice::InstallFailed, &reason);
+        self.announce(PluginEventKind::InstallFailed, &reason);
         self.fail_owed_apply("the plugin could not be installed");
         self.state.phase = Phase::InstallFailed { reason };
         self.fall_back_on_local();
@@ -122,7 +129,7 @@ impl<'a> Draft<'a> {
     /// The revision beside the current one is on disk, or failed to get there.
     pub(super) fn prepared(&mut self, spec: &Arc<PluginSpec>, result: Result<(), Arc<str>>) {
         if let Err(reason) = result {
-            self.announce_for(spec.revision.clone(), Notice::InstallFailed, &reason);
+            self.announce_for(spec.revision.clone(), PluginEventKind::InstallFailed, &reason);
             let revision = spec.revision.clone();
             self.state.next = Next::Failed { revision, at: FailedAt::Install, reason };
             if matches!(self.state.phase, Phase::Crashed { .. }) {
@@ -190,7 +197,7 @@ impl<'a> Draft<'a> {
         if self.state.owed.install == Due::Yes {
             self.announce_for(
                 old.revision.clone(),
-                Notice::InstallFailed,
+                PluginEventKind::InstallFailed,
                 &format!("superseded by revision {}", new.revision),
             );
         }
@@ -235,8 +242,8 @@ impl<'a> Draft<'a> {
             let revision = gone.revision.clone();
             if self.state.standing == Standing::Proven {
                 let details = "another revision takes its place";
-                self.announce_for(revision.clone(), Notice::RemoveRequested, details);
-                self.announce_for(revision, Notice::Removed, "");
+                self.announce_for(revision.clone(), PluginEventKind::RemoveRequested, details);
+                self.announce_for(revision, PluginEventKind::Removed, "");
             }
             self.discard(&gone);
         }
@@ -260,13 +267,16 @@ impl<'a> Draft<'a> {
                 0 => String::new(),
                 n => format!("after {n} crashes in a row"),
             };
-            self.announce(Notice::Started, &details);
+            self.announce(PluginEventKind::Started, &details);
         }
         if owed.install == Due::Yes {
-            self.announce(Notice::Installed, "");
+            self.announce(PluginEventKind::Installed, "");
         }
         if owed.apply == Due::Yes {
-            self.announce(Notice::Applied, "the plugin was started with the new configuration");
+            self.announce(
+                PluginEventKind::Applied,
+                "the plugin was started with the new configuration",
+            );
         }
         self.state.standing = Standing::Proven;
         let watched = Some(endpoint.clone());
@@ -300,13 +310,13 @@ impl<'a> Draft<'a> {
         // Like a plugin that crashes again and again, one that cannot be started is not reported
         // every time.
         if owed != Owed::default() || self.state.restarts.is_reported() {
-            self.announce(Notice::StartFailed, &reason);
+            self.announce(PluginEventKind::StartFailed, &reason);
         }
         if owed.install == Due::Yes || self.state.trial.is_some() {
-            self.announce(Notice::InstallFailed, &reason);
+            self.announce(PluginEventKind::InstallFailed, &reason);
         }
         if owed.apply == Due::Yes {
-            self.announce(Notice::ApplyFailed, &reason);
+            self.announce(PluginEventKind::ApplyFailed, &reason);
         }
         then
     }
@@ -324,8 +334,8 @@ impl<'a> Draft<'a> {
     /// Announces a crash, and says what follows.
     fn crashed(&mut self, reason: Arc<str>) -> Then {
         if self.state.trial.is_some() {
-            self.announce(Notice::Crashed, &reason);
-            self.announce(Notice::InstallFailed, &format!("{reason}, while on probation"));
+            self.announce(PluginEventKind::Crashed, &reason);
+            self.announce(PluginEventKind::InstallFailed, &format!("{reason}, while on probation"));
             self.state.owed.install = Due::No;
             return Then::Return { reason };
         }
@@ -335,7 +345,7 @@ impl<'a> Draft<'a> {
                 1 => reason.to_string(),
                 n => format!("{reason}; {n} times in a row"),
             };
-            self.announce(Notice::Crashed, &details);
+            self.announce(PluginEventKind::Crashed, &details);
         }
         Then::BackOff { reason }
     }
@@ -376,8 +386,8 @@ impl<'a> Draft<'a> {
             return;
         }
         let (done, failed) = match answers {
-            Answers::Apply => (Notice::Applied, Notice::ApplyFailed),
-            Answers::Install => (Notice::Installed, Notice::InstallFailed),
+            Answers::Apply => (PluginEventKind::Applied, PluginEventKind::ApplyFailed),
+            Answers::Install => (PluginEventKind::Installed, PluginEventKind::InstallFailed),
         };
         match result {
             Ok(()) => {
@@ -404,7 +414,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Limits are set while the plugin runs, for an INSTALL with this configuration.
-    pub(super) fn limit(&mut self, live: &Live, config: Option<crate::spec::Config>) {
+    pub(super) fn limit(&mut self, live: &Live, config: Option<crate::model::spec::Config>) {
         let attempt = self.next_attempt();
         let (process, limits) = (live.process.clone(), self.state.spec.limits);
         self.effect(Effect::Limit { attempt, process, limits });
@@ -419,7 +429,7 @@ impl<'a> Draft<'a> {
         }
         match result {
             Ok(()) if *config == self.state.spec.config => {
-                self.announce(Notice::Installed, "its limits were changed while it runs");
+                self.announce(PluginEventKind::Installed, "its limits were changed while it runs");
                 self.settle(live);
             }
             Ok(()) => self.apply(live, config.clone(), Answers::Install),
@@ -453,7 +463,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn set_config(&mut self, config: Option<crate::spec::Config>) {
+    pub(super) fn set_config(&mut self, config: Option<crate::model::spec::Config>) {
         let mut spec = PluginSpec::clone(&self.state.spec);
         spec.config = config;
         self.state.spec = Arc::new(spec);
@@ -461,7 +471,7 @@ impl<'a> Draft<'a> {
 
     pub(super) fn fail_owed_apply(&mut self, reason: &str) {
         if std::mem::take(&mut self.state.owed.apply) == Due::Yes {
-            self.announce(Notice::ApplyFailed, reason);
+            self.announce(PluginEventKind::ApplyFailed, reason);
         }
     }
 
@@ -485,8 +495,12 @@ impl<'a> Draft<'a> {
             return;
         }
         let revision = || old.revision.clone();
-        self.announce_for(revision(), Notice::RemoveRequested, "the new revision proved itself");
-        self.announce_for(revision(), Notice::Removed, "");
+        self.announce_for(
+            revision(),
+            PluginEventKind::RemoveRequested,
+            "the new revision proved itself",
+        );
+        self.announce_for(revision(), PluginEventKind::Removed, "");
         self.discard(&old);
     }
 
@@ -494,7 +508,7 @@ impl<'a> Draft<'a> {
     pub(super) fn apply(
         &mut self,
         live: &Live,
-        config: Option<crate::spec::Config>,
+        config: Option<crate::model::spec::Config>,
         answers: Answers,
     ) {
         let attempt = self.next_attempt();
@@ -511,10 +525,10 @@ impl<'a> Draft<'a> {
             }
             match &then {
                 Then::Start | Then::Swap | Then::Remove => {
-                    self.announce(Notice::Stopped, &cause.to_string());
+                    self.announce(PluginEventKind::Stopped, &cause.to_string());
                 }
                 Then::Disable { reason } => {
-                    self.announce(Notice::Stopped, &format!("{cause}; {reason}"));
+                    self.announce(PluginEventKind::Stopped, &format!("{cause}; {reason}"));
                 }
                 // These were announced as a crash or a failed start, or are as a failed run.
                 Then::Return { .. }
@@ -617,7 +631,7 @@ impl<'a> Draft<'a> {
 
     /// All files of the plugin are deleted. Its life ends, unless it was ordered anew meanwhile.
     pub(super) fn removed(&mut self) {
-        self.announce(Notice::Removed, "");
+        self.announce(PluginEventKind::Removed, "");
         match std::mem::replace(&mut self.state.next, Next::Nothing) {
             Next::AfterRemoval { spec } => self.reborn(spec),
             Next::Nothing | Next::Preparing { .. } | Next::Ready { .. } | Next::Failed { .. } => {

@@ -1,4 +1,4 @@
-//! Which checks wait, what was answered, and whether an admission plugin is needed. Pure: [`Desk::step`]
+//! Which checks wait, what was answered, and whether an admission plugin is needed. Pure: [`AdmissionQueue::step`]
 //! takes what happened and gives what has to be done.
 //!
 //! ```text
@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use super::question::{CheckId, Metadatum, Offer, Question};
 use super::{ListRefused, Verdict};
-use crate::id::Sha256Digest;
+use crate::model::id::Sha256Digest;
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::AdmissionCommand;
 
@@ -172,7 +172,7 @@ impl Default for Gate {
 
 /// Everything that is known about checks.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct AdmissionQueue {
     salt: [u8; 32],
     gate: Gate,
     checks: BTreeMap<CheckId, Check>,
@@ -226,9 +226,9 @@ enum Plugin {
     Lost(Life),
 }
 
-// === impl Desk ===
+// === impl AdmissionQueue ===
 
-impl Desk {
+impl AdmissionQueue {
     /// A desk that nobody has asked anything. The salt makes its ids its own.
     #[must_use]
     pub fn new(salt: [u8; 32], gate: Gate) -> Self {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::facts::{Scope, Value};
+use crate::model::facts::{Scope, Value};
 
 /// How long a one-shot plugin may run where its order does not say.
 pub const EXECUTION_TIMEOUT: Duration = Duration::from_secs(3600);

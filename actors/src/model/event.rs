@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::plugin::machine::Notice;
+use crate::plugin::event::PluginEventKind;
 use crate::text::shortened;
 
 /// Something that is to be told, before it has a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draft {
+pub struct NewEvent {
     /// What happened.
-    pub kind: Notice,
+    pub kind: PluginEventKind,
     /// To which plugin. Text, because an order may name an impossible plugin.
     pub plugin: Arc<str>,
     /// To which revision; empty when none is known.
@@ -23,24 +23,30 @@ pub struct Draft {
 
 /// Something that is to be told, recorded under its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct StoredEvent {
     /// Grows by one with every event of this machine.
     pub seq: u64,
     /// The message id it is sent with, every time.
     pub id: Arc<str>,
     /// What happened.
-    pub event: Draft,
+    pub event: NewEvent,
 }
 
 /// Details are cut to this many bytes.
 pub const DETAILS_MAX: usize = 16 * 1024;
 
-// === impl Draft ===
+// === impl NewEvent ===
 
-impl Draft {
+impl NewEvent {
     /// An event with its details cut to their bound.
     #[must_use]
-    pub fn new(kind: Notice, plugin: &str, revision: &str, at: SystemTime, details: &str) -> Self {
+    pub fn new(
+        kind: PluginEventKind,
+        plugin: &str,
+        revision: &str,
+        at: SystemTime,
+        details: &str,
+    ) -> Self {
         Self {
             kind,
             plugin: shortened(plugin, 256).into(),

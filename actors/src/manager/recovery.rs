@@ -15,17 +15,17 @@ use super::plan::assign;
 use super::{Lists, ManagerActor, number_orders};
 use crate::crash_point;
 use crate::error::Chain;
-use crate::event;
-use crate::id::PluginName;
 use crate::messages::{LoadSnapshot, NumberedOrder, RescanLocal, Save};
+use crate::model::event;
+use crate::model::id::PluginName;
+use crate::model::spec;
 use crate::plugin::Beginning;
-use crate::plugin::machine::{Boot, Notice};
+use crate::plugin::event::{Boot, PluginEventKind};
 use crate::plugin::snapshot::{Snapshot, SnapshotError};
 use crate::ports::{
     Cleanup, Known, Losses, StopError, StopManner, StopOrder, Stopped, StorageError, Table,
 };
 use crate::records::{InboxEntry, key_number};
-use crate::spec;
 
 /// Pause before a snapshot that could not be read is read again.
 const REREAD: Duration = Duration::from_secs(5);
@@ -180,7 +180,7 @@ impl ManagerActor {
 
     /// Brings a plugin back whose actor is gone, and gives it the orders that it had not made durable.
     pub(super) fn rebuild(&mut self, name: PluginName, ctx: &mut Context<Self>) {
-        let load = self.staff.snapshots.send(LoadSnapshot(name.clone()));
+        let load = self.handles.snapshots.send(LoadSnapshot(name.clone()));
         ctx.spawn(load.into_actor(self).map(move |record, this, ctx| {
             if matches!(this.lists, Lists::Held { .. }) {
                 return;
@@ -283,7 +283,8 @@ impl ManagerActor {
              ended; install it again"
         );
         let now = self.ports.clock.now();
-        let lost = event::Draft::new(Notice::InstallFailed, name.as_str(), "", now, &details);
+        let lost =
+            event::NewEvent::new(PluginEventKind::InstallFailed, name.as_str(), "", now, &details);
         self.save(Save { writes: Vec::new(), events: vec![lost] }, ctx);
     }
 }

@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::exit::ExitCause;
-use crate::id::{Endpoint, Generation, PluginName, RevisionId, Sha256Digest};
-use crate::plugin::runs::{Outcome, Runs};
+use crate::model::exit::ExitCause;
+use crate::model::id::{Endpoint, Generation, PluginName, RevisionId, Sha256Digest};
+use crate::model::spec::{MetricsPolicy, PluginSpec};
 use crate::plugin::state::{FailedAt, Next, Phase, Resume, State};
+use crate::plugin::state::{Outcome, Runs};
 use crate::ports::{Health, Progress, Unenforced};
-use crate::spec::{MetricsPolicy, PluginSpec};
 
 /// The states that exist on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

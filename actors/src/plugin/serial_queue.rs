@@ -1,4 +1,4 @@
-//! Turns: work of one plugin that must not overlap.
+//! SerialQueue: work of one plugin that must not overlap.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// Work that is done one after the other, in the order in which turns were taken.
 #[derive(Default)]
-pub(super) struct Turns(Arc<Mutex<()>>);
+pub(super) struct SerialQueue(Arc<Mutex<()>>);
 
-// === impl Turns ===
+// === impl SerialQueue ===
 
-impl Turns {
+impl SerialQueue {
     /// Takes the next turn; the future resolves when it has come, and it lasts as long as the guard.
     ///
     /// The place in the queue is taken here and now: futures of an actor are first polled in any order,
@@ -34,7 +34,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_come_in_the_order_in_which_they_were_taken() {
-        let turns = Turns::default();
+        let turns = SerialQueue::default();
         let (first, second, third) = (turns.take(), turns.take(), turns.take());
         let seen = std::cell::RefCell::new(Vec::new());
         let work = |turn: std::pin::Pin<Box<dyn Future<Output = OwnedMutexGuard<()>>>>, number| {
@@ -52,7 +52,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_that_is_given_up_holds_nobody_up() {
-        let turns = Turns::default();
+        let turns = SerialQueue::default();
         let (first, second, third) = (turns.take(), turns.take(), turns.take());
         drop(second);
         let guard = first.await;

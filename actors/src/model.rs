@@ -1,0 +1,8 @@
+//! The words of the core: pure types that every actor, machine and port shares.
+
+pub mod event;
+pub mod exit;
+pub mod facts;
+pub mod id;
+pub mod spec;
+pub mod view;

@@ -1,0 +1,308 @@
+//! The vocabulary of the machine: what happens to a plugin, what is done about it, and what is told of it. Pure.
+//!
+//! [`Event`]s go into [`transition`](super::machine::transition); a [`Transition`] comes out, with [`Effect`]s that the
+//! shell carries out. A [`PluginEvent`] is what the control plane and people on the machine learn.
+
+use std::sync::Arc;
+
+use crate::model::exit::ExitCause;
+use crate::model::id::{Attempt, Endpoint, Generation, Process, RevisionId};
+use crate::model::spec::{Config, Limits, PluginSpec};
+use crate::plugin::state::{Firing, State, Target, Wait};
+use crate::ports::{Cleanup, StopManner, Stopped};
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Somebody wants something. Ignored unless its number is the highest so far.
+    Ordered {
+        /// The order's number.
+        generation: Generation,
+        /// What is wanted.
+        order: Order,
+    },
+    /// An installation ended.
+    Installed {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<(), Arc<str>>,
+    },
+    /// A launch has a process, which has not answered Start yet.
+    Spawned {
+        /// Which launch.
+        attempt: Attempt,
+        /// The process.
+        process: Process,
+    },
+    /// A launch ended. After a failure no process of it is left.
+    Launched {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<(Process, Endpoint), Arc<str>>,
+    },
+    /// An Apply call ended.
+    Applied {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<(), ApplyFailure>,
+    },
+    /// Limits were set, or could not be.
+    Limited {
+        /// Which effect ended.
+        attempt: Attempt,
+        /// How.
+        result: Result<(), Arc<str>>,
+    },
+    /// A stop ended.
+    Stopped {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<Stopped, Arc<str>>,
+    },
+    /// A deletion of all files ended.
+    Removed {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        result: Result<(), Arc<str>>,
+    },
+    /// A watched process exited.
+    Exited {
+        /// Which.
+        process: Process,
+        /// How.
+        cause: ExitCause,
+    },
+    /// The monitor came to a judgement about a watched process.
+    HealthReported {
+        /// Which.
+        process: Process,
+        /// The judgement.
+        verdict: Verdict,
+    },
+    /// The version that came with the machine is this one now; `None`: there is none any more.
+    LocalChanged(Option<Arc<PluginSpec>>),
+    /// A trigger of a one-shot plugin names something it may not have run for.
+    Triggered(Firing),
+    /// What is known of the machine changed, so rules have to be looked at again.
+    FactsChanged,
+    /// A wait was as long as it may be.
+    DeadlinePassed(Wait),
+    /// The agent restarted, or the actor was rebuilt: every effect in flight is lost.
+    Recovered(Found),
+}
+
+/// What somebody wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// This revision, running.
+    Install(Arc<PluginSpec>),
+    /// Nothing of it left.
+    Remove,
+    /// This configuration in what runs; `None` clears it.
+    Apply(Option<Config>),
+    /// The same, started afresh.
+    Restart,
+}
+
+impl Order {
+    /// The revision it names; empty where it names none.
+    #[must_use]
+    pub fn revision(&self) -> &str {
+        match self {
+            Self::Install(spec) => spec.revision.as_str(),
+            Self::Remove | Self::Apply(_) | Self::Restart => "",
+        }
+    }
+}
+
+/// Why a configuration was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyFailure {
+    /// The plugin cannot take one while it runs: start it afresh.
+    Unimplemented,
+    /// The plugin, or the way to it, failed.
+    Failed(Arc<str>),
+}
+
+/// What the monitor thinks of a living process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It answers, and says that it is well.
+    Healthy,
+    /// It answers, and has said often enough that it is not.
+    Unhealthy(Arc<str>),
+    /// It has not answered often enough.
+    Hung(Arc<str>),
+    /// It stayed over its memory limit, and the kernel does not hold it to that.
+    OverMemory(Arc<str>),
+}
+
+/// What was found after a restart of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whether the machine restarted too.
+    pub boot: Boot,
+    /// A living process that is proven to be this plugin's.
+    pub process: Option<Process>,
+}
+
+/// Whether the machine restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boot {
+    /// No: a process that is gone has crashed.
+    Same,
+    /// Yes: no process can have survived.
+    New,
+}
+
+// === What has to be done ===
+
+/// One arrow of the diagram. Each may be carried out twice without harm.
+///
+/// The effects of a plugin begin in order, those of one transition before those of the next. The ones
+/// that do not answer (`Sweep`, `Discard`, the cancellations) are over before a later `Install`,
+/// `Launch`, `Stop` or `Remove` begins; a later `Stop` takes the place of one in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Put a revision on disk; answers `Installed`.
+    Install {
+        /// Number of the answer.
+        attempt: Attempt,
+        /// The revision.
+        spec: Arc<PluginSpec>,
+    },
+    /// Give an installation up.
+    CancelInstall {
+        /// Which.
+        attempt: Attempt,
+    },
+    /// Start a process; answers `Spawned` and `Launched`.
+    Launch {
+        /// Number of the answers.
+        attempt: Attempt,
+        /// The revision.
+        spec: Arc<PluginSpec>,
+    },
+    /// Give a launch up. A stop follows and ends what it began.
+    CancelLaunch {
+        /// Which.
+        attempt: Attempt,
+    },
+    /// Hand over a configuration; answers `Applied`.
+    Apply {
+        /// Number of the answer.
+        attempt: Attempt,
+        /// Where the plugin answers.
+        endpoint: Endpoint,
+        /// The configuration.
+        config: Option<Config>,
+    },
+    /// Set the limits of a running process; answers `Limited`.
+    Limit {
+        /// Number of the answer.
+        attempt: Attempt,
+        /// The process.
+        process: Process,
+        /// The limits.
+        limits: Limits,
+    },
+    /// End every process of the plugin; answers `Stopped`.
+    Stop {
+        /// Number of the answer.
+        attempt: Attempt,
+        /// What is known of it.
+        target: Target,
+        /// Whether it is asked to wipe its traces.
+        cleanup: Cleanup,
+        /// How politely.
+        manner: StopManner,
+    },
+    /// End what a crashed process left running. No answer.
+    Sweep,
+    /// Watch a process for its exit, and for its health where it answers.
+    Watch {
+        /// The process.
+        process: Process,
+        /// Where it answers, if it does.
+        endpoint: Option<Endpoint>,
+    },
+    /// Stop watching.
+    Unwatch,
+    /// Delete a revision's files. No answer.
+    Discard {
+        /// The revision.
+        revision: RevisionId,
+    },
+    /// Delete all files of the plugin; answers `Removed`.
+    Remove {
+        /// Number of the answer.
+        attempt: Attempt,
+    },
+    /// Tell the world.
+    Announce(PluginEvent),
+    /// The plugin is gone: forget it.
+    Retire,
+}
+
+/// Something the world is told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PluginEvent {
+    /// What happened.
+    pub kind: PluginEventKind,
+    /// To which revision.
+    pub revision: RevisionId,
+    /// In words. Never part of any decision.
+    pub details: Arc<str>,
+}
+
+/// Kinds of announcements, named after the wire's event types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PluginEventKind {
+    /// PLUGIN_CONFIG_INSTALL.
+    InstallRequested,
+    /// PLUGIN_CONFIG_REMOVE.
+    RemoveRequested,
+    /// PLUGIN_INSTALLED.
+    Installed,
+    /// PLUGIN_STARTED.
+    Started,
+    /// PLUGIN_REMOVED.
+    Removed,
+    /// PLUGIN_STOPPED.
+    Stopped,
+    /// PLUGIN_CRASHED.
+    Crashed,
+    /// PLUGIN_INSTALL_FAILED.
+    InstallFailed,
+    /// PLUGIN_START_FAILED.
+    StartFailed,
+    /// PLUGIN_REMOVE_FAILED.
+    RemoveFailed,
+    /// PLUGIN_CONFIG_APPLY.
+    ApplyRequested,
+    /// PLUGIN_CONFIG_APPLIED.
+    Applied,
+    /// PLUGIN_CONFIG_APPLY_FAILED.
+    ApplyFailed,
+    /// PLUGIN_EXECUTION_COMPLETED.
+    ExecutionCompleted,
+    /// PLUGIN_EXECUTION_FAILED.
+    ExecutionFailed,
+}
+
+/// The next state and what has to be done to get there.
+#[must_use = "a transition that is not carried out is lost"]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The next state.
+    pub next: State,
+    /// What has to be done, in order, once the next state is durable.
+    pub effects: Vec<Effect>,
+}
+
+// === The function ===
