@@ -19,7 +19,7 @@ use crate::error::Chain;
 use crate::manager::number_orders;
 use crate::messages::{
     Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
-    SaveOrForget, Submission, Submit, Verdict,
+    SaveOrForget, Submission, Submit, SubmitError, Verdict,
 };
 use crate::model::event;
 use crate::model::id::Generation;
@@ -166,8 +166,9 @@ impl ControlPlaneActor {
             .collect();
         self.given.insert(first, Given::Saving);
         let trace = Some(trace.clone());
+        let configure = number_orders(first, decoded, trace.as_ref());
+        let configure = Some(configure).filter(|configure| !configure.orders.is_empty());
         let entry = InboxEntry { first, content, origin, trace };
-        let configure = number_orders(first.0, &entry).ok().filter(|c| !c.orders.is_empty());
         let mut writes = vec![Write::Put {
             table: Table::Facts,
             key: NEXT_GENERATION.to_vec(),
@@ -442,31 +443,21 @@ impl Handler<LinkChanged> for ControlPlaneActor {
 }
 
 impl Handler<Submit> for ControlPlaneActor {
-    type Result = ResponseActFuture<Self, Result<Vec<Verdict>, SaveFailed>>;
+    type Result = ResponseActFuture<Self, Result<Vec<Verdict>, SubmitError>>;
 
     fn handle(&mut self, submit: Submit, _: &mut Self::Context) -> Self::Result {
         let Submit(submission, traceparent) = submit;
-        let (content, decoded) = match submission {
-            Submission::Restart(name) => (InboxContent::Restart(name), Vec::new()),
-            Submission::Configure(bytes) => {
-                let decoded = match wire::decode_orders(&bytes, Origin::Local) {
-                    Ok(decoded) => decoded,
-                    Err(error) => {
-                        let error = SaveFailed(Chain(&error).to_string().into());
-                        return Box::pin(async { Err(error) }.into_actor(self));
-                    }
-                };
-                (InboxContent::Configure(bytes), decoded)
-            }
+        let (content, decoded) = match decode_submission(submission) {
+            Ok(decoded) => decoded,
+            Err(error) => return Box::pin(async { Err(error) }.into_actor(self)),
         };
         let given = self.next;
         let (id, at) = (self.ports.ids.message_id(), self.ports.clock.now());
         let trace = Arc::new(Trace::of_message(&id, traceparent.as_deref(), at));
         info!(message_id = id, trace_id = %trace.id, "takes orders of this machine");
-        let (save, configure) = self.take(content.clone(), Origin::Local, &decoded, &trace);
+        let (save, configure) = self.take(content, Origin::Local, &decoded, &trace);
         let receiving = receiving(configure.as_ref());
-        let first = configure.as_ref().map_or(self.next, |configure| Generation(configure.inbox));
-        let verdicts = verdicts(&content, &decoded, first);
+        let verdicts = verdicts(&decoded, given);
         let store = self.store.clone();
         let saved = async move {
             let saved = flatten(store.send(SaveOrForget(save)).await);
@@ -476,7 +467,7 @@ impl Handler<Submit> for ControlPlaneActor {
         Box::pin(saved.into_actor(self).map(move |saved, this, _| {
             if let Err(error) = saved {
                 this.carry_out(given, None);
-                return Err(error);
+                return Err(SubmitError::NotSaved(error));
             }
             this.carry_out(given, configure);
             Ok(verdicts)
@@ -484,21 +475,26 @@ impl Handler<Submit> for ControlPlaneActor {
     }
 }
 
-/// What a submitter is told about each order, in the sequence given.
-fn verdicts(content: &InboxContent, decoded: &[DecodedOrder], first: Generation) -> Vec<Verdict> {
-    match content {
-        InboxContent::Restart(name) => {
-            vec![Verdict { name: name.to_string(), result: Ok(first) }]
+/// Reads what somebody on this machine wants.
+fn decode_submission(
+    submission: Submission,
+) -> Result<(InboxContent, Vec<DecodedOrder>), SubmitError> {
+    match submission {
+        Submission::Restart(name) => {
+            Ok((InboxContent::Restart(name.clone()), vec![Ok((name, Order::Restart))]))
         }
-        InboxContent::Configure(_) => decoded
-            .iter()
-            .zip(first.0..)
-            .map(|(order, number)| match order {
-                Ok((name, _)) => Verdict { name: name.to_string(), result: Ok(Generation(number)) },
-                Err(refusal) => {
-                    Verdict { name: refusal.name.clone(), result: Err(refusal.reason.clone()) }
-                }
-            })
-            .collect(),
+        Submission::Configure(bytes) => match wire::decode_orders(&bytes, Origin::Local) {
+            Ok(decoded) => Ok((InboxContent::Configure(bytes), decoded)),
+            Err(error) => Err(SubmitError::Malformed(Chain(&error).to_string().into())),
+        },
     }
+}
+
+/// What a submitter is told about each order, in the sequence given.
+fn verdicts(decoded: &[DecodedOrder], first: Generation) -> Vec<Verdict> {
+    let verdict = |(order, number): (&DecodedOrder, u64)| match order {
+        Ok((name, _)) => Verdict { name: name.to_string(), result: Ok(Generation(number)) },
+        Err(refusal) => Verdict { name: refusal.name.clone(), result: Err(refusal.reason.clone()) },
+    };
+    decoded.iter().zip(first.0..).map(verdict).collect()
 }

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::admission::Ask;
-use crate::error::Chain;
 use crate::messages::{
     Begin, Changed, Configure, CountInbox, Deliver, Died, Dismiss, Explain, ExplainYourself,
     FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, ListUsage, Listed,
@@ -26,18 +25,19 @@ use crate::model::event;
 use crate::model::id::{Generation, PluginName};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
-use crate::plugin::event::{Event, Order};
+use crate::plugin::event::Event;
 use crate::plugin::explain::Explanation;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, PluginActor, PluginHandles, machine};
 use crate::ports::{Count, Known, Ports, References, Table, Write};
-use crate::records::{self, InboxContent, InboxEntry, number_key};
-use crate::wire;
+use crate::records::{self, number_key};
+use crate::trace::Trace;
+use crate::wire::DecodedOrder;
 
 pub mod local;
 pub mod plan;
 pub mod readiness;
-mod recovery;
+pub mod recovery;
 
 use plan::{Assignment, assign};
 use readiness::{Gate, Heard, Readiness};
@@ -368,30 +368,18 @@ impl ManagerActor {
     }
 }
 
-/// The orders of an inbox record under their numbers. Orders that cannot be understood were refused
-/// when the record was made.
-///
-/// # Errors
-/// Says why the record makes no sense.
-pub fn number_orders(inbox: u64, entry: &InboxEntry) -> Result<Configure, String> {
-    let numbered = |(index, (name, order))| NumberedOrder {
-        generation: Generation(entry.first.0.saturating_add(index)),
-        name,
-        order,
-        trace: entry.trace.clone(),
-    };
-    let orders = match &entry.content {
-        InboxContent::Restart(name) => {
-            vec![numbered((0, (name.clone(), Order::Restart)))]
-        }
-        InboxContent::Configure(bytes) => wire::decode_orders(bytes, entry.origin)
-            .map_err(|error| Chain(&error).to_string())?
-            .into_iter()
-            .zip(0u64..)
-            .filter_map(|(order, index)| Some(numbered((index, order.ok()?))))
-            .collect(),
-    };
-    Ok(Configure { inbox, orders })
+/// Numbers the orders that were understood. A refused order keeps its number to itself.
+pub fn number_orders(
+    first: Generation,
+    decoded: &[DecodedOrder],
+    trace: Option<&Arc<Trace>>,
+) -> Configure {
+    let orders = decoded.iter().zip(0u64..).filter_map(|(order, index)| {
+        let (name, order) = order.as_ref().ok()?.clone();
+        let generation = Generation(first.0.saturating_add(index));
+        Some(NumberedOrder { generation, name, order, trace: trace.cloned() })
+    });
+    Configure { inbox: first.0, orders: orders.collect() }
 }
 
 fn forget(inbox: u64) -> Write {

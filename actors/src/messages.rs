@@ -405,7 +405,7 @@ pub struct Received(pub InboundMessage);
 /// From the local API: orders of somebody on this machine, and the W3C `traceparent` of what they are part
 /// of, where there is one. Answered when they are durable.
 #[derive(Message, Debug)]
-#[rtype(result = "Result<Vec<Verdict>, SaveFailed>")]
+#[rtype(result = "Result<Vec<Verdict>, SubmitError>")]
 pub struct Submit(pub Submission, pub Option<Box<str>>);
 
 /// What somebody on this machine wants.
@@ -415,6 +415,17 @@ pub enum Submission {
     Configure(Vec<u8>),
     /// A fresh start of this plugin.
     Restart(PluginName),
+}
+
+/// Why no order of a submission was taken.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// The submission cannot be decoded. The reason says why.
+    #[error("cannot decode the orders: {0}")]
+    Malformed(Arc<str>),
+    /// The orders could not be made durable.
+    #[error(transparent)]
+    NotSaved(#[from] SaveFailed),
 }
 
 /// What became of one order of a submission.

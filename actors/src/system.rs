@@ -23,7 +23,8 @@ use crate::control_plane::{ControlPlaneActor, ControlPlaneHandles, NEXT_GENERATI
 use crate::crash_point;
 use crate::error::Chain;
 use crate::manager::readiness::Readiness;
-use crate::manager::{ManagerActor, ManagerHandles, number_orders};
+use crate::manager::recovery::decode_inbox;
+use crate::manager::{ManagerActor, ManagerHandles};
 use crate::messages::{UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::model::event::StoredEvent;
@@ -337,7 +338,8 @@ async fn newest_of_inbox(storage: &dyn Storage) -> u64 {
     let newest = |(key, bytes): &(Vec<u8>, Vec<u8>)| {
         let inbox = key_number(key)?;
         let entry = InboxEntry::decode(bytes).ok()?;
-        let orders = number_orders(inbox, &entry).ok()?.orders;
+        // The manager sets a record aside whose orders it cannot decode, and logs why.
+        let orders = decode_inbox(inbox, &entry).map(|known| known.orders).unwrap_or_default();
         orders.iter().map(|order| order.generation.0).chain([inbox]).max()
     };
     records.iter().filter_map(newest).max().unwrap_or_default()

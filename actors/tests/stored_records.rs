@@ -34,14 +34,14 @@ use guest_agent_actors::model::spec::{
     Tries, Triggers,
 };
 use guest_agent_actors::outbox::{Gap, Waiting};
-use guest_agent_actors::plugin::operation::{Errand, Trouble};
+use guest_agent_actors::plugin::operation::{Operation, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{
     Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
 };
 use guest_agent_actors::plugin::state::{Mark, Marks, Outcome, Runs};
-use guest_agent_actors::plugin::transition_log::Story;
+use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
 use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
 use guest_agent_actors::registry::catalogue::Life;
@@ -183,8 +183,8 @@ fn snapshot(read: &Snapshot) -> String {
     let mut text = format!("{read:#?}\n").replace(" source: Artifact {", " artifact: Artifact {");
     text = without(&text, "execution", &Execution::default());
     text = without(&text, "runs", &Runs::default());
-    text = without(&text, "story", &Story::default());
-    text = without(&text, "errand", &None::<()>);
+    text = without(&text, "story", &TransitionLog::default());
+    text = without(&text, "operation", &None::<()>);
     text = without(&text, "unenforced", &Unenforced::default());
     text = without(&text, "local", &None::<PluginSpec>);
     let state = &read.state;
@@ -263,25 +263,28 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
         ..plain(state(running(Change::None)))
     };
     add("plugin-with-times".to_owned(), timed.encode());
-    let mut story = Story::default();
+    let mut story = TransitionLog::default();
     story.moved(at(1_700_000_000, 1), "running 1", "process 4242 is up");
     story.wrote("its last words");
     story.failed(at(1_700_000_002, 3), "PLUGIN_CRASHED", "killed by SIGSEGV");
     let storied = Snapshot { story, ..plain(state(Phase::Idle)) };
     add("plugin-with-story".to_owned(), storied.encode());
-    let mut story = Story::default();
+    let mut story = TransitionLog::default();
     story.unenforced.push(Shortfall::new("memory limit", "no controller", "enable it"));
     let short = Snapshot { story, ..plain(state(running(Change::None))) };
     add("plugin-with-unenforced".to_owned(), short.encode());
     let parent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
     let trace = Arc::new(Trace::of_message("message-1", parent, at(1_700_000_000, 7)));
-    let mut errand = Errand::new(trace.clone(), Some(Generation(9)), "2");
-    errand.trouble = Some(Trouble { revision: "2".into(), why: "it did not start".into() });
-    let story = Story { errand: Some(errand), ..Story::default() };
+    let mut operation = Operation::new(trace.clone(), Some(Generation(9)), "2");
+    operation.trouble = Some(Trouble { revision: "2".into(), why: "it did not start".into() });
+    let story = TransitionLog { operation: Some(operation), ..TransitionLog::default() };
     let busy = Snapshot { story, ..plain(state(Phase::Idle)) };
     add("plugin-with-errand".to_owned(), busy.encode());
     let own = Arc::new(Trace::of_own("restart", "a", at(1_700_000_001, 8)));
-    let story = Story { errand: Some(Errand::new(own, None, "1")), ..Story::default() };
+    let story = TransitionLog {
+        operation: Some(Operation::new(own, None, "1")),
+        ..TransitionLog::default()
+    };
     let returning = Snapshot { story, ..plain(state(Phase::Idle)) };
     add("plugin-with-errand-of-its-own".to_owned(), returning.encode());
     let traced = InboxEntry {
@@ -372,7 +375,7 @@ fn process() -> Process {
 }
 
 fn plain(state: State) -> Snapshot {
-    Snapshot { state, last_exit_at: None, started_at: None, story: Story::default() }
+    Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() }
 }
 
 fn state(phase: Phase) -> State {

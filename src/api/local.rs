@@ -17,7 +17,8 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::manager::ManagerActor;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::{
-    Explain, ListPlugins, Listed, NotifyVm, PlanOf, RefusedManifests, Submission, Submit, SweepNow,
+    Explain, ListPlugins, Listed, NotifyVm, PlanOf, RefusedManifests, Submission, Submit,
+    SubmitError, SweepNow,
 };
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::outbox::OutboxView;
@@ -208,7 +209,7 @@ impl LocalApi {
             .send(Submit(submission, traceparent))
             .await
             .map_err(|_| Status::unavailable("the agent is stopping"))?
-            .map_err(|error| Status::internal(Chain(&error).to_string()))?;
+            .map_err(|error| not_taken(&error))?;
         let result = |verdict: guest_agent_actors::messages::Verdict| {
             let (error, generation) = match verdict.result {
                 Ok(generation) => (String::new(), generation.0),
@@ -474,6 +475,30 @@ fn parse_name(name: &str) -> Result<PluginName, Status> {
     name.parse().map_err(|error| Status::invalid_argument(format!("{error}")))
 }
 
+fn not_taken(error: &SubmitError) -> Status {
+    match error {
+        SubmitError::Malformed(_) => Status::invalid_argument(error.to_string()),
+        SubmitError::NotSaved(error) => Status::internal(Chain(error).to_string()),
+    }
+}
+
 fn unknown(name: &str) -> Status {
     Status::not_found(format!("there is no plugin {name:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use guest_agent_actors::messages::SaveFailed;
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn orders_that_cannot_be_decoded_are_an_invalid_argument_with_the_reason() {
+        let status = not_taken(&SubmitError::Malformed("the message has 5000 orders".into()));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains("5000 orders"), "{status:?}");
+        let status = not_taken(&SubmitError::NotSaved(SaveFailed("the disk is full".into())));
+        assert_eq!(status.code(), Code::Internal);
+    }
 }

@@ -15,7 +15,7 @@ use crate::fakes::{
     machine, meter, prober, rpc, storage, sweeper,
 };
 use crate::messages::{
-    LinkChanged, ListPlugins, Listed, Received, SaveFailed, Submission, Submit, Verdict,
+    LinkChanged, ListPlugins, Listed, Received, Submission, Submit, SubmitError, Verdict,
 };
 use crate::model::view::PluginView;
 use crate::monitor::HealthPolicy;
@@ -269,8 +269,8 @@ impl Harness {
     /// Somebody on this machine gives orders.
     ///
     /// # Errors
-    /// When they could not be made durable.
-    pub async fn submit(&self, submission: Submission) -> Result<Vec<Verdict>, SaveFailed> {
+    /// When they could not be decoded or made durable.
+    pub async fn submit(&self, submission: Submission) -> Result<Vec<Verdict>, SubmitError> {
         self.run(|system| system.control_plane.send(Submit(submission, None)))
             .await
             .expect("the control-plane actor lives")

@@ -15,17 +15,18 @@ use super::plan::assign;
 use super::{Lists, ManagerActor, number_orders};
 use crate::crash_point;
 use crate::error::Chain;
-use crate::messages::{LoadSnapshot, NumberedOrder, RescanLocal, Save};
+use crate::messages::{Configure, LoadSnapshot, NumberedOrder, RescanLocal, Save};
 use crate::model::event;
 use crate::model::id::PluginName;
 use crate::model::spec;
 use crate::plugin::Beginning;
-use crate::plugin::event::{Boot, PluginEventKind};
+use crate::plugin::event::{Boot, Order, PluginEventKind};
 use crate::plugin::snapshot::{Snapshot, SnapshotError};
 use crate::ports::{
     Cleanup, Known, Losses, StopError, StopManner, StopOrder, Stopped, StorageError, Table,
 };
-use crate::records::{InboxEntry, key_number};
+use crate::records::{InboxContent, InboxEntry, key_number};
+use crate::wire;
 
 /// Pause before a snapshot that could not be read is read again.
 const REREAD: Duration = Duration::from_secs(5);
@@ -139,7 +140,7 @@ impl ManagerActor {
     /// its order knows it by the number.
     fn replay(&mut self, key: Vec<u8>, bytes: &[u8], ctx: &mut Context<Self>) {
         let entry = match (key_number(&key), InboxEntry::decode(bytes)) {
-            (Some(inbox), Ok(entry)) => number_orders(inbox, &entry),
+            (Some(inbox), Ok(entry)) => decode_inbox(inbox, &entry),
             (None, _) => Err("its key is not a number".to_owned()),
             (_, Err(error)) => Err(Chain(&error).to_string()),
         };
@@ -296,6 +297,30 @@ fn is_critical(snapshot: &Snapshot) -> bool {
 /// The plugin that a key of the plugins' table names.
 pub(crate) fn name_of_key(key: &[u8]) -> Option<PluginName> {
     std::str::from_utf8(key).ok()?.parse().ok()
+}
+
+/// Reads the orders of an inbox record. An order that was refused when the record was made is left
+/// out; a record without any other order makes no sense, because none such is written.
+///
+/// # Errors
+/// Says why the record makes no sense, and which message brought it where that is known.
+pub fn decode_inbox(inbox: u64, entry: &InboxEntry) -> Result<Configure, String> {
+    let message_id = entry.trace.as_ref().map(|trace| trace.message_id.clone()).unwrap_or_default();
+    let because = |reason: &str| match &*message_id {
+        "" => reason.to_owned(),
+        id => format!("message {id:?}: {reason}"),
+    };
+    let decoded = match &entry.content {
+        InboxContent::Restart(name) => vec![Ok((name.clone(), Order::Restart))],
+        InboxContent::Configure(bytes) => wire::decode_orders(bytes, entry.origin)
+            .map_err(|error| because(&Chain(&error).to_string()))?,
+    };
+    let Configure { orders, .. } = number_orders(entry.first, &decoded, entry.trace.as_ref());
+    if orders.is_empty() {
+        let refusal = decoded.iter().find_map(|order| order.as_ref().err());
+        return Err(because(refusal.map_or("it has no orders", |refusal| &refusal.reason)));
+    }
+    Ok(Configure { inbox, orders })
 }
 
 /// The order to end whatever runs under a name.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use guest_agent_actors::fakes::{Answer, Asked, Committing, Delivery, Fact, Fate, Reply};
-use guest_agent_actors::manager::number_orders;
+use guest_agent_actors::manager::recovery::decode_inbox;
 use guest_agent_actors::messages::NumberedOrder;
 use guest_agent_actors::model::event::StoredEvent;
 use guest_agent_actors::model::id::{Endpoint, Sha256Digest};
@@ -376,7 +376,7 @@ impl Ledger {
     fn accept(&mut self, key: &[u8], value: &[u8]) {
         let entry = InboxEntry::decode(value).expect("a good record");
         let inbox = key_number(key).expect("a number");
-        let configure = number_orders(inbox, &entry).expect("orders");
+        let configure = decode_inbox(inbox, &entry).expect("orders");
         for order in configure.orders {
             self.disturbed(order.name.as_str());
             // A number comes again when the count of numbers was torn and nothing has the number any more.

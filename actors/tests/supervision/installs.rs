@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use guest_agent_actors::fakes::{Answer, Harness, Reply};
-use guest_agent_actors::messages::Submission;
+use guest_agent_actors::messages::{Submission, SubmitError};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::{Cleanup, Count, StopManner};
@@ -371,6 +371,14 @@ async fn somebody_on_the_machine_is_told_what_became_of_each_order() {
     until_runs(&agent, "a", "1").await;
     let generation = *verdicts[0].result.as_ref().unwrap();
     assert_eq!(agent.view("a").await.unwrap().generation, generation);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orders_of_this_machine_that_cannot_be_decoded_are_malformed() {
+    let agent = Harness::awake().await;
+    let error = agent.submit(Submission::Configure(vec![0xff; 9])).await.unwrap_err();
+    assert!(matches!(&error, SubmitError::Malformed(_)), "{error:?}");
+    assert!(error.to_string().contains("ConfigurePluginStates"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

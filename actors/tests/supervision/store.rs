@@ -5,8 +5,11 @@ use std::time::Duration;
 use guest_agent_actors::fakes::{Answer, Harness, Reply};
 use guest_agent_actors::messages::Submission;
 use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::id::Generation;
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::Table;
+use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
+use guest_agent_actors::trace::Trace;
 
 use super::support::*;
 
@@ -109,6 +112,31 @@ async fn bad_records_are_set_aside_and_the_rest_goes_on() {
     until_runs(&agent, "b", "1").await;
     order(&agent, "4", &[remove("a")]).await;
     agent.until("orders are still taken", SOON, |_, listed| listed.len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn orders_in_the_inbox_that_cannot_be_decoded_are_set_aside_with_message_and_reason() {
+    let mut agent = agent_with("a", "1").await;
+    agent.pass(SOON).await;
+    agent.crash();
+    let trace = Trace::of_message("m-7", None, std::time::SystemTime::UNIX_EPOCH);
+    let entry = InboxEntry {
+        first: Generation(7),
+        content: InboxContent::Configure(encoded(&[install("-", "1")])),
+        origin: Origin::ControlPlane,
+        trace: Some(trace.into()),
+    };
+    agent.world.storage.plant(Table::Inbox, &number_key(7), &entry.encode());
+    agent.wake().await;
+    agent.connect().await;
+    until_runs(&agent, "a", "1").await;
+    let aside = agent.world.storage.aside();
+    let [(Table::Inbox, key, reason)] = &*aside else { panic!("{aside:#?}") };
+    assert_eq!(*key, number_key(7));
+    assert!(reason.contains("m-7") && reason.contains("plugin name"), "{reason}");
+    assert!(agent.world.storage.keys(Table::Inbox).is_empty());
+    order(&agent, "2", &[install("b", "1")]).await;
+    until_runs(&agent, "b", "1").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use super::support::*;
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
 
 /// What the record of a plugin says that it is busy with.
-fn errand(agent: &Harness, name: &str) -> Option<Operation> {
+fn operation(agent: &Harness, name: &str) -> Option<Operation> {
     let record = agent.world.storage.read(Table::Plugins, name.as_bytes())?;
     Snapshot::decode(&record).unwrap().story.operation
 }
@@ -28,18 +28,18 @@ async fn what_an_order_is_part_of_is_known_to_the_next_life_until_it_is_done() {
     let labels = [("message_type", CONFIGURE), ("traceparent", TRACEPARENT)];
     agent.receive("m-1", &labels, encoded(&[install("a", "1")])).await;
     agent.pass(SOON).await;
-    let before = errand(&agent, "a").expect("it is busy");
+    let before = operation(&agent, "a").expect("it is busy");
     assert_eq!((before.order, &*before.revision), (Some(Generation(1)), "1"));
     let trace = &before.trace;
     assert_eq!(trace.id.to_string(), "0af7651916cd43dd8448eb211c80319c");
     assert_eq!((&*trace.message_id, trace.sampling), ("m-1", Sampling::Skip));
     agent.crash_and_wake().await;
     agent.pass(SOON).await;
-    assert_eq!(errand(&agent, "a").expect("it is busy"), before);
+    assert_eq!(operation(&agent, "a").expect("it is busy"), before);
     agent.crash_and_wake().await;
     until_runs(&agent, "a", "1").await;
     agent.pass(MINUTE).await;
-    assert_eq!(errand(&agent, "a"), None, "it is done");
+    assert_eq!(operation(&agent, "a"), None, "it is done");
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,11 +48,11 @@ async fn a_newer_order_takes_the_place_of_what_is_not_done() {
     agent.world.installer.downloads("a", &[Answer::Never, Answer::Never]);
     order(&agent, "m-1", &[install("a", "1")]).await;
     agent.pass(SOON).await;
-    let first = errand(&agent, "a").expect("it is busy");
+    let first = operation(&agent, "a").expect("it is busy");
     assert_eq!(first.trace.id, Trace::of_message("m-1", None, first.trace.since).id);
     order(&agent, "m-2", &[install("a", "2")]).await;
     agent.pass(SOON).await;
-    let second = errand(&agent, "a").expect("it is busy");
+    let second = operation(&agent, "a").expect("it is busy");
     assert_eq!((&*second.revision, second.order), ("2", Some(Generation(2))));
     assert_ne!(second.trace.id, first.trace.id);
 }
@@ -64,19 +64,19 @@ async fn what_went_wrong_is_remembered_until_the_order_is_over() {
     agent.world.installer.downloads("a", &[Answer::Fail("no such archive".to_owned())]);
     order(&agent, "m-2", &[install("a", "2")]).await;
     agent.pass(MINUTE).await;
-    assert_eq!(errand(&agent, "a"), None, "a failed order is over, too");
+    assert_eq!(operation(&agent, "a"), None, "a failed order is over, too");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_way_back_after_a_crash_is_followed_on_its_own() {
     let agent = agent_with("a", "1").await;
     agent.pass(MINUTE).await;
-    assert_eq!(errand(&agent, "a"), None);
+    assert_eq!(operation(&agent, "a"), None);
     agent.world.launcher.launches("a", &[Answer::Never]);
     agent.world.launcher.exit("a", ExitCause::Exited(3));
     agent.pass(Duration::from_secs(1)).await;
-    let back = errand(&agent, "a").expect("it is on its way back");
+    let back = operation(&agent, "a").expect("it is on its way back");
     assert_eq!((back.order, &*back.trace.message_id), (None, ""));
     agent.pass(HOUR).await;
-    assert_eq!(errand(&agent, "a"), None);
+    assert_eq!(operation(&agent, "a"), None);
 }
