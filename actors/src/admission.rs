@@ -22,27 +22,16 @@ use crate::ports::{
     AdmissionHost, Clock, Count, Counters, Describe, DeskRecipients, HungUp, ListCalled,
     ListRefused, Outcome, ResolveCalled,
 };
-use crate::text::shortened;
 
 mod question;
 mod queue;
+mod verdict;
 
-pub use question::{CheckId, Metadatum, Offer, Question};
-pub use queue::{AdmissionQueue, Asker, Effect, Event, Gate, Life, OPEN_MAX, Wait};
+use verdict::presentable;
 
-/// Most bytes that are kept of what a plugin gives as its reason.
-const REASON_MAX: usize = 1024;
-
-/// What became of a check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It may be deployed.
-    Admitted,
-    /// It may not, for this reason.
-    Denied(Arc<str>),
-    /// Nobody decided, because the agent goes down. Whoever begins anew in its next life asks anew.
-    Closing,
-}
+pub use question::{CheckId, Metadatum, Offer, ProcessRun, Question};
+pub use queue::{AdmissionQueue, Asker, Effect, Event, Gate, OPEN_MAX, Wait};
+pub use verdict::Verdict;
 
 /// Why a deployment is not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,36 +100,6 @@ async fn put(desk: &Recipient<Ask>, question: Option<Question>) -> Verdict {
     drop(interest);
     verdict
         .unwrap_or_else(|_| Verdict::Denied("nobody is left to ask whether it is admitted".into()))
-}
-
-// === impl Verdict ===
-
-impl Verdict {
-    /// What the status of a ResolveAdmission says: no status at all denies. `code` is a gRPC code with its
-    /// name, the message is the plugin's own.
-    #[must_use]
-    pub fn of_status(status: Option<(i32, &str, &str)>) -> Self {
-        match status {
-            Some((0, _, _)) => Self::Admitted,
-            Some((_, code, "")) => {
-                Self::Denied(format!("denied by the admission plugin ({code})").into())
-            }
-            Some((_, code, message)) => {
-                let message = presentable(message);
-                Self::Denied(format!("denied by the admission plugin: {message} ({code})").into())
-            }
-            None => Self::Denied(
-                "denied by the admission plugin, which answered without a status".into(),
-            ),
-        }
-    }
-}
-
-/// What somebody else wrote, fit for a line of ours.
-fn presentable(text: &str) -> String {
-    let line = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
-    let line: String = line.take(REASON_MAX).collect();
-    shortened(&line, REASON_MAX).to_owned()
 }
 
 // === impl AdmissionActor ===

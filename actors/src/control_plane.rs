@@ -16,6 +16,7 @@ use tracing::{Span, debug, info, warn};
 
 use crate::crash_point;
 use crate::error::Chain;
+use crate::keys::number_key;
 use crate::manager::number_orders;
 use crate::messages::{
     Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
@@ -23,12 +24,13 @@ use crate::messages::{
 };
 use crate::model::event;
 use crate::model::id::Generation;
+use crate::model::origin::Origin;
 use crate::plugin::event::{Order, PluginEventKind};
 use crate::ports::{
     ControlLink, Count, DeliveryError, InboundMessage, OrderKind, OutboundMessage, Outcome, Ports,
     Receipt, Table, Write,
 };
-use crate::records::{InboxContent, InboxEntry, Origin, number_key};
+use crate::records::{InboxContent, InboxEntry};
 use crate::trace::Trace;
 use crate::wire::{self, AgentFacts, DecodedOrder, Request};
 

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -17,6 +16,7 @@ use crate::ports::Cause;
 use fate::Decider;
 
 mod admission;
+mod answers;
 mod counters;
 mod facts;
 mod fate;
@@ -34,40 +34,22 @@ mod sweeper;
 mod view;
 
 pub use admission::{AdmissionHandle, Answers, FakeAdmission, admission};
+pub use answers::{Answer, Delivery, Reply};
 pub use counters::{CountersHandle, FakeCounters, counters};
 pub use facts::{FactsHandle, FakeFacts, facts};
 pub use fate::{Asked, Committing, Fact, Fate};
 pub use harness::{Harness, World};
 pub use installer::{FakeInstaller, InstallerHandle, installer};
 pub use launcher::{FakeLauncher, LauncherHandle, launcher};
-pub use link::{Delivery, FakeLink, Heard, LinkHandle, link};
+pub use link::{FakeLink, Heard, LinkHandle, link};
 pub use local::{FakeLocal, LocalHandle, local};
 pub use machine::{ClockHandle, CountedIds, FakeClock, FakeMachine, MachineHandle, clock, machine};
 pub use meter::{FakeMeter, MeterHandle, meter};
 pub use prober::{FakeProber, ProberHandle, prober};
-pub use rpc::{FakeRpc, Reply, RpcHandle, rpc};
+pub use rpc::{FakeRpc, RpcHandle, rpc};
 pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
 pub use sweeper::{FakeSweeper, SweeperHandle, sweeper};
 pub use view::sample_view;
-
-/// What a fake does when it is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Succeeds at once.
-    Succeed,
-    /// Fails at once, for this reason.
-    Fail(String),
-    /// Succeeds after this long.
-    Late(Duration),
-    /// Fails after this long.
-    LateFail(Duration, String),
-    /// Succeeds when it is released, not before.
-    Held,
-    /// Never answers.
-    Never,
-    /// Panics.
-    Panic,
-}
 
 /// A value that fakes and handles share, and that can be waited on.
 pub(crate) struct Shared<T> {

@@ -19,6 +19,7 @@ pub mod trace;
 
 pub mod plugin;
 
+pub mod keys;
 pub mod messages;
 pub mod ports;
 pub mod records;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::admission::Ask;
+use crate::keys::number_key;
 use crate::messages::{
     Begin, Changed, Configure, CountInbox, Deliver, Died, Dismiss, Explain, ExplainYourself,
     FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, ListUsage, Listed,
@@ -30,11 +31,12 @@ use crate::plugin::explain::Explanation;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, PluginActor, PluginHandles, machine};
 use crate::ports::{Count, Known, Ports, References, Table, Write};
-use crate::records::{self, number_key};
+use crate::records;
 use crate::trace::Trace;
 use crate::wire::DecodedOrder;
 
 pub mod local;
+pub mod local_plan;
 pub mod plan;
 pub mod readiness;
 pub mod recovery;
@@ -88,7 +90,7 @@ pub struct ManagerActor {
     known: Known,
     lives: u64,
     /// What the machine says of its own plugins.
-    machine: local::Machine,
+    machine: local_plan::LocalManifests,
     version: watch::Sender<u64>,
     gate: Gate,
     readiness: watch::Sender<Readiness>,
@@ -153,7 +155,7 @@ impl ManagerActor {
             lost: BTreeSet::new(),
             known: Known::All,
             lives: 0,
-            machine: local::Machine::default(),
+            machine: local_plan::LocalManifests::default(),
             version,
             gate: Gate::default(),
             readiness,

@@ -10,10 +10,11 @@ use std::time::{Duration, SystemTime};
 use actix::{Message, Recipient};
 
 use crate::model::event;
+use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
 use crate::model::spec::MetricsPolicy;
 use crate::model::view::PluginView;
-use crate::monitor::HealthPolicy;
+use crate::model::vm_event::{Notified, NotifyError, VmEvent};
 use crate::plugin::event::{Boot, Event, Order};
 use crate::plugin::explain::Explanation;
 use crate::plugin::state::Firing;
@@ -22,7 +23,6 @@ use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport,
 use crate::registry::catalogue::Refusal;
 use crate::registry::entry::{Entry, Key, Offer, Registrant};
 use crate::trace::Trace;
-use crate::vm_events::{Notified, NotifyError, VmEvent};
 
 // === To the store ===
 

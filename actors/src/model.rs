@@ -3,6 +3,9 @@
 pub mod event;
 pub mod exit;
 pub mod facts;
+pub mod health;
 pub mod id;
+pub mod origin;
 pub mod spec;
 pub mod view;
+pub mod vm_event;

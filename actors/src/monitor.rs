@@ -18,6 +18,7 @@ use tracing::debug;
 
 use crate::messages::{Happened, HealthHeard, Unwatch, UseHealthPolicy, Watch};
 use crate::model::exit::ExitCause;
+use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, PluginName, Process};
 use crate::plugin::event::{Event, Verdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
@@ -36,17 +37,6 @@ const MOMENTS: u32 = 10;
 
 /// Most bytes of what a plugin says of itself that are kept.
 const HEALTH_MAX: usize = 8 * 1024;
-
-/// When a living process is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthPolicy {
-    /// Time between two checks of one plugin.
-    pub interval: Duration,
-    /// Longest wait for an answer.
-    pub timeout: Duration,
-    /// Failures in a row that make a judgement.
-    pub failures: u32,
-}
 
 /// The monitor's actor.
 pub struct MonitorActor {

@@ -8,17 +8,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::broadcast;
 use tracing::{debug, warn};
 
 use crate::crash_point;
+use crate::keys::number_key;
 use crate::messages::{Enqueue, LinkChanged, Save, SaveLazily};
 use crate::model::event::StoredEvent;
 use crate::ports::{ControlLink, DeliveryError, Ids, Table, Write};
-use crate::records::number_key;
 use crate::wire;
 
 pub use backlog::Waiting;
@@ -29,16 +29,7 @@ use backlog::Backlog;
 mod backlog;
 mod gap;
 
-/// How many events are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Most events that wait for the control plane.
-    pub events: usize,
-    /// Most bytes of events that wait for the control plane.
-    pub bytes: usize,
-    /// Settled events that are kept for people on this machine.
-    pub history: usize,
-}
+pub use backlog::{Bounds, Weight};
 
 /// Events sent at once, each of another plugin.
 const IN_FLIGHT_MAX: usize = 32;
@@ -108,17 +99,6 @@ pub struct UseStore {
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "Weight")]
 pub struct WeighBacklog;
-
-/// How much waits for the control plane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weight {
-    /// Events.
-    pub events: usize,
-    /// Bytes of them.
-    pub bytes: usize,
-    /// When the oldest of them happened.
-    pub oldest: Option<SystemTime>,
-}
 
 // === impl Bounds ===
 

@@ -6,8 +6,10 @@ use std::time::SystemTime;
 use guest_agent_proto::record as rec;
 use prost::Message;
 
+use crate::keys::key_number;
 use crate::model::event::{NewEvent, StoredEvent};
 use crate::model::id::{Generation, PluginName};
+use crate::model::origin::Origin;
 use crate::outbox::{Gap, Waiting};
 use crate::ports::{Table, Write};
 use crate::trace::Trace;
@@ -37,15 +39,6 @@ pub enum InboxContent {
     Restart(PluginName),
 }
 
-/// Who gave an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The control plane.
-    ControlPlane,
-    /// Somebody on this machine, who may name local archives.
-    Local,
-}
-
 /// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -58,18 +51,6 @@ pub enum RecordError {
     /// Something that every record has is not there, or makes no sense.
     #[error("the record has no usable {0}")]
     Missing(&'static str),
-}
-
-/// The key of a numbered record: big-endian, so that keys sort by number.
-#[must_use]
-pub fn number_key(number: u64) -> Vec<u8> {
-    number.to_be_bytes().to_vec()
-}
-
-/// The number of a key made by [`number_key`].
-#[must_use]
-pub fn key_number(key: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(key.try_into().ok()?))
 }
 
 /// Writes a plugin's snapshot.
@@ -207,6 +188,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::keys::number_key;
     use crate::model::event::DETAILS_MAX;
     use crate::plugin::event::PluginEventKind;
     use proptest::prelude::*;

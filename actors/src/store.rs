@@ -19,12 +19,12 @@ use tracing::{error, info};
 
 use crate::crash_point::Labels;
 use crate::error::Chain;
+use crate::keys::number_key;
 use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily, SaveOrForget};
 use crate::model::event::{NewEvent, StoredEvent};
 use crate::ports::{
     Count, Counters, Durability, Ids, Outcome, Storage, StorageError, Table, Write,
 };
-use crate::records::number_key;
 
 /// Key of the next event's number among the facts: a number must not be used again when the event that
 /// had it was dropped or trimmed.

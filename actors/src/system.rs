@@ -22,21 +22,23 @@ use crate::control_plane::remembered::{self, MessageKey, Remembered};
 use crate::control_plane::{ControlPlaneActor, ControlPlaneHandles, NEXT_GENERATION};
 use crate::crash_point;
 use crate::error::Chain;
+use crate::keys::key_number;
 use crate::manager::readiness::Readiness;
 use crate::manager::recovery::decode_inbox;
 use crate::manager::{ManagerActor, ManagerHandles};
 use crate::messages::{UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::model::event::StoredEvent;
+use crate::model::health::HealthPolicy;
 use crate::model::id::Generation;
-use crate::monitor::{HealthPolicy, MonitorActor};
+use crate::monitor::MonitorActor;
 use crate::outbox::{
     Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting, WeighBacklog,
 };
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
-use crate::records::{InboxEntry, key_number};
+use crate::records::InboxEntry;
 use crate::registry::catalogue::Catalogue;
 use crate::registry::record::{self, Record};
 use crate::registry::view::RegistryView;

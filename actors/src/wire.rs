@@ -14,13 +14,13 @@ use prost::Message;
 use crate::messages::Listed;
 use crate::model::event::StoredEvent;
 use crate::model::id::{PluginName, Sha256Digest};
+use crate::model::origin::Origin;
 use crate::model::spec::{
     Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Source, Tries,
 };
 use crate::model::view::Reported;
 use crate::plugin::event::{Order, PluginEventKind};
 use crate::ports::{InboundMessage, OsFacts, OutboundMessage};
-use crate::records::Origin;
 
 mod local;
 mod model;

@@ -22,12 +22,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use guest_agent_actors::keys::number_key;
 use guest_agent_actors::model::event::{NewEvent, StoredEvent};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Number, Scope, Value};
 use guest_agent_actors::model::id::{
     Attempt, BootId, Endpoint, Generation, PluginName, Process, Sha256Digest,
 };
+use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
     LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
@@ -43,7 +45,7 @@ use guest_agent_actors::plugin::state::{
 use guest_agent_actors::plugin::state::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
-use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
+use guest_agent_actors::records::{InboxContent, InboxEntry};
 use guest_agent_actors::registry::catalogue::Life;
 use guest_agent_actors::registry::entry::{Entry, Epoch, Offer, RawOffer, Registrant};
 use guest_agent_actors::registry::record::{self, Record as RegistryRecord};

@@ -6,12 +6,13 @@ use futures_util::future::join_all;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, Save};
 use guest_agent_actors::model::event::NewEvent;
+use guest_agent_actors::model::vm_event::VmEvent;
 use guest_agent_actors::plugin::event::PluginEventKind;
 use guest_agent_actors::ports::{
     Cleanup, Durability, Launcher, StopManner, StopOrder, Stopped, Storage,
 };
 use guest_agent_actors::system::System;
-use guest_agent_actors::vm_events::{self, NOTIFY_WAIT, VmEvent};
+use guest_agent_actors::vm_events::{self, NOTIFY_WAIT};
 use tracing::warn;
 
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use guest_agent_actors::admission::Gate;
-use guest_agent_actors::monitor::HealthPolicy;
+use guest_agent_actors::model::health::HealthPolicy;
 use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::plugin::restart::RestartPolicy;
 use guest_agent_actors::plugin::state::Policy;

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use actix::Addr;
 use guest_agent_actors::messages::NotifyVm;
-use guest_agent_actors::vm_events::{NOTIFY_WAIT, VmEvent, VmEventActor};
+use guest_agent_actors::model::vm_event::VmEvent;
+use guest_agent_actors::vm_events::{NOTIFY_WAIT, VmEventActor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;

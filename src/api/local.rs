@@ -21,11 +21,12 @@ use guest_agent_actors::messages::{
     SubmitError, SweepNow,
 };
 use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::vm_event::VmEvent;
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{PluginRpc, RpcError, Storage, SweepManner};
 use guest_agent_actors::scheduler::SchedulerActor;
 use guest_agent_actors::sweep::SweepActor;
-use guest_agent_actors::vm_events::{VmEvent, VmEventActor};
+use guest_agent_actors::vm_events::VmEventActor;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };

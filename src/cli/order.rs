@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::plugin::event::Order;
-use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use guest_agent_actors::error::Chain;
+use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::spec::{PluginSpec, Source};
 use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::ports::InstallError;
-use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};

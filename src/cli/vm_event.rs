@@ -1,7 +1,7 @@
 //! `vm-event`: tells all plugins what happens to the machine, and prints how each took it.
 
 use clap::ValueEnum;
-use guest_agent_actors::vm_events::VmEvent;
+use guest_agent_actors::model::vm_event::VmEvent;
 use guest_agent_proto::local::{NotifiedPlugin, NotifyVmEventRequest};
 use serde::Serialize;
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use guest_agent_actors::admission::Life;
+use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{AdmissionCommand, AdmissionHost, Cause, DeskRecipients};
 use rand::TryRngCore;
@@ -66,7 +66,7 @@ struct Shared {
     door: Arc<Door>,
     service_url: watch::Receiver<Arc<str>>,
     port: OnceCell<u16>,
-    running: Mutex<HashMap<Life, oneshot::Sender<()>>>,
+    running: Mutex<HashMap<ProcessRun, oneshot::Sender<()>>>,
     /// How many processes there are.
     alive: watch::Sender<usize>,
 }
@@ -103,7 +103,7 @@ impl PluginHost {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<Life, oneshot::Sender<()>>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<ProcessRun, oneshot::Sender<()>>> {
         self.shared.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +125,7 @@ impl PluginHost {
 
     async fn start(
         &self,
-        life: Life,
+        life: ProcessRun,
         command: &AdmissionCommand,
         desk: DeskRecipients,
     ) -> Result<Running, RunError> {
@@ -139,7 +139,12 @@ impl PluginHost {
 
 #[async_trait]
 impl AdmissionHost for PluginHost {
-    async fn run(&self, life: Life, command: AdmissionCommand, desk: DeskRecipients) -> String {
+    async fn run(
+        &self,
+        life: ProcessRun,
+        command: AdmissionCommand,
+        desk: DeskRecipients,
+    ) -> String {
         let (told, go) = oneshot::channel();
         self.running().insert(life, told);
         let registered = Registered(self, life);
@@ -158,7 +163,7 @@ impl AdmissionHost for PluginHost {
         how
     }
 
-    fn end(&self, life: Life) {
+    fn end(&self, life: ProcessRun) {
         if let Some(told) = self.running().remove(&life) {
             // One that just ended by itself hears nothing.
             told.send(()).ok();
@@ -176,7 +181,7 @@ impl AdmissionHost for PluginHost {
 }
 
 /// A life that may call. When this is dropped its ticket is worth nothing, and its process is told to go.
-struct Registered<'a>(&'a PluginHost, Life);
+struct Registered<'a>(&'a PluginHost, ProcessRun);
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use guest_agent::install::trust::Trust;
 use guest_agent::install::{Pipeline, PipelineConfig};
 use guest_agent_actors::model::id::{Generation, Sha256Digest};
+use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, EntryPoint, MetricsPolicy, PluginSpec, Source, Tries,
 };
@@ -16,7 +17,7 @@ use guest_agent_actors::plugin::machine::begin;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::State;
 use guest_agent_actors::ports::{InboundMessage, Receipt};
-use guest_agent_actors::records::{InboxEntry, Origin};
+use guest_agent_actors::records::InboxEntry;
 use guest_agent_actors::wire::{self, Request};
 use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type;

@@ -24,6 +24,10 @@ pub struct Question {
     pub metadata: Vec<(&'static str, String)>,
 }
 
+/// One run of the process of an admission plugin, counted from the start of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessRun(pub u64);
+
 /// One entry of what is known of a package's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadatum {

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::question::{CheckId, Metadatum, Offer, Question};
-use super::{ListRefused, Verdict};
+use super::question::{CheckId, Metadatum, Offer, ProcessRun, Question};
+use super::verdict::Verdict;
 use crate::model::id::Sha256Digest;
 use crate::plugin::restart::RestartPolicy;
-use crate::ports::AdmissionCommand;
+use crate::ports::{AdmissionCommand, ListRefused};
 
 /// The protocol that is spoken here.
 const PROTOCOL_VERSION: i32 = 1;
@@ -43,10 +43,6 @@ const PAUSES: RestartPolicy = RestartPolicy {
     max: Duration::from_secs(15),
     calm: Duration::from_secs(600),
 };
-
-/// One life of an admission plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Life(pub u64);
 
 /// Somebody who asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,14 +79,14 @@ pub enum Event {
     /// A plugin called ListAdmissions.
     Listed {
         /// Which.
-        life: Life,
+        life: ProcessRun,
         /// What it speaks.
         protocol_version: i32,
     },
     /// A plugin called ResolveAdmission.
     Resolved {
         /// Which.
-        life: Life,
+        life: ProcessRun,
         /// The check, in its words.
         id: String,
         /// What it says.
@@ -99,12 +95,12 @@ pub enum Event {
     /// A plugin's stream ended at its side.
     HungUp {
         /// Which.
-        life: Life,
+        life: ProcessRun,
     },
     /// A plugin's process ended, or could not be made.
     Ended {
         /// Which.
-        life: Life,
+        life: ProcessRun,
         /// How.
         how: Arc<str>,
     },
@@ -122,9 +118,9 @@ pub enum Wait {
     /// The verdict for an asker.
     Answer(Asker),
     /// A plugin's ListAdmissions.
-    Connect(Life),
+    Connect(ProcessRun),
     /// How a plugin that closed its stream ended.
-    Exit(Life),
+    Exit(ProcessRun),
     /// The pause before another plugin.
     Retry,
 }
@@ -142,14 +138,14 @@ pub enum Effect {
     /// Start a plugin; `Ended` comes back.
     Launch {
         /// Its number.
-        life: Life,
+        life: ProcessRun,
         /// What is started.
         command: AdmissionCommand,
     },
     /// Send a check on the plugin's stream.
     Offer {
         /// Whose.
-        life: Life,
+        life: ProcessRun,
         /// The check.
         offer: Arc<Offer>,
     },
@@ -158,7 +154,7 @@ pub enum Effect {
     /// Close the plugin's stream and ask it to go.
     End {
         /// Which.
-        life: Life,
+        life: ProcessRun,
         /// Why, for the log; empty when nothing is wrong.
         why: Arc<str>,
     },
@@ -185,7 +181,7 @@ pub struct AdmissionQueue {
     plugin: Plugin,
     /// How often plugins ended without having answered anything.
     failures: u32,
-    last_life: Life,
+    last_life: ProcessRun,
     last_number: u64,
     closed: bool,
 }
@@ -219,11 +215,11 @@ enum Plugin {
     /// There is none, and the next one has to wait.
     Pausing,
     /// It has a process, maybe, and no stream yet.
-    Starting(Life),
+    Starting(ProcessRun),
     /// It has a stream and gave so many answers.
-    Serving(Life, u64),
+    Serving(ProcessRun, u64),
     /// It closed its stream; maybe its exit status tells why.
-    Lost(Life),
+    Lost(ProcessRun),
 }
 
 // === impl AdmissionQueue ===
@@ -241,7 +237,7 @@ impl AdmissionQueue {
             answered: VecDeque::new(),
             plugin: Plugin::Absent,
             failures: 0,
-            last_life: Life(0),
+            last_life: ProcessRun(0),
             last_number: 0,
             closed: false,
         }
@@ -323,7 +319,7 @@ impl AdmissionQueue {
 
     /// The plugin that is asked now, or is about to be.
     #[must_use]
-    pub const fn life(&self) -> Option<Life> {
+    pub const fn life(&self) -> Option<ProcessRun> {
         match self.plugin {
             Plugin::Absent | Plugin::Pausing => None,
             Plugin::Starting(life) | Plugin::Serving(life, _) | Plugin::Lost(life) => Some(life),
@@ -411,7 +407,7 @@ impl AdmissionQueue {
         }
     }
 
-    fn listed(&mut self, life: Life, protocol_version: i32, does: &mut Vec<Effect>) {
+    fn listed(&mut self, life: ProcessRun, protocol_version: i32, does: &mut Vec<Effect>) {
         let refuse = |why: &str| Effect::AnswerList(Err(ListRefused(why.into())));
         match self.plugin {
             Plugin::Starting(starting) if starting == life => {}
@@ -452,7 +448,7 @@ impl AdmissionQueue {
         does.extend(waiting.into_iter().map(|(_, offer)| Effect::Offer { life, offer }));
     }
 
-    fn resolved(&mut self, life: Life, id: &str, verdict: &Verdict, does: &mut Vec<Effect>) {
+    fn resolved(&mut self, life: ProcessRun, id: &str, verdict: &Verdict, does: &mut Vec<Effect>) {
         // One that is not known was given up, or never was: it does no harm.
         let Some((id, _)) = self.checks.get_key_value(id) else { return };
         let id = id.clone();
@@ -480,7 +476,7 @@ impl AdmissionQueue {
         self.tell(askers, verdict, does);
     }
 
-    fn ended(&mut self, life: Life, how: &str, does: &mut Vec<Effect>) {
+    fn ended(&mut self, life: ProcessRun, how: &str, does: &mut Vec<Effect>) {
         match self.plugin {
             Plugin::Starting(starting) if starting == life => {
                 self.deny_all(&format!("the admission plugin cannot be asked: {how}"), does);
@@ -552,7 +548,7 @@ impl AdmissionQueue {
     }
 
     /// The plugin is not asked any more. Its `Ended` comes later and means nothing then.
-    fn let_go(&mut self, life: Life, why: &str, does: &mut Vec<Effect>) {
+    fn let_go(&mut self, life: ProcessRun, why: &str, does: &mut Vec<Effect>) {
         does.push(Effect::End { life, why: why.into() });
     }
 

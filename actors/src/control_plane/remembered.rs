@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::keys::{key_number, number_key};
 use crate::model::id::Sha256Digest;
 use crate::ports::{Table, Write};
-use crate::records::{key_number, number_key};
 
 /// A message that comes again after this time is a new one.
 pub const WINDOW: Duration = Duration::from_secs(600);

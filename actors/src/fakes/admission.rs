@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use crate::admission::{Life, Offer, Verdict};
+use crate::admission::{Offer, ProcessRun, Verdict};
 use crate::fakes::Shared;
 use crate::ports::{
     AdmissionCommand, AdmissionHost, DeskRecipients, HungUp, ListCalled, ResolveCalled,
@@ -40,9 +40,9 @@ pub enum Answers {
 #[derive(Default)]
 struct Script {
     answers: Answers,
-    asked: Vec<(Life, Arc<Offer>)>,
+    asked: Vec<(ProcessRun, Arc<Offer>)>,
     /// Lives that run; set to true when they were asked to go.
-    lives: BTreeMap<Life, bool>,
+    lives: BTreeMap<ProcessRun, bool>,
     launched: u32,
     mistakes: Vec<String>,
 }
@@ -65,7 +65,7 @@ impl AdmissionHandle {
     /// What was asked so far, as package and life.
     #[must_use]
     pub fn asked(&self) -> Vec<(String, u64)> {
-        let name = |(life, offer): &(Life, Arc<Offer>)| (offer.package.to_string(), life.0);
+        let name = |(life, offer): &(ProcessRun, Arc<Offer>)| (offer.package.to_string(), life.0);
         self.0.with(|script| script.asked.iter().map(name).collect())
     }
 
@@ -85,7 +85,7 @@ impl AdmissionHandle {
 // === impl FakeAdmission ===
 
 /// Forgets a life, also when it is dropped.
-struct Running<'a>(&'a Shared<Script>, Life);
+struct Running<'a>(&'a Shared<Script>, ProcessRun);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
@@ -94,7 +94,7 @@ impl Drop for Running<'_> {
 }
 
 impl FakeAdmission {
-    async fn serve(&self, life: Life, desk: DeskRecipients) -> String {
+    async fn serve(&self, life: ProcessRun, desk: DeskRecipients) -> String {
         let script = &self.0.0;
         if script.with(|script| script.answers == Answers::Unconnected) {
             return std::future::pending().await;
@@ -135,7 +135,7 @@ impl FakeAdmission {
 
 #[async_trait]
 impl AdmissionHost for FakeAdmission {
-    async fn run(&self, life: Life, _: AdmissionCommand, desk: DeskRecipients) -> String {
+    async fn run(&self, life: ProcessRun, _: AdmissionCommand, desk: DeskRecipients) -> String {
         let script = &self.0.0;
         let answers = script.with(|script| {
             script.launched += 1;
@@ -158,7 +158,7 @@ impl AdmissionHost for FakeAdmission {
         }
     }
 
-    fn end(&self, life: Life) {
+    fn end(&self, life: ProcessRun) {
         self.0.0.with(|script| {
             if let Some(told_to_go) = script.lives.get_mut(&life) {
                 *told_to_go = true;

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::fakes::{Answer, Delivery, Reply};
+use crate::fakes::answers::{Answer, Delivery, Reply};
 use crate::model::exit::ExitCause;
 use crate::model::id::{Endpoint, Process};
 use crate::model::spec::{Config, Limits, PluginSpec};

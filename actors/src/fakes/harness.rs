@@ -17,8 +17,8 @@ use crate::fakes::{
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, Received, Submission, Submit, SubmitError, Verdict,
 };
+use crate::model::health::HealthPolicy;
 use crate::model::view::PluginView;
-use crate::monitor::HealthPolicy;
 use crate::outbox::{Bounds, Destination};
 use crate::plugin::state::Policy;
 use crate::ports::{InboundMessage, Ports, Receipt};

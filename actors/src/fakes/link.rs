@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+use crate::fakes::Shared;
+use crate::fakes::answers::{Answer, Delivery};
 use crate::fakes::fate::{Decider, Fact};
-use crate::fakes::{Answer, Shared};
 use crate::ports::{ControlLink, DeliveryError, OutboundMessage, Receipt};
 
 /// How long an acknowledgement is waited for.
@@ -19,23 +20,6 @@ pub struct FakeLink(LinkHandle);
 /// The other end of a [`FakeLink`]. Lives on when the agent does not.
 #[derive(Clone)]
 pub struct LinkHandle(Shared<Server>);
-
-/// What becomes of one message to the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// It arrives and is acknowledged.
-    Acknowledge,
-    /// It arrives, and the acknowledgement is lost.
-    LoseAcknowledgement,
-    /// It arrives and is acknowledged, after this long.
-    Late(Duration),
-    /// It does not arrive.
-    Lose,
-    /// The server has no room now.
-    Exhausted,
-    /// The server answers with an error.
-    Refuse,
-}
 
 /// A message that arrived at the control plane.
 #[derive(Clone, Debug, PartialEq)]

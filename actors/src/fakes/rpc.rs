@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use crate::fakes::Shared;
+use crate::fakes::answers::Reply;
 use crate::fakes::fate::{Decider, Fact};
 use crate::model::id::Endpoint;
 use crate::model::spec::Config;
@@ -18,25 +19,6 @@ pub struct FakeRpc(RpcHandle);
 /// Scripts a [`FakeRpc`] and reads what it was asked.
 #[derive(Clone)]
 pub struct RpcHandle(Shared<Calls>);
-
-/// What a plugin answers to one call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// That it is well, or that it took what it was given.
-    Good,
-    /// A health code other than zero, with a line; to Apply, a refusal.
-    Bad(i32, String),
-    /// Nothing, until the caller's deadline.
-    Silence,
-    /// Nothing, and no deadline either: what a broken adapter does.
-    Forever,
-    /// There is no connection to it.
-    Unreachable,
-    /// That it does not implement the call.
-    Unimplemented,
-    /// That it panics.
-    Panic,
-}
 
 #[derive(Default)]
 struct Calls {

@@ -8,20 +8,17 @@
 //! and reading them twice does nothing. Which version of a plugin runs is the plugin's own decision
 //! (`plugin/local.rs`). What cannot be read changes nothing that runs.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use tracing::{info, warn};
 
-use super::plan::PLUGINS_MAX;
+use super::local_plan::{LocalOrder, Reading, TOO_MANY, plan};
 use super::{Lists, ManagerActor};
 use crate::error::Chain;
 use crate::messages::{Happened, RefusedManifests, RescanLocal, Save};
 use crate::model::event;
-use crate::model::id::{Generation, PluginName};
-use crate::model::spec::PluginSpec;
+use crate::model::id::Generation;
 use crate::plugin::Beginning;
 use crate::plugin::event::{Event, PluginEventKind};
 use crate::plugin::machine;
@@ -29,69 +26,6 @@ use crate::ports::LocalScan;
 
 /// Longest that reading all manifests may take. What is read later is left to the next time.
 const SCAN_WAIT: Duration = Duration::from_secs(300);
-
-const TOO_MANY: &str =
-    "there are as many plugins on this machine as there may be; remove another one first";
-
-/// What the machine says of its own plugins, as far as it was read.
-#[derive(Default)]
-pub(super) struct Machine {
-    /// The newest scan; `None` before the first.
-    scan: Option<LocalScan>,
-    /// Refusals that were told.
-    told: BTreeMap<String, String>,
-    reading: Reading,
-}
-
-/// Whether the manifests are being read.
-#[derive(Default)]
-enum Reading {
-    #[default]
-    No,
-    Yes,
-    /// Yes, and they may have changed since it began.
-    AndAgain,
-}
-
-/// What one plugin is told of its local version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LocalOrder {
-    /// A plugin that was never heard of begins its life.
-    Begin(Arc<PluginSpec>),
-    /// A plugin on the roster has another local version now, or none any more.
-    Tell(PluginName, Option<Arc<PluginSpec>>),
-    /// There are too many plugins for one more.
-    Refuse(Arc<PluginSpec>),
-}
-
-/// What follows from a scan for the plugins on the roster, of each of which is known which local
-/// version it knows. A plugin whose manifest is refused keeps what it has: trouble with a manifest
-/// stops nothing that runs.
-#[must_use]
-pub fn plan(
-    known: &BTreeMap<PluginName, Option<Arc<PluginSpec>>>,
-    scan: &LocalScan,
-) -> Vec<LocalOrder> {
-    let mut orders = Vec::new();
-    let mut count = known.len();
-    for (name, spec) in &scan.plugins {
-        match known.get(name) {
-            Some(Some(same)) if same == spec => {}
-            Some(_) => orders.push(LocalOrder::Tell(name.clone(), Some(spec.clone()))),
-            None if count < PLUGINS_MAX => {
-                count += 1;
-                orders.push(LocalOrder::Begin(spec.clone()));
-            }
-            None => orders.push(LocalOrder::Refuse(spec.clone())),
-        }
-    }
-    let has_manifest = |name: &PluginName| {
-        scan.plugins.contains_key(name) || scan.refused.contains_key(name.as_str())
-    };
-    let gone = known.iter().filter(|(name, local)| local.is_some() && !has_manifest(name));
-    orders.extend(gone.map(|(name, _)| LocalOrder::Tell(name.clone(), None)));
-    orders
-}
 
 // === impl ManagerActor: local plugins ===
 
@@ -198,6 +132,3 @@ impl Handler<RescanLocal> for ManagerActor {
         self.rescan(ctx);
     }
 }
-
-#[cfg(test)]
-mod tests;

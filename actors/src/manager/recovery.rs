@@ -15,6 +15,7 @@ use super::plan::assign;
 use super::{Lists, ManagerActor, number_orders};
 use crate::crash_point;
 use crate::error::Chain;
+use crate::keys::key_number;
 use crate::messages::{Configure, LoadSnapshot, NumberedOrder, RescanLocal, Save};
 use crate::model::event;
 use crate::model::id::PluginName;
@@ -25,7 +26,7 @@ use crate::plugin::snapshot::{Snapshot, SnapshotError};
 use crate::ports::{
     Cleanup, Known, Losses, StopError, StopManner, StopOrder, Stopped, StorageError, Table,
 };
-use crate::records::{InboxContent, InboxEntry, key_number};
+use crate::records::{InboxContent, InboxEntry};
 use crate::wire;
 
 /// Pause before a snapshot that could not be read is read again.

@@ -12,12 +12,34 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::gap::{Gap, Priority, TEXT_MAX, worth};
-use super::{Bounds, Weight};
+use crate::keys::number_key;
 use crate::model::event::{NewEvent, StoredEvent};
 use crate::ports::{Ids, Table, Write};
-use crate::records::number_key;
+
+/// How many events are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most events that wait for the control plane.
+    pub events: usize,
+    /// Most bytes of events that wait for the control plane.
+    pub bytes: usize,
+    /// Settled events that are kept for people on this machine.
+    pub history: usize,
+}
+
+/// How much waits for the control plane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Events.
+    pub events: usize,
+    /// Bytes of them.
+    pub bytes: usize,
+    /// When the oldest of them happened.
+    pub oldest: Option<SystemTime>,
+}
 
 /// An event that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,11 +9,10 @@ use std::time::SystemTime;
 use guest_agent_proto::record as rec;
 use prost::Message;
 
+use self::error::VERSION;
 use crate::model::exit::ExitCause;
-use crate::model::id::{
-    Attempt, BootId, Endpoint, Generation, IdError, PluginName, Process, RevisionId,
-};
-use crate::model::spec::{EntryPointError, PluginSpec};
+use crate::model::id::{Attempt, BootId, Endpoint, Generation, PluginName, Process, RevisionId};
+use crate::model::spec::PluginSpec;
 use crate::plugin::event::{Event, Found, Transition};
 use crate::plugin::machine::transition;
 use crate::plugin::restart::Restarts;
@@ -23,17 +22,17 @@ use crate::plugin::state::{
 };
 use crate::plugin::transition_log::TransitionLog;
 
+mod error;
 mod runs;
 mod spec;
+
+pub use error::SnapshotError;
 
 use runs::{
     moves_record, operation_of, operation_record, runs_of, runs_record, story_of, trouble_record,
     unenforced_of, unenforced_record,
 };
 use spec::{config_of, config_record, spec_of, spec_record};
-
-/// The version this agent writes.
-const VERSION: u32 = 1;
 
 /// A state with the times that people are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,32 +45,6 @@ pub struct Snapshot {
     pub started_at: Option<SystemTime>,
     /// What is remembered for people.
     pub story: TransitionLog,
-}
-
-/// Why a record cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// Not a record at all.
-    #[error("the record cannot be decoded")]
-    Decode(#[source] prost::DecodeError),
-    /// Written by a later agent in a way this one does not know.
-    #[error("the record has version {0}, this agent knows {VERSION}")]
-    Version(u32),
-    /// Something that every record has is not there.
-    #[error("the record has no {0}")]
-    Missing(&'static str),
-    /// A name that was valid when it was written is not.
-    #[error("the record names something impossible")]
-    Id(#[source] IdError),
-    /// A path that was valid when it was written is not.
-    #[error("the record names an impossible path")]
-    EntryPoint(#[source] EntryPointError),
-    /// A revision of another plugin stands in it.
-    #[error("the record of {0} has a revision of {1}")]
-    OtherPlugin(PluginName, PluginName),
-    /// A number is out of its range.
-    #[error("the record has an impossible {0}")]
-    Range(&'static str),
 }
 
 /// Goes on from a snapshot after a restart of the agent: the same function as ever, told that

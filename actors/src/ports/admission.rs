@@ -7,7 +7,7 @@ use actix::{Message, Recipient};
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use crate::admission::{Life, Metadatum, Offer, Verdict};
+use crate::admission::{Metadatum, Offer, ProcessRun, Verdict};
 use crate::model::id::Sha256Digest;
 
 /// Runs admission plugins, one process per life, and serves the calls they make.
@@ -17,10 +17,15 @@ pub trait AdmissionHost: Send + Sync {
     /// it ended, in words, when its process is gone or could not be made.
     ///
     /// The process is ended as by [`AdmissionHost::end`] when this future is dropped.
-    async fn run(&self, life: Life, command: AdmissionCommand, desk: DeskRecipients) -> String;
+    async fn run(
+        &self,
+        life: ProcessRun,
+        command: AdmissionCommand,
+        desk: DeskRecipients,
+    ) -> String;
 
     /// Asks the plugin of a life to go, and makes it go soon after. `run` resolves then.
-    fn end(&self, life: Life);
+    fn end(&self, life: ProcessRun);
 
     /// Random bytes, others with every start of the agent.
     fn salt(&self) -> [u8; 32];
@@ -74,7 +79,7 @@ pub struct DeskRecipients {
 #[rtype(result = "Result<(), ListRefused>")]
 pub struct ListCalled {
     /// Whose plugin.
-    pub life: Life,
+    pub life: ProcessRun,
     /// The protocol it speaks.
     pub protocol_version: i32,
     /// Takes the checks, if the call is accepted. The core drops it when there will be no more.
@@ -91,7 +96,7 @@ pub struct ListRefused(pub Arc<str>);
 #[rtype(result = "()")]
 pub struct ResolveCalled {
     /// Whose plugin.
-    pub life: Life,
+    pub life: ProcessRun,
     /// The check, as the plugin names it.
     pub id: String,
     /// What it says.
@@ -101,7 +106,7 @@ pub struct ResolveCalled {
 /// From a host: nobody reads the stream of ListAdmissions any more.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct HungUp(pub Life);
+pub struct HungUp(pub ProcessRun);
 
 /// From a host: what is known of this content of a package? Answered with the newest first; with nothing
 /// for what was never asked about.

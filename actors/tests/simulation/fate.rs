@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use guest_agent_actors::fakes::{Answer, Asked, Committing, Delivery, Fact, Fate, Reply};
+use guest_agent_actors::keys::key_number;
 use guest_agent_actors::manager::recovery::decode_inbox;
 use guest_agent_actors::messages::NumberedOrder;
 use guest_agent_actors::model::event::StoredEvent;
@@ -14,7 +15,7 @@ use guest_agent_actors::model::spec::{Config, PluginSpec};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::Phase;
 use guest_agent_actors::ports::{OutboundMessage, Table, Write};
-use guest_agent_actors::records::{InboxContent, InboxEntry, key_number};
+use guest_agent_actors::records::{InboxContent, InboxEntry};
 use guest_agent_proto::agent_controlplane as pb;
 use prost::Message;
 use tokio::time::Instant;

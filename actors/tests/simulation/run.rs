@@ -11,8 +11,8 @@ use guest_agent_actors::fakes::{Fate, Harness};
 use guest_agent_actors::messages::{Submission, Submit};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::ports::Table;
-use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire::{decode_orders, event_number};
 use tokio::time::Instant;
 

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use guest_agent_actors::fakes::{Answer, CrashPoint, Harness};
+use guest_agent_actors::keys::number_key;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::Generation;
+use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::plugin::machine::begin;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::Phase;
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::Table;
-use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
+use guest_agent_actors::records::{InboxContent, InboxEntry};
 use guest_agent_actors::wire::decode_orders;
 
 use super::support::*;

@@ -3,10 +3,10 @@
 use guest_agent_actors::fakes::{Answer, Harness};
 use guest_agent_actors::messages::RescanLocal;
 use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::spec::{LocalFiles, PluginSpec, Source};
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::plugin::event::Order;
-use guest_agent_actors::records::Origin;
 use guest_agent_actors::wire::{DecodedOrder, decode_orders};
 
 use super::support::{

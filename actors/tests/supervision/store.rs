@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use guest_agent_actors::fakes::{Answer, Harness, Reply};
+use guest_agent_actors::keys::number_key;
 use guest_agent_actors::messages::Submission;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::Generation;
+use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::Table;
-use guest_agent_actors::records::{InboxContent, InboxEntry, Origin, number_key};
+use guest_agent_actors::records::{InboxContent, InboxEntry};
 use guest_agent_actors::trace::Trace;
 
 use super::support::*;

@@ -5,10 +5,9 @@ use std::time::Duration;
 use guest_agent_actors::fakes::{Answer, CrashPoint, Harness, Reply};
 use guest_agent_actors::messages::NotifyVm;
 use guest_agent_actors::model::spec::Config;
+use guest_agent_actors::model::vm_event::{Notification, Notified, VmEvent};
 use guest_agent_actors::ports::RpcError;
-use guest_agent_actors::vm_events::{
-    NOTIFY_WAIT, Notification, Notified, STARTUP_WAIT, VmEvent, forget_boot,
-};
+use guest_agent_actors::vm_events::{NOTIFY_WAIT, STARTUP_WAIT, forget_boot};
 
 use super::support::*;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::vm_events::{Notification, Notified};
+use guest_agent_actors::model::vm_event::{Notification, Notified};
 use serde::Serialize;
 
 /// It was done.

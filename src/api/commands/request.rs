@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guest_agent_actors::vm_events::VmEvent;
+use guest_agent_actors::model::vm_event::VmEvent;
 use serde_json::{Map, Value};
 
 use super::reply::Reply;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use guest_agent_actors::admission::Life;
+use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::model::id::{PluginName, Sha256Digest};
 use guest_agent_actors::ports::DeskRecipients;
 use tonic::{Request, Status};
@@ -25,14 +25,14 @@ const TICKET_BYTES: usize = 64;
 
 /// The tickets of the lives that run, by digest.
 pub(super) struct Door {
-    callers: Mutex<HashMap<Sha256Digest, (Life, Arc<Caller>)>>,
+    callers: Mutex<HashMap<Sha256Digest, (ProcessRun, Arc<Caller>)>>,
     others: TicketOwner,
 }
 
 /// A plugin that calls.
 pub(super) enum Caller {
     /// An admission plugin.
-    Admission { life: Life, name: Arc<str>, desk: DeskRecipients },
+    Admission { life: ProcessRun, name: Arc<str>, desk: DeskRecipients },
     /// A plugin of another kind.
     Other { name: Arc<str> },
 }
@@ -50,7 +50,7 @@ impl Door {
     /// The system has no random bytes to give.
     pub(super) fn issue(
         &self,
-        life: Life,
+        life: ProcessRun,
         caller: Caller,
     ) -> Result<String, rand::rand_core::OsError> {
         let ticket = ticket::Fresh::new::<TICKET_BYTES>()?;
@@ -59,7 +59,7 @@ impl Door {
     }
 
     /// Makes the ticket of a life worthless.
-    pub(super) fn revoke(&self, life: Life) {
+    pub(super) fn revoke(&self, life: ProcessRun) {
         self.callers().retain(|_, (owner, _)| *owner != life);
     }
 
@@ -92,7 +92,7 @@ impl Door {
         Some(Arc::new(Caller::Other { name: name.as_str().into() }))
     }
 
-    fn callers(&self) -> MutexGuard<'_, HashMap<Sha256Digest, (Life, Arc<Caller>)>> {
+    fn callers(&self) -> MutexGuard<'_, HashMap<Sha256Digest, (ProcessRun, Arc<Caller>)>> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,7 +114,7 @@ impl Caller {
     }
 
     /// Whose admission plugin this is, and whom it talks to.
-    pub(super) fn admission(&self) -> Result<(Life, &DeskRecipients), Status> {
+    pub(super) fn admission(&self) -> Result<(ProcessRun, &DeskRecipients), Status> {
         match self {
             Self::Admission { life, desk, .. } => Ok((*life, desk)),
             Self::Other { .. } => {

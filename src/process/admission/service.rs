@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use actix::Recipient;
-use guest_agent_actors::admission::{Life, OPEN_MAX, Offer, Verdict};
+use guest_agent_actors::admission::{OPEN_MAX, Offer, ProcessRun, Verdict};
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{Describe, HungUp, ListCalled, ResolveCalled};
 use guest_agent_proto::cipd::plugin::admissions_server::{Admissions, AdmissionsServer};
@@ -182,7 +182,7 @@ impl Stream for Checks {
 
 /// Tells, when it is dropped, that nobody reads a stream any more.
 struct Guard {
-    life: Life,
+    life: ProcessRun,
     told: Recipient<HungUp>,
 }
 

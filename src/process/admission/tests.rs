@@ -57,8 +57,8 @@ async fn which_services_may_be_called_depends_on_the_kind_of_plugin() {
         (ticket == "of-a-plugin").then(|| "ordinary".parse().expect("a name"))
     }));
     let port = host.port().await.expect("a port");
-    let caller = Caller::Admission { life: Life(1), name: "guard".into(), desk: desk(&host) };
-    let ticket = host.shared.door.issue(Life(1), caller).expect("random bytes");
+    let caller = Caller::Admission { life: ProcessRun(1), name: "guard".into(), desk: desk(&host) };
+    let ticket = host.shared.door.issue(ProcessRun(1), caller).expect("random bytes");
     assert_eq!(ticket.len(), 86);
     let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL");
     let channel = channel.connect().await.expect("the host listens");
@@ -95,7 +95,7 @@ async fn which_services_may_be_called_depends_on_the_kind_of_plugin() {
         ];
         assert_eq!(seen, codes, "{ticket:?}");
     }
-    host.shared.door.revoke(Life(1));
+    host.shared.door.revoke(ProcessRun(1));
     let expired = log.log(with(LogRequest::default(), Some(&ticket))).await;
     assert_eq!(code(expired), Code::PermissionDenied);
 }
@@ -104,11 +104,11 @@ async fn which_services_may_be_called_depends_on_the_kind_of_plugin() {
 async fn a_process_gets_one_line_and_goes_when_its_input_ends() {
     let host = host(Arc::new(|_| None));
     let script = "read line; echo \"$line\" | tr -d '\\n' | wc -c; cat; exit 3";
-    let run = host.run(Life(1), command(&["/bin/sh", "-c", script]), desk(&host));
+    let run = host.run(ProcessRun(1), command(&["/bin/sh", "-c", script]), desk(&host));
     let end = async {
         // Whether it was started before or is about to be: it is told.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        host.end(Life(1));
+        host.end(ProcessRun(1));
     };
     let (how, ()) = tokio::join!(run, end);
     assert!(how.starts_with("it exited with code 3; its last output: 1"), "{how}");
@@ -118,13 +118,13 @@ async fn a_process_gets_one_line_and_goes_when_its_input_ends() {
 #[actix_rt::test]
 async fn why_a_program_cannot_be_executed_is_said() {
     let host = host(Arc::new(|_| None));
-    let missing = host.run(Life(1), command(&["/no/such/program"]), desk(&host)).await;
+    let missing = host.run(ProcessRun(1), command(&["/no/such/program"]), desk(&host)).await;
     assert!(missing.contains("correct admission.command"), "{missing}");
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("program");
     std::fs::write(&program, "#!/bin/sh\n").expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).expect("set");
     let program = program.to_str().expect("UTF-8");
-    let untrusted = host.run(Life(2), command(&[program]), desk(&host)).await;
+    let untrusted = host.run(ProcessRun(2), command(&[program]), desk(&host)).await;
     assert!(untrusted.contains("may be written by others"), "{untrusted}");
 }

@@ -36,15 +36,15 @@ fn id_of(desk: &AdmissionQueue, package: &str) -> String {
 }
 
 fn resolved(desk: &AdmissionQueue, life: u64, package: &str, verdict: Verdict) -> Event {
-    Event::Resolved { life: Life(life), id: id_of(desk, package), verdict }
+    Event::Resolved { life: ProcessRun(life), id: id_of(desk, package), verdict }
 }
 
 fn listed(life: u64) -> Event {
-    Event::Listed { life: Life(life), protocol_version: 1 }
+    Event::Listed { life: ProcessRun(life), protocol_version: 1 }
 }
 
 fn ended(life: u64) -> Event {
-    Event::Ended { life: Life(life), how: "exited with code 3".into() }
+    Event::Ended { life: ProcessRun(life), how: "exited with code 3".into() }
 }
 
 /// A desk whose plugin, life 1, was told of these checks, asked by askers 0, 1, …
@@ -96,7 +96,7 @@ fn the_first_question_starts_a_plugin_and_the_stream_brings_all_of_them_in_order
     let mut desk = desk();
     assert_eq!(launches(&desk.step(asked(0, "z"))), 1);
     assert_eq!(launches(&desk.step(asked(1, "a"))), 0);
-    assert_eq!(desk.deadline(), Some((Wait::Connect(Life(1)), CONNECT_WAIT)));
+    assert_eq!(desk.deadline(), Some((Wait::Connect(ProcessRun(1)), CONNECT_WAIT)));
     let effects = desk.step(listed(1));
     assert_eq!(effects[0], Effect::AnswerList(Ok(())));
     assert_eq!(offered(&effects), ["z", "a"]);
@@ -120,7 +120,8 @@ fn askers_of_the_same_share_one_check_and_its_answer_is_remembered() {
 #[test]
 fn the_first_answer_wins_and_unknown_ids_do_no_harm() {
     let mut desk = serving(&["a"]);
-    let unknown = Event::Resolved { life: Life(1), id: "x".into(), verdict: Verdict::Admitted };
+    let unknown =
+        Event::Resolved { life: ProcessRun(1), id: "x".into(), verdict: Verdict::Admitted };
     assert!(desk.step(unknown).is_empty());
     let no = Verdict::Denied("no".into());
     assert_eq!(told(&desk.step(resolved(&desk, 1, "a", no)))[&0], "no");
@@ -174,7 +175,7 @@ fn pauses_grow_until_a_plugin_answers() {
 fn a_plugin_that_never_connects_denies_all_who_wait() {
     let mut desk = desk();
     drop(desk.step(asked(0, "a")));
-    let effects = desk.step(Event::DeadlinePassed(Wait::Connect(Life(1))));
+    let effects = desk.step(Event::DeadlinePassed(Wait::Connect(ProcessRun(1))));
     assert!(told(&effects)[&0].contains("within 30s"), "{effects:?}");
     assert_eq!(ends(&effects), 1);
     assert!(matches!(desk.step(listed(1))[0], Effect::AnswerList(Err(_))), "too late");
@@ -185,7 +186,7 @@ fn a_plugin_that_cannot_be_started_denies_with_the_reason() {
     let mut desk = desk();
     drop(desk.step(asked(0, "a")));
     let how = "there is no such file".into();
-    let effects = desk.step(Event::Ended { life: Life(1), how });
+    let effects = desk.step(Event::Ended { life: ProcessRun(1), how });
     assert!(told(&effects)[&0].contains("there is no such file"), "{effects:?}");
 }
 
@@ -193,7 +194,7 @@ fn a_plugin_that_cannot_be_started_denies_with_the_reason() {
 fn another_version_is_refused_and_denies_all_who_wait() {
     let mut desk = desk();
     drop(desk.step(asked(0, "a")));
-    let effects = desk.step(Event::Listed { life: Life(1), protocol_version: 2 });
+    let effects = desk.step(Event::Listed { life: ProcessRun(1), protocol_version: 2 });
     assert!(matches!(effects[0], Effect::AnswerList(Err(_))));
     assert!(told(&effects)[&0].contains("version 2"), "{effects:?}");
     assert_eq!(ends(&effects), 1);
@@ -210,14 +211,14 @@ fn a_second_list_is_refused_and_the_first_goes_on() {
 #[test]
 fn the_exit_status_of_one_that_hung_up_is_waited_for_a_moment() {
     let mut with_status = serving(&["a"]);
-    assert!(with_status.step(Event::HungUp { life: Life(1) }).is_empty());
-    assert_eq!(with_status.deadline(), Some((Wait::Exit(Life(1)), EXIT_WAIT)));
+    assert!(with_status.step(Event::HungUp { life: ProcessRun(1) }).is_empty());
+    assert_eq!(with_status.deadline(), Some((Wait::Exit(ProcessRun(1)), EXIT_WAIT)));
     assert!(told(&with_status.step(ended(1)))[&0].contains("code 3"));
 
     let mut without = serving(&["a"]);
-    drop(without.step(Event::HungUp { life: Life(1) }));
+    drop(without.step(Event::HungUp { life: ProcessRun(1) }));
     drop(without.step(asked(1, "b")));
-    let effects = without.step(Event::DeadlinePassed(Wait::Exit(Life(1))));
+    let effects = without.step(Event::DeadlinePassed(Wait::Exit(ProcessRun(1))));
     let told = told(&effects);
     assert!(told[&0].contains("closed its connection"), "{told:?}");
     assert_eq!((told.len(), ends(&effects)), (1, 1), "what it was not told of waits for the next");
@@ -339,8 +340,8 @@ proptest! {
         let mut desk = desk();
         let mut next = 0;
         let mut waiting: BTreeMap<u64, String> = BTreeMap::new();
-        let mut lives: BTreeSet<Life> = BTreeSet::new();
-        let mut offers: BTreeSet<(Life, String)> = BTreeSet::new();
+        let mut lives: BTreeSet<ProcessRun> = BTreeSet::new();
+        let mut offers: BTreeSet<(ProcessRun, String)> = BTreeSet::new();
         let mut admitted: BTreeSet<String> = BTreeSet::new();
         let mut open_gate = false;
         for step in steps.into_iter().chain([Step::Reconfigure(9)]) {
@@ -357,25 +358,25 @@ proptest! {
                     Event::Forgotten { asker: Asker(asker) }
                 }
                 Step::List(life, protocol_version) => {
-                    Event::Listed { life: Life(life), protocol_version }
+                    Event::Listed { life: ProcessRun(life), protocol_version }
                 }
                 Step::Resolve(life, package, ok) => {
                     let package = format!("p{package}");
-                    let told = offers.contains(&(Life(life), package.clone()));
-                    if ok && before == Some(Life(life)) && told {
+                    let told = offers.contains(&(ProcessRun(life), package.clone()));
+                    if ok && before == Some(ProcessRun(life)) && told {
                         admitted.insert(package.clone());
                     }
                     let verdict =
                         if ok { Verdict::Admitted } else { Verdict::Denied("no".into()) };
                     resolved(&desk, life, &package, verdict)
                 }
-                Step::HangUp(life) => Event::HungUp { life: Life(life) },
+                Step::HangUp(life) => Event::HungUp { life: ProcessRun(life) },
                 Step::End(life) => {
-                    lives.remove(&Life(life));
+                    lives.remove(&ProcessRun(life));
                     ended(life)
                 }
-                Step::Connect(life) => Event::DeadlinePassed(Wait::Connect(Life(life))),
-                Step::Exit(life) => Event::DeadlinePassed(Wait::Exit(Life(life))),
+                Step::Connect(life) => Event::DeadlinePassed(Wait::Connect(ProcessRun(life))),
+                Step::Exit(life) => Event::DeadlinePassed(Wait::Exit(ProcessRun(life))),
                 Step::Retry => Event::DeadlinePassed(Wait::Retry),
                 Step::Late(asker) => Event::DeadlinePassed(Wait::Answer(Asker(asker))),
                 Step::Reconfigure(9) => Event::Closed,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use guest_agent_proto::record as rec;
 use prost_types::value::Kind as AnyKind;
 
-use super::SnapshotError;
+use super::error::SnapshotError;
 use crate::model::facts::{Number, Scope, Value};
 use crate::model::id::Sha256Digest;
 use crate::model::spec::{

@@ -1,0 +1,58 @@
+//! What fakes answer, as scripts and fates say.
+
+use std::time::Duration;
+
+/// What a fake does when it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Succeeds at once.
+    Succeed,
+    /// Fails at once, for this reason.
+    Fail(String),
+    /// Succeeds after this long.
+    Late(Duration),
+    /// Fails after this long.
+    LateFail(Duration, String),
+    /// Succeeds when it is released, not before.
+    Held,
+    /// Never answers.
+    Never,
+    /// Panics.
+    Panic,
+}
+
+/// What becomes of one message to the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It arrives and is acknowledged.
+    Acknowledge,
+    /// It arrives, and the acknowledgement is lost.
+    LoseAcknowledgement,
+    /// It arrives and is acknowledged, after this long.
+    Late(Duration),
+    /// It does not arrive.
+    Lose,
+    /// The server has no room now.
+    Exhausted,
+    /// The server answers with an error.
+    Refuse,
+}
+
+/// What a plugin answers to one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// That it is well, or that it took what it was given.
+    Good,
+    /// A health code other than zero, with a line; to Apply, a refusal.
+    Bad(i32, String),
+    /// Nothing, until the caller's deadline.
+    Silence,
+    /// Nothing, and no deadline either: what a broken adapter does.
+    Forever,
+    /// There is no connection to it.
+    Unreachable,
+    /// That it does not implement the call.
+    Unimplemented,
+    /// That it panics.
+    Panic,
+}

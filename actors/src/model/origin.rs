@@ -1,0 +1,10 @@
+//! Who gave an order.
+
+/// Who gave an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The control plane.
+    ControlPlane,
+    /// Somebody on this machine, who may name local archives.
+    Local,
+}

@@ -1,0 +1,87 @@
+//! What happens to the machine, and how plugins take it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::id::PluginName;
+use crate::ports::RpcError;
+
+/// Something that happens to the machine and that plugins are told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VmEvent {
+    /// It was started.
+    Startup,
+    /// It is about to go down.
+    Shutdown,
+    /// It was made into an instance of its own, or into another one.
+    Specialize,
+}
+
+/// What became of one plugin's share of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notified {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// What became of it.
+    pub outcome: Notification,
+}
+
+/// How a plugin took an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notification {
+    /// It was told and answered.
+    Told,
+    /// It has no use for events. As good as told.
+    NotInterested,
+    /// It does not run, so it was not told.
+    NotRunning,
+    /// It was told, but did not answer well.
+    Failed(RpcError),
+}
+
+/// Why nobody was told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotifyError {
+    /// The plugins of an earlier life are not back yet.
+    #[error("the agent has only just started and does not know yet what runs")]
+    NotReady,
+    /// The manager is gone.
+    #[error("the agent is stopping")]
+    Stopping,
+}
+
+// === impl VmEvent ===
+
+impl VmEvent {
+    /// All events.
+    pub const ALL: [Self; 3] = [Self::Startup, Self::Shutdown, Self::Specialize];
+
+    /// Its name in requests and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "startup",
+            Self::Shutdown => "shutdown",
+            Self::Specialize => "specialize",
+        }
+    }
+
+    /// The event of a name, which is written in lower case.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.name() == name)
+    }
+
+    /// What plugins are handed when the event is nobody's request but the agent's own: the request
+    /// that somebody on the command socket would have made.
+    #[must_use]
+    pub fn request(self) -> Arc<str> {
+        format!(r#"{{"Command":"VmEvent","Event":"{}"}}"#, self.name()).into()
+    }
+}
+
+impl fmt::Display for VmEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
