@@ -30,6 +30,7 @@
 //! | `adapters.rs` · `places.rs` · `link.rs` | makes the adapters · directories · the link |
 //! | `settings.rs` | the settings of the actors |
 //! | `service.rs` · `tasks.rs` | starts, runs and stops · the tasks beside the actors |
+//! | `fault.rs` | what ends the service without a signal |
 //! | `signals.rs` · `reconfigure.rs` | what signals ask for · a changed configuration |
 //! | `goodbye.rs` | tells plugins of the end, stops them, writes what is left |
 //! | `attributes.rs` | follows the metadata server |
@@ -45,6 +46,7 @@ use crate::install::trust::Trust;
 mod adapters;
 mod args;
 mod attributes;
+mod fault;
 mod goodbye;
 mod link;
 mod places;
@@ -67,21 +69,6 @@ use signals::Signals;
 /// and each has a stack and, with some allocators, a heap of its own; yet a few that hang in the
 /// kernel must not stop the rest.
 const BLOCKING_THREADS_MAX: usize = 64;
-
-/// Why the service ended without having been told to. Started again, it goes on where it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Fault {
-    #[error("the {0} actor panicked; its panic is in the log")]
-    Actor(&'static str),
-    #[error("the local socket is not served any more")]
-    LocalSocket,
-    #[error("the link to the control plane ended by itself")]
-    Link,
-    #[error(
-        "the metadata server says that this is another machine than the one this agent ran for"
-    )]
-    AnotherMachine,
-}
 
 /// Runs the service until SIGTERM or SIGINT.
 ///

@@ -14,4 +14,5 @@ pub mod commands;
 pub mod host;
 pub mod http;
 pub mod local;
+pub mod outcome;
 pub(crate) mod registry;

@@ -17,10 +17,11 @@ use tracing::{error, info};
 
 use super::adapters::Adapters;
 use super::args::RunArgs;
+use super::fault::Fault;
 use super::report::{self, Module, Modules};
 use super::signals::{Request, Signals};
 use super::tasks::{Task, Tasks};
-use super::{Fault, goodbye, reconfigure, settings};
+use super::{goodbye, reconfigure, settings};
 use crate::agent::shutdown;
 use crate::agent::systemd::{self, Notifier, Watched};
 use crate::api::commands::CommandSocket;

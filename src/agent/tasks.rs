@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::Fault;
+use super::fault::Fault;
 
 /// A task of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,8 +32,6 @@ use collect::{Collected, Collector};
 use reply::{OptionReply, PluginReply, Reply};
 use request::{Command, OptionKey};
 
-pub use reply::{FAILED, NOT_RUNNING, plugin_status};
-
 /// The reply to a request that cannot be carried out, as it is sent; `None` for one that can. Does
 /// nothing else, so it can be asked about anything.
 #[must_use]

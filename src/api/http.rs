@@ -21,26 +21,27 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::api::local::{HttpHealth, LocalApi};
 use crate::config::Config;
-
-use crate::api::http::session::Sessions;
-use crate::api::local::LocalApi;
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::observe::metrics::Sources;
 
 pub mod access;
 mod access_check;
 mod connections;
-pub(crate) mod console;
+mod console;
 mod health;
 mod metrics;
 pub mod refusal;
-pub(crate) mod session;
+mod session;
+mod site;
 mod write_timeout;
 
 use access::{Desk, Keys};
 use connections::Limits;
 use refusal::Refusal;
+use session::Sessions;
+pub use site::{Reach, Site};
 
 /// Largest body of a request, in bytes, where a route does not allow more.
 const BODY_MAX: usize = 64 << 10;
@@ -48,15 +49,6 @@ const BODY_MAX: usize = 64 << 10;
 /// The waits before an address is tried again.
 const WAITS: Schedule =
     Schedule::doubling(Duration::from_millis(500), Duration::from_secs(60), Jitter::UpperHalf);
-
-/// How the server fares.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpHealth {
-    /// Where it listens.
-    pub at: Option<SocketAddr>,
-    /// Why it does not, and why its tokens cannot be used: a sentence each.
-    pub troubles: Vec<String>,
-}
 
 /// Serves HTTP where the configuration says.
 pub struct Http {
@@ -70,32 +62,6 @@ pub struct Http {
     pub health: watch::Sender<HttpHealth>,
     /// Ends it.
     pub ending: CancellationToken,
-}
-
-/// What pages reach. Cheap to clone.
-#[derive(Clone)]
-pub struct Site {
-    /// The layer behind the local socket.
-    pub api: LocalApi,
-    /// What metrics are made of.
-    pub sources: Sources,
-    /// Knows who may do what.
-    pub desk: Arc<Desk>,
-    /// Who is logged in.
-    pub(crate) sessions: Arc<Sessions>,
-    /// Who can reach the listener.
-    pub reach: Reach,
-    /// Cancelled when responses that go on and on are to end.
-    pub ending: CancellationToken,
-}
-
-/// Who can reach a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Whoever is on this machine, and whatever page their browser shows.
-    Loopback,
-    /// Other machines too.
-    Network,
 }
 
 /// All pages.

@@ -20,7 +20,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::config::{LogConfig, LogFormat, log_filter};
-use crate::observe::otlp::Queue;
+use crate::observe::otlp::queue::Queue;
 use crate::observe::otlp::spans::{Destination, Spans, Wanted};
 
 mod bounded;

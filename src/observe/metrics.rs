@@ -15,15 +15,17 @@ use actix::{Addr, Recipient};
 use guest_agent_actors::manager::ManagerActor;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::outbox::WeighBacklog;
+use guest_agent_actors::ports::StoreHealth;
 use guest_agent_actors::registry::view::RegistryView;
 use tokio::sync::watch;
 
 use crate::link::{Link, LinkState};
-use guest_agent_actors::ports::StoreHealth;
 
 pub mod catalogue;
 pub mod counters;
 pub(crate) mod figures;
+mod labels;
+mod open_metrics;
 mod own;
 pub(crate) mod page;
 mod prometheus_text;

@@ -15,9 +15,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::access::{Access, Granted};
 use super::refusal::Refusal;
-use super::{Reach, Site};
-use crate::api::http::console;
-use crate::api::http::session::Session;
+use super::session::{LOGIN, Session, WITHOUT_SESSION};
+use super::site::{Reach, Site};
 
 /// Paths that need no token. What they show without one is for everybody.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -65,7 +64,7 @@ fn to_login(refusal: Refusal, request: &Request) -> Response {
     if refusal != Refusal::unknown() || !wants_page || !request.method().is_safe() {
         return refusal.into_response();
     }
-    (StatusCode::SEE_OTHER, [(header::LOCATION, console::LOGIN)]).into_response()
+    (StatusCode::SEE_OTHER, [(header::LOCATION, LOGIN)]).into_response()
 }
 
 /// What a request may do, and as part of which session; nothing, on a path that is open.
@@ -80,7 +79,7 @@ fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Sessi
     }
     let (access, session) = access(site, headers);
     let path = request.uri().path();
-    if access.is_none() && !OPEN.contains(&path) && !console::OPEN.contains(&path) {
+    if access.is_none() && !OPEN.contains(&path) && !WITHOUT_SESSION.contains(&path) {
         return Err(Refusal::unknown());
     }
     Ok((access, session))

@@ -15,8 +15,8 @@ use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::ListPlugins;
 use serde_json::json;
 
-use super::Site;
 use super::access::Access;
+use super::site::Site;
 
 /// How long the manager may take to answer. It answers from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);

@@ -18,7 +18,13 @@ use tokio::time::Instant;
 use crate::api::http::access::{self, Access, digest};
 use crate::api::http::refusal::Refusal;
 
-/// The cookie that a session goes by.
+/// The path of the page on which people log in.
+pub(crate) const LOGIN: &str = "/console/login";
+
+/// Paths that need neither a token nor a session: the page on which people log in, and what it loads.
+pub(crate) const WITHOUT_SESSION: [&str; 3] = [LOGIN, "/console/style.css", "/console/script.js"];
+
+/// The name of the cookie that holds a session.
 const COOKIE: &str = "guest-agent-session";
 
 /// How long a session lasts.

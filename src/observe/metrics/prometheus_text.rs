@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::catalogue::{Kind, Metric};
 use super::figures::{Sink, Value, Values};
-use super::page::{self, Labels};
+use super::labels::{Labels, encode};
 
 /// Writes figures in the text format 0.0.4.
 pub(super) struct PrometheusText<'a>(pub(super) DescriptorEncoder<'a>);
@@ -38,7 +38,7 @@ impl Sink for PrometheusText<'_> {
         let mut encoder = self.0.encode_descriptor(&name, metric.help, None, kind)?;
         for (values, value) in samples {
             let labels = Labels { names: metric.labels, values };
-            page::encode(&mut encoder, &labels, |encoder| sample(encoder, &value))?;
+            encode(&mut encoder, &labels, |encoder| sample(encoder, &value))?;
         }
         Ok(())
     }

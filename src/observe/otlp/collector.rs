@@ -19,6 +19,9 @@ use crate::net::endpoint::Endpoint;
 const PAUSES: Schedule =
     Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
+/// Longest that the end of the agent waits for the last message of each kind.
+pub(super) const LAST_WAIT: Duration = Duration::from_secs(2);
+
 /// Where the collector is.
 #[derive(Clone, Debug)]
 pub(super) struct Collector {

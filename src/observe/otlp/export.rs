@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::collector::{Collector, Connected, Refusal, Standing};
-use super::{LAST_WAIT, scope};
+use super::attribute::scope;
+use super::collector::{Collector, Connected, LAST_WAIT, Refusal, Standing};
 
 /// Most spans in one message.
 const BATCH_MAX: usize = 256;

@@ -16,8 +16,8 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::collector::{Collector, Connected, Refusal, Standing, beginning};
-use super::{LAST_WAIT, scope, text};
+use super::attribute::{scope, text};
+use super::collector::{Collector, Connected, LAST_WAIT, Refusal, Standing, beginning};
 use crate::observe::metrics::Sources;
 use crate::observe::metrics::catalogue::{self, Unit};
 use crate::observe::metrics::figures::{self, Sink, Value, Values};

@@ -26,7 +26,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use super::{Queue, attribute, text};
+use super::attribute::{attribute, text};
+use super::queue::Queue;
 
 /// Most lines of the log that a span carries.
 const EVENTS_MAX: usize = 32;

@@ -14,12 +14,13 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use tonic::Request;
 
-use super::page::{Page, notice};
+use super::page::{Page, failed, notice, unknown};
 use super::pieces::page_of;
-use super::{Console, LOGIN, failed, plugin, unknown};
+use super::plugin;
+use super::state::Console;
 use crate::api::http::access::{self, Access};
 use crate::api::http::refusal::Refusal;
-use crate::api::http::session::{Sight, Visitor};
+use crate::api::http::session::{LOGIN, Sight, Visitor};
 use crate::api::local::remove_order;
 
 /// How long whoever has a wrong token waits for the answer; one at a time.

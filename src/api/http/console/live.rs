@@ -23,7 +23,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pieces::Ages;
+use super::plugin;
 use super::source::Source;
+use crate::api::http::access::Keys;
 use crate::api::http::session::Sight;
 
 /// Most browsers that follow a page at once.
@@ -76,7 +78,7 @@ pub(super) struct Follower {
     until: Instant,
     ending: CancellationToken,
     /// Move when it is to be asked again who this is.
-    allowed: (watch::Receiver<()>, watch::Receiver<Arc<crate::api::http::access::Keys>>),
+    allowed: (watch::Receiver<()>, watch::Receiver<Arc<Keys>>),
     _seat: OwnedSemaphorePermit,
 }
 
@@ -92,7 +94,7 @@ impl Hub {
     pub(super) fn follow(
         self: &Arc<Self>,
         topic: Topic,
-        allowed: (watch::Receiver<()>, watch::Receiver<Arc<crate::api::http::access::Keys>>),
+        allowed: (watch::Receiver<()>, watch::Receiver<Arc<Keys>>),
     ) -> Option<Follower> {
         let seat = self.seats.clone().try_acquire_owned().ok()?;
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +147,7 @@ impl Hub {
             }
             Topic::Plugin(name, sight) => match self.source.plugin(name, *sight).await {
                 Ok(Some(plugin)) => plugin.parts(Ages::Left),
-                Ok(None) => super::plugin::gone(name),
+                Ok(None) => plugin::gone(name),
                 Err(_) => Vec::new(),
             },
         }

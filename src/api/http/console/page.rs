@@ -3,6 +3,7 @@
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
+use tonic::{Code, Status};
 
 use crate::api::http::access::Access;
 use crate::api::http::session::Visitor;
@@ -121,4 +122,21 @@ pub(super) fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 2] {
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     ]
+}
+
+/// The page for a plugin that does not exist.
+pub(super) fn unknown(visitor: &Visitor) -> Response {
+    let text = "There is none of this name, or not any more.";
+    notice(visitor, StatusCode::NOT_FOUND, "No such plugin", text)
+}
+
+/// The page for an error of the local API.
+pub(super) fn failed(visitor: &Visitor, status: &Status) -> Response {
+    let code = match status.code() {
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::DeadlineExceeded | Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    notice(visitor, code, "That did not work", status.message())
 }
