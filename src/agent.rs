@@ -4,7 +4,7 @@
 //!  Adapters::make ─────────► Service::start ─────► run_until ───────► Service::stop
 //!
 //!  lock of the state dir     actors                a signal: stop     STOPPING=1, log line
-//!  identity, traces          host socket             or reload        shutdown told to plugins
+//!  identity, traces          host socket             or reload        plugins notified
 //!  local socket (bound)      metrics, HTTP         a fault:           helper tasks
 //!  control groups            local socket            an actor,        link (at most 3 s)
 //!  cache, store              command socket          local socket,    HTTP (a bound of its own)
@@ -32,7 +32,7 @@
 //! | `service.rs` · `tasks.rs` | starts, runs and stops · the tasks beside the actors |
 //! | `fault.rs` | what ends the service without a signal |
 //! | `signals.rs` · `reconfigure.rs` | what signals ask for · a changed configuration |
-//! | `goodbye.rs` | tells plugins of the end, stops them, writes what is left |
+//! | `goodbye.rs` | notifies plugins of the end, stops them, writes what is left |
 //! | `attributes.rs` | follows the metadata server |
 //! | `report.rs` | tells the control plane how the start went |
 
@@ -75,7 +75,7 @@ const BLOCKING_THREADS_MAX: usize = 64;
 /// # Errors
 /// When it cannot start: the state directory is another agent's, a directory cannot be made, the
 /// store or the socket cannot be used. When a part of it that nothing can do without panicked:
-/// whoever runs the service starts it again.
+/// the service manager starts it again.
 pub fn run(args: RunArgs) -> Result<(), Cause> {
     // A second provider would be an error of ours alone; it is the same one.
     drop(rustls::crypto::ring::default_provider().install_default());

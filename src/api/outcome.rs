@@ -1,5 +1,5 @@
-//! The outcome of a VM event for one plugin, as a number and a sentence. The numbers are those of the JSON
-//! protocol; the local API has the same.
+//! The outcome of a VM event for one plugin, as a number and a sentence. The numbers are those of
+//! the JSON protocol; the local API has the same.
 
 use guest_agent_actors::vm_events::Notification;
 

@@ -5,8 +5,9 @@
 //!                                                                                   └─► `crate::observe::otlp` (OTLP)
 //! ```
 //!
-//! A scrape disturbs nobody: usage is what was sampled last, all else is in memory but a handful of files
-//! on the agent itself and the machine. Decision 37 says how the two formats come from one registration.
+//! A scrape disturbs nobody: usage is what was sampled last, all else is in memory but a handful of
+//! files on the agent itself and the machine. Decision 37 says how the two formats come from one
+//! registration.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -5,10 +5,10 @@
 //!   the figures that `/metrics` shows ─► metrics (one task, every now and then) ────┘
 //! ```
 //!
-//! Nothing waits for the collector. While it is away spans wait, up to a bound, and are dropped and counted beyond
-//! it; one warning says so, and one line that it is back. Without an endpoint nothing of this runs, and spans
-//! cost no more than their place in log lines. Which spans there are is in `docs/tracing.md`; why the exporter
-//! is our own in decision 24.
+//! Nothing waits for the collector. While it is away spans wait, up to a bound, and are dropped and
+//! counted beyond it; one warning says so, and one line that it is back. Without an endpoint
+//! nothing of this runs, and spans cost no more than their place in log lines. Which spans there
+//! are is in `docs/tracing.md`; why the exporter is our own in decision 24.
 
 use guest_agent_actors::id::BootId;
 use opentelemetry_proto::tonic::common::v1::any_value;
@@ -44,8 +44,8 @@ pub struct Telemetry {
 // === impl Telemetry ===
 
 impl Telemetry {
-    /// Begins to export spans, where that is configured, on the runtime of whoever calls. Nothing, where nothing
-    /// is to be exported at all. The log makes the spans: it gets the queue for them from `export_spans`.
+    /// Begins to export spans, where that is configured, on the runtime of the caller. `None` where
+    /// nothing is to be exported. The log makes the spans: `export_spans` hands it their queue.
     #[must_use]
     pub(crate) fn start(
         config: &Config,
@@ -82,7 +82,7 @@ impl Telemetry {
         Some(Self { collector, resource, ending, traces, metrics: None })
     }
 
-    /// Begins to export metrics, where that is configured: what these show.
+    /// Begins to export metrics, where that is configured, from these sources.
     pub fn export_metrics(&mut self, config: &Config, sources: Sources) {
         if !config.telemetry.metrics {
             return;
@@ -107,7 +107,7 @@ impl Telemetry {
     }
 }
 
-/// Who exports.
+/// The resource of all messages: this agent and its machine.
 fn resource(name: &str, instance_id: &str, boot: &BootId) -> Resource {
     let attributes = [
         ("service.name", name),

@@ -1,4 +1,4 @@
-//! What is answered, and the numbers that say how it went. They are the protocol's, not ours.
+//! The replies and their status numbers. The protocol of earlier agents defines the numbers.
 
 use std::time::Duration;
 

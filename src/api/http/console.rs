@@ -1,15 +1,15 @@
 //! The web console: what the command line shows, as pages that keep themselves up to date.
 //!
 //! ```text
-//!   browser ─► gate (host, origin, token or session) ─► routes ─► [`source`] ─► the local socket's layer
+//!   browser ─► access_check (host, origin, token) ────► routes ─► [`source`] ─► local API
 //!      ▲                                                  ├► [`overview`], [`plugin`], [`log`]: HTML, pure
 //!      └────────── changed parts of a page ◄── [`live`] ◄─┘
 //! ```
 //!
-//! A page is whole without a script; the script only puts changed parts in their places. Everything that
-//! is shown is escaped, and the policy in [`page`] lets a browser carry out nothing but the agent's own
-//! script. Actions go the way that those of the command line go, and need the token that allows them and
-//! a form from a page of the same session.
+//! A page is whole without a script; the script only puts changed parts in their places. Everything
+//! that is shown is escaped, and the policy in [`page`] lets a browser carry out nothing but the
+//! agent's own script. Actions take the same path as those of the command line. They need a token
+//! that allows them, and a form from a page of the same session.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ use source::Source;
 use state::Console;
 use timeline::Timeline;
 
-/// How often a stream says that it still is one.
+/// How often an idle stream sends a comment, so that it is not taken for dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Longest filter, in characters.
@@ -177,7 +177,7 @@ async fn events(
         section {
             (timeline::list(&newest, Ages::At(Timestamp::now()), timeline::Names::Shown))
             @if newest.len() >= timeline::KEPT_MAX {
-                p class="quiet" { "Older ones are told by " code { "guest-agent events" } "." }
+                p class="quiet" { "For older events see " code { "guest-agent events" } "." }
             }
         }
     };
@@ -203,7 +203,7 @@ async fn live(
         "plugin" => Topic::Plugin(query.of.parse().map_err(|_| none())?, visitor.sight),
         _ => return Err(none()),
     };
-    let allowed = (console.site.sessions.watch(), console.site.desk.watch());
+    let allowed = (console.site.sessions.watch(), console.site.tokens.watch());
     let follower = console.hub.follow(topic, allowed).ok_or_else(|| {
         let why = "too many browsers follow pages of this agent; close one, or read the page again";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)

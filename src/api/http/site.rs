@@ -4,32 +4,32 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::access::Desk;
+use super::access::TokenStore;
 use super::session::Sessions;
 use crate::api::local::LocalApi;
 use crate::observe::metrics::Sources;
 
-/// What pages reach. Cheap to clone.
+/// What pages have access to. Cheap to clone.
 #[derive(Clone)]
 pub struct Site {
     /// The layer behind the local socket.
     pub api: LocalApi,
-    /// What metrics are made of.
+    /// What metrics are made from.
     pub sources: Sources,
-    /// Knows who may do what.
-    pub desk: Arc<Desk>,
-    /// Who is logged in.
+    /// The tokens in force.
+    pub tokens: Arc<TokenStore>,
+    /// The sessions of browsers that are logged in.
     pub(crate) sessions: Arc<Sessions>,
     /// Who can reach the listener.
     pub reach: Reach,
-    /// Cancelled when responses that go on and on are to end.
+    /// Cancelled when the server ends, so that responses that stream end as well.
     pub ending: CancellationToken,
 }
 
 /// Who can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Whoever is on this machine, and whatever page their browser shows.
+    /// Users of this machine, and every page that their browsers show.
     Loopback,
     /// Other machines too.
     Network,

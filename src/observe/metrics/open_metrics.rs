@@ -1,4 +1,4 @@
-//! Families as OpenMetrics has them, which is what prometheus-client encodes by itself.
+//! Families as OpenMetrics has them, which is the format that prometheus-client encodes.
 
 use std::fmt;
 

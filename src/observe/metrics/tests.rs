@@ -1,5 +1,5 @@
-//! The page is read back with a parser of the OpenMetrics text format that knows nothing of the one that
-//! writes it, whatever the names and texts are.
+//! The page is read back with a parser of the OpenMetrics text format that knows nothing of the one
+//! that writes it, whatever the names and texts are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

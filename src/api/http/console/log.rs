@@ -1,4 +1,5 @@
-//! Logs of plugins, a bounded part at a time: what a browser asks for never makes the agent read more.
+//! Logs of plugins, a bounded part at a time: what a browser asks for never makes the agent read
+//! more.
 
 use std::io;
 
@@ -125,7 +126,7 @@ pub(super) fn end(part: Option<&Part>) -> Markup {
             (lines(part))
         } @else {
             p class="empty" {
-                "What plugins print is only for whoever has a token. " a href=(LOGIN) { "Log in" }
+                "What plugins print is shown with a token only. " a href=(LOGIN) { "Log in" }
             }
         }
     }
