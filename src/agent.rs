@@ -4,7 +4,7 @@
 //!  Adapters::make ─────────► Service::start ─────► run_until ───────► Service::stop
 //!
 //!  lock of the state dir     actors                a signal: stop     STOPPING=1, log line
-//!  identity, traces          host socket             or reload        shutdown told to plugins
+//!  identity, traces          host socket             or reload        plugins notified
 //!  local socket (bound)      metrics, HTTP         a fault:           helper tasks
 //!  control groups            local socket            an actor,        link (at most 3 s)
 //!  cache, store              command socket          local socket,    HTTP (a bound of its own)
@@ -30,8 +30,9 @@
 //! | `adapters.rs` · `places.rs` · `link.rs` | makes the adapters · directories · the link |
 //! | `settings.rs` | the settings of the actors |
 //! | `service.rs` · `tasks.rs` | starts, runs and stops · the tasks beside the actors |
+//! | `fault.rs` | what ends the service without a signal |
 //! | `signals.rs` · `reconfigure.rs` | what signals ask for · a changed configuration |
-//! | `goodbye.rs` | tells plugins of the end, stops them, writes what is left |
+//! | `goodbye.rs` | notifies plugins of the end, stops them, writes what is left |
 //! | `attributes.rs` | follows the metadata server |
 //! | `report.rs` | tells the control plane how the start went |
 
@@ -45,6 +46,7 @@ use crate::install::trust::Trust;
 mod adapters;
 mod args;
 mod attributes;
+mod fault;
 mod goodbye;
 mod link;
 mod places;
@@ -68,27 +70,12 @@ use signals::Signals;
 /// kernel must not stop the rest.
 const BLOCKING_THREADS_MAX: usize = 64;
 
-/// Why the service ended without having been told to. Started again, it goes on where it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Fault {
-    #[error("the {0} actor panicked; its panic is in the log")]
-    Actor(&'static str),
-    #[error("the local socket is not served any more")]
-    LocalSocket,
-    #[error("the link to the control plane ended by itself")]
-    Link,
-    #[error(
-        "the metadata server says that this is another machine than the one this agent ran for"
-    )]
-    AnotherMachine,
-}
-
 /// Runs the service until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// When it cannot start: the state directory is another agent's, a directory cannot be made, the
 /// store or the socket cannot be used. When a part of it that nothing can do without panicked:
-/// whoever runs the service starts it again.
+/// the service manager starts it again.
 pub fn run(args: RunArgs) -> Result<(), Cause> {
     // A second provider would be an error of ours alone; it is the same one.
     drop(rustls::crypto::ring::default_provider().install_default());

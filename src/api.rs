@@ -1,4 +1,4 @@
-//! What the agent serves, and to whom.
+//! The servers of the agent, and the callers of each.
 //!
 //! ```text
 //!   command line ─► local     agent.sock, gRPC       ─┐
@@ -7,11 +7,12 @@
 //!   browsers, Prometheus ─► http (+ console)         ─┘
 //! ```
 //!
-//! Each server knows its callers and bounds them; none of them changes a plugin but through the manager.
-//! [`registry`] answers the same questions on `host.sock` and on `agent.sock`.
+//! Each server knows its callers and bounds them; none of them changes a plugin but through the
+//! manager. [`registry`] answers the same questions on `host.sock` and on `agent.sock`.
 
 pub mod commands;
 pub mod host;
 pub mod http;
 pub mod local;
+pub mod outcome;
 pub(crate) mod registry;

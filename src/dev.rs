@@ -1,9 +1,9 @@
 //! Everything on this machine, without root and without a network: a control plane, an artifact
-//! server, a metadata server, the agent as a process of its own, and sample plugins. All of it is the real thing; only
-//! the addresses are local.
+//! server, a metadata server, the agent as a process of its own, and sample plugins. All of it is
+//! the real thing; only the addresses are local.
 //!
-//! `dev` keeps it running and shows what the agent shows; `dev --once` walks through a plugin's whole
-//! life (`walk`) and ends.
+//! `dev` keeps it running and shows what the agent shows; `dev --once` walks through a plugin's
+//! whole life (`walk`) and ends.
 
 use guest_agent_actors::ports::Cause;
 use tokio::process::Command;
@@ -22,7 +22,8 @@ use world::World;
 #[error("interrupted; the agent and its plugins were stopped")]
 struct Interrupted;
 
-/// Whatever ends this process from outside: Ctrl-C, a service manager, a terminal that is closed.
+/// The signals that end this process from outside: Ctrl-C, a service manager, a terminal that is
+/// closed.
 struct Signals([Signal; 3]);
 
 /// Runs until interrupted, or through one whole life of a plugin.
@@ -32,8 +33,8 @@ struct Signals([Signal; 3]);
 pub fn run(args: DevArgs) -> Result<(), Cause> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Listening for signals comes first. The agent is a process of its own: a signal that ended only
-        // this one would leave it behind, with its plugins and all their files.
+        // Listening for signals comes first. The agent is a process of its own: a signal that ended
+        // only this one would leave it behind, with its plugins and all their files.
         let mut signals = Signals::new()?;
         let mut world = tokio::select! {
             world = World::build(args.dir) => world?,

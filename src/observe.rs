@@ -1,4 +1,4 @@
-//! What the agent shows of itself to those who watch over it.
+//! The log, the metrics and the traces of the agent.
 
 pub mod log;
 pub mod metrics;

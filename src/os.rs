@@ -1,5 +1,5 @@
-//! What the kernel offers and no library has: processes by `/proc` and pidfds, descriptors that a task
-//! waits for, and deletion that never follows a link.
+//! What the kernel offers and no library has: processes by `/proc` and pidfds, descriptors that a
+//! task waits for, and deletion that never follows a link.
 //!
 //! Knows nothing of plugins, and imports no other wing.
 

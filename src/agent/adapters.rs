@@ -1,4 +1,4 @@
-//! The adapters: all that the actors reach the world through, made before there is an actor.
+//! The adapters, through which the actors reach everything outside. They are made before an actor.
 //!
 //! What another agent or an earlier life can hold is taken first: the lock of the state directory,
 //! then the local socket, then the store. Nothing of a plugin is touched before all three are this
@@ -45,7 +45,7 @@ use crate::store::{self, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
 /// How long the agent runs under an instance id that it found out itself before it deletes what
-/// belongs to others: whoever gives ids out may only be silent for the moment.
+/// belongs to others: the metadata server may only be silent for the moment.
 const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
 
 /// Everything that the service is made of, but the actors and what serves.
@@ -176,7 +176,7 @@ impl Adapters {
     }
 }
 
-/// Whom events are kept for.
+/// The destination that events are kept for.
 fn destination(leads: Leads, memory: &Memory) -> Destination {
     match leads {
         Leads::Somewhere => Destination::ControlPlane,

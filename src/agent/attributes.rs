@@ -1,5 +1,5 @@
-//! What becomes of the metadata server's attributes: facts for rules, and the proof that this is still
-//! the machine that the agent took it for.
+//! What becomes of the metadata server's attributes: facts for rules, and the proof that this is
+//! still the machine that the agent took it for.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl Attributes {
         let following = async {
             loop {
                 let now = state.borrow_and_update().clone();
-                if told(&now, &facts, &mut memory, &machine) == Told::AnotherMachine {
+                if take_up(&now, &facts, &mut memory, &machine) == Found::AnotherMachine {
                     return;
                 }
                 if state.changed().await.is_err() {
@@ -75,18 +75,23 @@ impl Attributes {
 }
 
 #[derive(PartialEq, Eq)]
-enum Told {
+enum Found {
     Facts,
     AnotherMachine,
 }
 
-fn told(state: &State, facts: &LocalFacts, memory: &mut Memory, machine: &LocalMachine) -> Told {
+fn take_up(
+    state: &State,
+    facts: &LocalFacts,
+    memory: &mut Memory,
+    machine: &LocalMachine,
+) -> Found {
     match state {
-        State::Unknown => Told::Facts,
+        State::Unknown => Found::Facts,
         State::Absent { reason } => {
             facts.set_instance(facts::Attributes::Unavailable(reason.clone()));
             facts.set_metadata(facts::Attributes::Unavailable(reason.clone()));
-            Told::Facts
+            Found::Facts
         }
         State::Present { tree, .. } => {
             facts.set_instance(tree.instance().clone());
@@ -96,23 +101,23 @@ fn told(state: &State, facts: &LocalFacts, memory: &mut Memory, machine: &LocalM
             let differs = tree.instance_id().filter(|id| *id != ours && hostinfo::is_plain(id));
             match differs.filter(|_| machine.instance_source() == InstanceSource::Metadata) {
                 Some(id) => become_another(memory, id),
-                None => Told::Facts,
+                None => Found::Facts,
             }
         }
     }
 }
 
-/// The disk was cloned, and the server was silent at the start. Only who remembers the new id goes on as
-/// it; the agent would otherwise end again and again.
-fn become_another(memory: &mut Memory, id: &str) -> Told {
+/// The disk was cloned, and the server was silent at the start. Only an agent that has saved the
+/// new id continues under it; it would otherwise end again and again.
+fn become_another(memory: &mut Memory, id: &str) -> Found {
     match memory.become_another(id) {
         Ok(()) => {
             warn!(id, "the metadata server says that this machine is another instance");
-            Told::AnotherMachine
+            Found::AnotherMachine
         }
         Err(error) => {
             error!(error = %Chain(&error), "goes on as the instance that this machine no longer is");
-            Told::Facts
+            Found::Facts
         }
     }
 }
@@ -139,7 +144,7 @@ mod tests {
         let machine = LocalMachine::read(identity).expect("this machine");
         let facts = LocalFacts::read();
         let mut tell = |state: &State| {
-            assert!(told(state, &facts, &mut memory, &machine) == Told::Facts);
+            assert!(take_up(state, &facts, &mut memory, &machine) == Found::Facts);
             facts.watch().borrow().clone()
         };
         let absent = tell(&State::Absent { reason: "gone".into() });
@@ -167,8 +172,8 @@ mod tests {
             let identity = Identity { id: id.to_owned(), source };
             let machine = LocalMachine::read(identity).expect("this machine");
             let mut memory = Memory::load(dir.path());
-            let told = told(&state, &LocalFacts::read(), &mut memory, &machine);
-            assert_eq!(told == Told::AnotherMachine, another, "{id} {source:?}");
+            let told = take_up(&state, &LocalFacts::read(), &mut memory, &machine);
+            assert_eq!(told == Found::AnotherMachine, another, "{id} {source:?}");
         }
     }
 }

@@ -18,13 +18,13 @@ use tracing::warn;
 /// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
-/// Tells plugins that they, or the whole machine, are about to stop. Bounded.
-pub(super) async fn tell_shutdown(system: &System) {
-    let telling = system.vm_events.send(NotifyVm::of(VmEvent::Shutdown));
-    match tokio::time::timeout(NOTIFY_WAIT + Duration::from_secs(1), telling).await {
+/// Notifies plugins that they, or the whole machine, are about to stop. Bounded.
+pub(super) async fn notify_shutdown(system: &System) {
+    let notifying = system.vm_events.send(NotifyVm::of(VmEvent::Shutdown));
+    match tokio::time::timeout(NOTIFY_WAIT + Duration::from_secs(1), notifying).await {
         Ok(Ok(Ok(_))) => {}
-        Ok(Ok(Err(error))) => warn!(%error, "no plugin was told of the shutdown"),
-        Ok(Err(_)) | Err(_) => warn!("not every plugin may have been told of the shutdown"),
+        Ok(Ok(Err(error))) => warn!(%error, "no plugin was notified of the shutdown"),
+        Ok(Err(_)) | Err(_) => warn!("not every plugin may have been notified of the shutdown"),
     }
 }
 

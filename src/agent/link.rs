@@ -1,8 +1,9 @@
 //! Opens the link to the control plane, as it is configured or as the metadata server says.
 //!
-//! What is not configured, the endpoint or the resource id, is derived from the metadata server's answers.
-//! They are waited for by the link alone, for ever and without a loop: the watcher of the attributes says
-//! when there is somebody to ask. Meanwhile the link shows why there is no connection.
+//! What is not configured, the endpoint or the resource id, is derived from the metadata server's
+//! answers. They are waited for by the link alone, for ever and without a loop: the watcher of the
+//! attributes says when there is somebody to ask. Meanwhile the link shows why there is no
+//! connection.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -85,8 +86,8 @@ pub(super) fn check(control: &ControlPlaneConfig) -> Result<(), Cause> {
     Ok(())
 }
 
-/// The link as configured. Without an endpoint and a metadata server there is none, and the agent is
-/// driven from the machine itself.
+/// The link as configured. Without an endpoint and a metadata server there is none, and the agent
+/// is driven from the machine itself.
 pub(super) fn open(
     config: &Config,
     client: Option<Client>,
@@ -211,7 +212,7 @@ impl Search {
 
 // === Listener ===
 
-/// Hands what the link hears to the control-plane actor, which is made after the link.
+/// Forwards what the link receives to the control-plane actor, which is made after the link.
 #[derive(Default)]
 pub(super) struct Listener {
     control_plane: OnceLock<Addr<ControlPlaneActor>>,

@@ -17,8 +17,9 @@ use crate::install::trust::Trust;
 use crate::observe::log;
 use crate::process::launch::ProcessLauncher;
 
-/// Reads the configuration again and takes up what can be. A bad one changes nothing. Whatever else
-/// of the machine's own files the agent reads at its start is looked at again from here.
+/// Reads the configuration again and takes up what can be taken up. A bad one changes nothing.
+/// Whatever else of the machine's own files the agent reads at its start is looked at again from
+/// here.
 pub(super) async fn reload(
     sources: &Sources,
     effective: &watch::Sender<Arc<Config>>,

@@ -1,9 +1,9 @@
 //! What a new configuration changes in an agent that runs. Pure.
 //!
-//! Some settings are taken up at once; all others were built into things that live as long as the agent,
-//! and wait for its next start. Policies of plugins are between: each is followed from its plugin's next
-//! launch on. What is in effect is therefore neither the old configuration nor the new
-//! one, but [`Change::effective`].
+//! Some settings are taken up at once; all others were built into things that live as long as the
+//! agent, and wait for its next start. Policies of plugins are between: each is followed from its
+//! plugin's next launch on. What is in effect is therefore neither the old configuration nor the
+//! new one, but [`Change::effective`].
 
 use crate::config::{self, Config};
 

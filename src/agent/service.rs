@@ -17,10 +17,11 @@ use tracing::{error, info};
 
 use super::adapters::Adapters;
 use super::args::RunArgs;
+use super::fault::Fault;
 use super::report::{self, Module, Modules};
 use super::signals::{Request, Signals};
 use super::tasks::{Task, Tasks};
-use super::{Fault, goodbye, reconfigure, settings};
+use super::{goodbye, reconfigure, settings};
 use crate::agent::shutdown;
 use crate::agent::systemd::{self, Notifier, Watched};
 use crate::api::commands::CommandSocket;
@@ -44,7 +45,7 @@ use crate::store::loss_reporter::Teller;
 /// A service that runs.
 pub(super) struct Service {
     args: RunArgs,
-    /// The configuration in effect; everybody who reads it again hears of a change here.
+    /// The configuration in effect; its receivers see every change.
     effective: watch::Sender<Arc<Config>>,
     system: System,
     launcher: Arc<ProcessLauncher>,
@@ -59,9 +60,9 @@ pub(super) struct Service {
     /// Serves what plugins call, where its socket could be made.
     host: Option<host::Serving>,
     local_socket: PathBuf,
-    /// Has the local API take no more connections; so does dropping it.
+    /// Stops the local API from taking connections, when it is dropped as well.
     stop_api: oneshot::Sender<()>,
-    /// Has whoever watches a page, or what plugins offer, be told of the end.
+    /// Cancelled at the end, so that streams of pages and of offers end.
     ending: CancellationToken,
     /// Dropped last: from then on the state directory may be another agent's.
     _lock: StateLock,
@@ -163,7 +164,7 @@ impl Service {
             agent: config.agent.name.clone(),
         };
         tasks.start(Task::LossReport, teller.run());
-        tasks.start(Task::LogLossReport, log::tell_unwritten());
+        tasks.start(Task::LogLossReport, log::report_unwritten());
         let local_socket = adapters.local_socket;
         crash_point::reach("before", "ready", "agent");
         info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
@@ -221,7 +222,7 @@ impl Service {
             None => info!("stopping; plugins run on"),
         }
         if fault.is_none() && (stops_plugins || shutdown::is_machine_going_down().await) {
-            goodbye::tell_shutdown(&self.system).await;
+            goodbye::notify_shutdown(&self.system).await;
         }
         for task in [
             Task::LogTrimming,
@@ -254,7 +255,7 @@ impl Service {
         }
         drop(std::fs::remove_file(&self.local_socket));
         self.cgroups.leave();
-        log::tell_last_unwritten();
+        log::report_last_unwritten();
         if let Some(telemetry) = self.telemetry {
             telemetry.end().await;
         }
@@ -288,8 +289,8 @@ fn inform(notifier: &Notifier, system: &System, link: &Link, tasks: &mut Tasks) 
     });
 }
 
-/// Serves the JSON command socket, where it is wanted. The agent does its work without it: whatever
-/// keeps it from being made is said loudly and is no reason to leave plugins alone.
+/// Serves the JSON command socket, where it is wanted. The agent does its work without it: a
+/// failure to make it is logged as an error and ends nothing.
 async fn serve_commands(
     config: &Config,
     system: &System,
@@ -320,8 +321,8 @@ async fn serve_commands(
     tasks.start(Task::CommandSocket, commands.serve(listener));
 }
 
-/// Serves the socket that plugins call. Plugins run without it, so whatever keeps it from being
-/// made is said loudly and no more.
+/// Serves the socket that plugins call. Plugins run without it, so a failure to make it is logged
+/// as an error and ends nothing.
 async fn serve_host(
     host: HostApi,
     config: &Config,

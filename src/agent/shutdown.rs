@@ -1,4 +1,4 @@
-//! Whether the machine is going down: asked once, when the agent is told to stop.
+//! Whether the machine is going down: asked once, when a signal stops the agent.
 //!
 //! The service manager is the one who knows; `systemctl is-system-running` says `stopping` from the
 //! moment a shutdown begins. Where there is no systemd, nobody is asked.
@@ -53,8 +53,8 @@ mod tests {
     async fn answer(script: &str) -> bool {
         let folder = tempfile::tempdir().expect("a directory");
         let program = folder.path().join("systemctl");
-        // Written by another process: a file that this one holds open for writing while some other test
-        // forks could not be executed.
+        // Written by another process: a file that this one holds open for writing while some other
+        // test forks could not be executed.
         let text = format!("#!/bin/sh\n{script}\n");
         let status = std::process::Command::new("/bin/sh")
             .args(["-c", "printf '%s' \"$1\" > \"$2\"", "sh", &text])

@@ -1,4 +1,4 @@
-//! What the service manager is told of the agent, as sd_notify(3) has it.
+//! Reports the state of the agent to the service manager, as sd_notify(3) has it.
 //!
 //! ```text
 //!   agent: reloading, ready again, stopping ─┐
@@ -39,7 +39,7 @@ const STATUS_PAUSE: Duration = Duration::from_secs(1);
 const TRIES: usize = 10;
 const TRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Speaks to the service manager; to nobody where there is none. Cheap to clone.
+/// Notifies the service manager, where there is one. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Notifier(Option<Arc<Way>>);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::Fault;
+use super::fault::Fault;
 
 /// A task of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Tasks {
         })
     }
 
-    /// Ends a task; answers whether it was there. One that ended by itself before is ended at once.
+    /// Ends a task; answers whether it was there. A task that has ended already is only forgotten.
     pub(super) async fn end(&mut self, task: Task) -> bool {
         let Some(at) = self.0.iter().position(|(of, _)| *of == task) else { return false };
         let (_, handle) = self.0.remove(at);

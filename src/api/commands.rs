@@ -1,4 +1,4 @@
-//! The JSON command socket: scripts and services of this machine tell the agent what happens.
+//! The JSON command socket, on which scripts and services of this machine report VM events.
 //!
 //! ```text
 //!   accept ─► collect (until it parses) ─► request ─► VmEvent ───────────► VM-event actor ─► plugins
@@ -6,9 +6,9 @@
 //!                                             └─► one reply, then the connection closes
 //! ```
 //!
-//! The protocol is that of the agents that came before: one object per connection, keys in any case,
-//! one reply. A caller is whoever the permissions of the socket let in; its user is logged with what it
-//! asked for. Nothing here can change what is installed.
+//! The protocol is that of the agents that came before: one object per connection, keys in any
+//! case, one reply. The permissions of the socket decide who may call; the user of a caller is
+//! logged with the command. Nothing here can change what is installed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +33,8 @@ use collect::{Collected, Collector};
 use reply::{OptionReply, PluginReply, Reply};
 use request::{Command, OptionKey};
 
-pub use reply::{FAILED, NOT_RUNNING, plugin_status};
-
-/// The reply to a request that cannot be carried out, as it is sent; `None` for one that can. Does
-/// nothing else, so it can be asked about anything.
+/// The reply to a request that cannot be carried out, as it is sent; `None` for one that can. It
+/// has no other effect.
 #[must_use]
 pub fn refusal(request: &[u8]) -> Option<Vec<u8>> {
     Command::parse(request).err().map(|reply| reply.to_json())
@@ -45,15 +43,15 @@ pub fn refusal(request: &[u8]) -> Option<Vec<u8>> {
 /// Connections that are served at once; others wait to be accepted.
 const CONNECTIONS_MAX: usize = 32;
 
-/// How long the caller has to close its side when everything was said.
+/// How long the caller has to close its side after the reply.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Serves the JSON command socket.
 #[derive(Clone)]
 pub struct CommandSocket {
-    /// Tells plugins.
+    /// Notifies plugins.
     pub vm_events: Addr<VmEventActor>,
-    /// What is in effect.
+    /// The configuration in effect.
     pub config: watch::Receiver<Arc<Config>>,
 }
 
@@ -76,7 +74,8 @@ impl CommandSocket {
         }
     }
 
-    /// One connection: a request, a reply. Reading, doing and writing each have the time of a command.
+    /// One connection: a request, a reply. Reading, doing and writing each have the time of a
+    /// command.
     async fn converse(&self, mut stream: UnixStream) {
         let timeout = self.config.borrow().api.command_timeout;
         let reply = match collect(&mut stream, timeout).await {
@@ -86,7 +85,7 @@ impl CommandSocket {
                 self.answer(&request, timeout, Caller { uid, pid }).await
             }
             Some(Err(reply)) => reply.to_json(),
-            // Somebody looked whether the socket is there.
+            // The caller only checked that the socket exists.
             None => return,
         };
         let sending = async {
@@ -104,7 +103,7 @@ impl CommandSocket {
         match Command::parse(request) {
             Ok(Command::VmEvent { event, request }) => {
                 info!(%event, ?caller, "was asked to tell a VM event");
-                self.tell(event, request, timeout).await
+                self.notify(event, request, timeout).await
             }
             Ok(Command::GetOption(key)) => self.option(key).to_json(),
             Err(reply) => {
@@ -114,12 +113,14 @@ impl CommandSocket {
         }
     }
 
-    async fn tell(&self, event: VmEvent, request: Arc<str>, timeout: Duration) -> Vec<u8> {
-        // Whoever wants commands to be quick wants this one to be, and to hear what became of it.
+    async fn notify(&self, event: VmEvent, request: Arc<str>, timeout: Duration) -> Vec<u8> {
+        // Plugins get less time than the command, so that the reply with their answers is in time.
         let within = NOTIFY_WAIT.min(timeout.mul_f64(0.8));
-        let telling = self.vm_events.send(NotifyVm { event, request, within });
-        match tokio::time::timeout(timeout, telling).await {
-            Ok(Ok(Ok(told))) => reply::array(&told.iter().map(PluginReply::of).collect::<Vec<_>>()),
+        let notifying = self.vm_events.send(NotifyVm { event, request, within });
+        match tokio::time::timeout(timeout, notifying).await {
+            Ok(Ok(Ok(notified))) => {
+                reply::array(&notified.iter().map(PluginReply::of).collect::<Vec<_>>())
+            }
             Ok(Ok(Err(error))) => Reply::handler_failed(&error.to_string()).to_json(),
             Ok(Err(_)) => Reply::internal("the agent is stopping").to_json(),
             Err(_) => Reply::internal("the agent did not answer in time").to_json(),
@@ -138,7 +139,7 @@ impl CommandSocket {
     }
 }
 
-/// Who is on the other side, as the kernel says.
+/// The caller, as the kernel reports it.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "only its Debug form is used, in the log")]
 struct Caller {
@@ -146,8 +147,8 @@ struct Caller {
     pid: Option<i32>,
 }
 
-/// Reads until a whole request is there, or says why there will be none. `None` when nobody said
-/// anything.
+/// Reads until a whole request is there, or says why there will be none. `None` when the caller
+/// sent nothing.
 async fn collect(stream: &mut UnixStream, timeout: Duration) -> Option<Result<Vec<u8>, Reply>> {
     let deadline = tokio::time::Instant::now() + timeout;
     let mut collector = Collector::default();

@@ -6,10 +6,10 @@
 //!   guest-agent registry ─► agent.sock ─────────────────────────────────────────────┘
 //! ```
 //!
-//! Any user of the machine may connect, because a plugin may run as any; what makes a caller known is
-//! the ticket that its plugin was given at its launch, together with what the kernel says of the
-//! process that connected. Nobody waits here without a deadline, and nobody can make the agent hold more
-//! than is bounded here (`connections`, `places`).
+//! Any user of the machine may connect, because a plugin may run as any; what makes a caller known
+//! is the ticket that its plugin was given at its launch, together with what the kernel says of the
+//! process that connected. Nobody waits here without a deadline, and nobody can make the agent hold
+//! more than is bounded here (`connections`, `places`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,8 +41,8 @@ const SOCKET_MODE: u32 = 0o666;
 /// Largest request: an offer with all its options, and room to spare.
 const REQUEST_MAX: usize = 64 * 1024;
 
-/// How long a connection may be silent before its other end is asked whether it still lives, and how
-/// long it has to say so.
+/// How long a connection may be silent before its other end is asked whether it still lives, and
+/// how long it has to say so.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// Most calls that one connection has open at a time.
@@ -74,7 +74,8 @@ pub struct Serving {
 // === impl HostApi ===
 
 impl HostApi {
-    /// Serves the socket at `path` until told to end. `ending` is what the service was made with.
+    /// Serves the socket at `path` until [`Serving::end`]. `ending` is what the service was made
+    /// with.
     ///
     /// # Errors
     /// When the socket cannot be made.
@@ -111,7 +112,7 @@ impl HostApi {
 // === impl Serving ===
 
 impl Serving {
-    /// Ends all calls and takes the socket away. Whoever watched is told that the agent ends.
+    /// Ends all calls and removes the socket. Watchers get a status that says that the agent ends.
     pub async fn end(self) {
         self.ending.cancel();
         let mut task = self.task;

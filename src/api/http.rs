@@ -1,13 +1,13 @@
 //! HTTP on `api.http_listen`: health for load balancers and orchestrators, pages for people.
 //!
 //! ```text
-//!   listener ─► connections (counted, with deadlines) ─► gate ─► routes ─► the local socket's layer
-//!   bound again with backoff           host, tokens, headers ┘        └ [`Site`]
+//!   listener ─► connections (counted, with deadlines) ─► access_check ─► routes ─► local API
+//!   bound again with backoff           host, tokens, headers ┘                └ [`Site`]
 //! ```
 //!
-//! Nothing that the agent is for depends on it: an address that is taken is told in the log and by
-//! `doctor`, and tried again. [`router`] is the one place where pages are put together; what a request
-//! may do is decided in `http::gate` before any of them sees it.
+//! The agent does its work without HTTP: when its address is taken, the log and `doctor` say so,
+//! and the agent tries again. [`router`] is the one place where pages are put together;
+//! `access_check` decides what a request may do before a page gets it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,26 +21,27 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::api::local::{HttpHealth, LocalApi};
 use crate::config::Config;
-
-use crate::api::http::session::Sessions;
-use crate::api::local::LocalApi;
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::observe::metrics::Sources;
 
 pub mod access;
 mod access_check;
 mod connections;
-pub(crate) mod console;
+mod console;
 mod health;
 mod metrics;
 pub mod refusal;
-pub(crate) mod session;
+mod session;
+mod site;
 mod write_timeout;
 
-use access::{Desk, Keys};
+use access::{Keys, TokenStore};
 use connections::Limits;
 use refusal::Refusal;
+use session::Sessions;
+pub use site::{Reach, Site};
 
 /// Largest body of a request, in bytes, where a route does not allow more.
 const BODY_MAX: usize = 64 << 10;
@@ -49,53 +50,18 @@ const BODY_MAX: usize = 64 << 10;
 const WAITS: Schedule =
     Schedule::doubling(Duration::from_millis(500), Duration::from_secs(60), Jitter::UpperHalf);
 
-/// How the server fares.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpHealth {
-    /// Where it listens.
-    pub at: Option<SocketAddr>,
-    /// Why it does not, and why its tokens cannot be used: a sentence each.
-    pub troubles: Vec<String>,
-}
-
 /// Serves HTTP where the configuration says.
 pub struct Http {
-    /// What pages show.
+    /// The layer behind the local socket, which pages show.
     pub api: LocalApi,
-    /// What its metrics are made of.
+    /// What metrics are made from.
     pub sources: Sources,
-    /// Followed: the address and the tokens are taken up without a restart.
+    /// The configuration in effect: a new address and new tokens are taken up without a restart.
     pub config: watch::Receiver<Arc<Config>>,
-    /// Told how it fares.
+    /// Gets the state of the server.
     pub health: watch::Sender<HttpHealth>,
-    /// Ends it.
+    /// Cancelled when the server is to end.
     pub ending: CancellationToken,
-}
-
-/// What pages reach. Cheap to clone.
-#[derive(Clone)]
-pub struct Site {
-    /// The layer behind the local socket.
-    pub api: LocalApi,
-    /// What metrics are made of.
-    pub sources: Sources,
-    /// Knows who may do what.
-    pub desk: Arc<Desk>,
-    /// Who is logged in.
-    pub(crate) sessions: Arc<Sessions>,
-    /// Who can reach the listener.
-    pub reach: Reach,
-    /// Cancelled when responses that go on and on are to end.
-    pub ending: CancellationToken,
-}
-
-/// Who can reach a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Whoever is on this machine, and whatever page their browser shows.
-    Loopback,
-    /// Other machines too.
-    Network,
 }
 
 /// All pages.
@@ -106,21 +72,21 @@ pub fn router(site: Site) -> Router {
         .merge(metrics::routes())
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "there is no such page"))
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(middleware::from_fn_with_state(site.clone(), access_check::guard))
+        .layer(middleware::from_fn_with_state(site.clone(), access_check::check))
         .with_state(site)
 }
 
 // === impl Http ===
 
 impl Http {
-    /// Serves until it is ended. Goes on through whatever keeps it from doing so.
+    /// Serves until `ending` is cancelled. A failure to listen is no end: the server tries again.
     pub async fn serve(mut self) {
-        let (desk, sessions) = (Arc::new(Desk::default()), Arc::new(Sessions::default()));
+        let (tokens, sessions) = (Arc::new(TokenStore::default()), Arc::new(Sessions::default()));
         let mut backoff = Backoff::new(WAITS);
         loop {
             let config = self.config.borrow_and_update().clone();
             let address = config.api.http_listen;
-            self.use_keys(&desk, &config).await;
+            self.use_keys(&tokens, &config).await;
             let Some(address) = address else {
                 self.health.send_modify(|health| health.at = None);
                 backoff.reset();
@@ -133,7 +99,7 @@ impl Http {
             match TcpListener::bind(address).await {
                 Ok(listener) => {
                     backoff.reset();
-                    self.listen(listener, address, &desk, &sessions).await;
+                    self.listen(listener, address, &tokens, &sessions).await;
                 }
                 Err(error) => {
                     let wait = backoff.next(rand::random());
@@ -164,7 +130,7 @@ impl Http {
         &mut self,
         listener: TcpListener,
         address: SocketAddr,
-        desk: &Arc<Desk>,
+        tokens: &Arc<TokenStore>,
         sessions: &Arc<Sessions>,
     ) {
         let at = listener.local_addr().unwrap_or(address);
@@ -174,7 +140,7 @@ impl Http {
         let site = Site {
             api: self.api.clone(),
             sources: self.sources.clone(),
-            desk: desk.clone(),
+            tokens: tokens.clone(),
             sessions: sessions.clone(),
             reach: if at.ip().is_loopback() { Reach::Loopback } else { Reach::Network },
             ending: ending.clone(),
@@ -189,7 +155,7 @@ impl Http {
                 if config.api.http_listen != Some(address) {
                     return;
                 }
-                self.use_keys(desk, &config).await;
+                self.use_keys(tokens, &config).await;
             }
         };
         tokio::pin!(serving);
@@ -197,19 +163,19 @@ impl Http {
             () = &mut serving => return,
             () = moved => {}
         }
-        // Before the next one may have the same port.
+        // The next listener may have the same port.
         ending.cancel();
         serving.await;
         // Read again at the top.
         self.config.mark_changed();
     }
 
-    async fn use_keys(&self, desk: &Desk, config: &Config) {
+    async fn use_keys(&self, tokens: &TokenStore, config: &Config) {
         let keys = Keys::read(&config.api).await;
         for trouble in keys.troubles() {
             warn!("{trouble}");
         }
         self.health.send_modify(|health| health.troubles = keys.troubles().to_vec());
-        desk.use_keys(keys);
+        tokens.use_keys(keys);
     }
 }

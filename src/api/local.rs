@@ -40,9 +40,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::api::commands::plugin_status;
 use crate::api::host::RegistryService;
-use crate::api::http::HttpHealth;
+use crate::api::outcome::plugin_status;
 use crate::install::cache::spool::Spool;
 use crate::link::LinkState;
 use crate::net::accept::{Acceptor, Unbounded};
@@ -55,6 +54,8 @@ mod explain;
 mod health;
 mod logs;
 mod show;
+
+pub use health::HttpHealth;
 
 /// Messages waiting for one slow reader of a stream. When it is full, the stream waits for the reader.
 const STREAM_BUFFER: usize = 32;

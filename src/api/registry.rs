@@ -34,8 +34,8 @@ pub(crate) struct Caller {
 const USUAL_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Changes on their way to one watcher. Whoever does not read them falls behind, and gets a snapshot
-/// when it reads again.
+/// Changes on their way to one watcher. A watcher that does not read them falls behind, and gets a
+/// snapshot when it reads again.
 const STREAM_BUFFER: usize = 16;
 
 /// Serves `Registry`, on whichever socket.
@@ -159,7 +159,8 @@ impl Registry for RegistryService {
                     () = ending.cancelled() => break,
                 }
             }
-            // Whoever has room for it is told; the others see that the stream ends.
+            // A watcher with room in its buffer gets the status; the others see that the stream
+            // ends.
             drop(sender.try_send(Err(stopping())));
         });
         Ok(Response::new(ReceiverStream::new(receiver)))

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::console::{Console, Tone};
 use super::format::one_line;
 use super::{Context, Failure};
-use crate::api::commands::{FAILED, NOT_RUNNING};
+use crate::api::outcome::{FAILED, NOT_RUNNING};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

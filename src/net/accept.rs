@@ -1,8 +1,8 @@
 //! The one accept loop: connections of a listener, as many at once as its caller allows.
 //!
 //! What becomes of a connection over the bound is the caller's policy, a [`Bound`]: it waits in the
-//! kernel's queue, or is accepted and closed. A connection that cannot be accepted, for want of file
-//! descriptors most likely, ends nothing: after a pause the next one is accepted.
+//! kernel's queue, or is accepted and closed. A connection that cannot be accepted, for want of
+//! file descriptors most likely, ends nothing: after a pause the next one is accepted.
 
 use std::io;
 use std::sync::Arc;

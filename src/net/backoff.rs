@@ -1,5 +1,5 @@
-//! How long to wait before the next attempt: longer after each failure in a row, up to a bound, and not
-//! at the same moment as everybody else who lost the same server. Pure.
+//! How long to wait before the next attempt: longer after each failure in a row, up to a bound, and
+//! not at the same moment as everybody else who lost the same server. Pure.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ impl Schedule {
         Self { first, factor: 2, ceiling, jitter }
     }
 
-    /// The wait after a failure that `failures` others preceded; `random` in `0.0..=1.0` chooses the
-    /// part that the jitter leaves open, `1.0` the longest.
+    /// The wait after a failure that `failures` others preceded; `random` in `0.0..=1.0` chooses
+    /// the part that the jitter leaves open, `1.0` the longest.
     pub(crate) fn wait(&self, failures: u32, random: f64) -> Duration {
         let grown = self.first.saturating_mul(self.factor.saturating_pow(failures));
         let longest = grown.min(self.ceiling);

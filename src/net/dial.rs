@@ -165,13 +165,13 @@ impl DialVsock for KernelVsock {
     }
 }
 
-/// A vsock connection is a stream socket like any other once it stands, and nothing that is done with
-/// it afterwards asks for its address family; so it is used as if it were a unix socket.
+/// A vsock connection is a stream socket like any other once it stands, and nothing that is done
+/// with it afterwards asks for its address family; so it is used as if it were a unix socket.
 async fn connect_vsock(address: VsockAddr) -> io::Result<UnixStream> {
     let connect = move || -> io::Result<std::os::unix::net::UnixStream> {
         let (kind, flags) = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
         let fd = socket::socket(AddressFamily::Vsock, kind, flags, None)?;
-        // The kernel gives up after two seconds by itself.
+        // The kernel gives up after two seconds.
         socket::connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &address)?;
         let stream = std::os::unix::net::UnixStream::from(fd);
         stream.set_nonblocking(true)?;
@@ -199,7 +199,8 @@ async fn read_pem(path: &Path) -> Result<Vec<u8>, DialError> {
         let mut bytes = Vec::new();
         let file = tokio::fs::OpenOptions::new()
             .read(true)
-            // A pipe without a writer would hold on to a thread for ever, one more with each attempt.
+            // A pipe without a writer would hold on to a thread for ever, one more with each
+            // attempt.
             .custom_flags(nix::libc::O_NONBLOCK)
             .open(path)
             .await?;

@@ -1,7 +1,7 @@
 //! Unix sockets that the agent listens on.
 //!
-//! The local API and the command socket are opened here. What is in the way is replaced only when it
-//! is a socket that nobody answers on: a file of somebody else is never deleted.
+//! The local API and the command socket are opened here. What is in the way is replaced only when
+//! it is a socket that nobody answers on: a file of somebody else is never deleted.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -70,8 +70,8 @@ pub async fn bind_private(path: &Path) -> Result<UnixListener, SocketError> {
 /// Makes a unix socket. A socket file that nobody answers on is replaced.
 ///
 /// # Errors
-/// When somebody answers on it, something that is no socket is in the way, there is no such group, or
-/// it cannot be made.
+/// When somebody answers on it, something that is no socket is in the way, there is no such group,
+/// or it cannot be made.
 pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketError> {
     let failed = |cause| SocketError::Listen { path: path.to_owned(), cause };
     let group = group_of(path, &access.group).await?;
@@ -89,7 +89,7 @@ pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketEr
         std::fs::rename(&fresh, path)
     };
     if let Err(cause) = finish() {
-        // Nobody was told of it, so nobody misses it.
+        // No client knows this path yet, so none can miss it.
         drop(std::fs::remove_file(&fresh));
         return Err(failed(cause));
     }

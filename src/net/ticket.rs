@@ -1,7 +1,8 @@
-//! Secrets by which those who call the agent are known: made once, given out once, kept as a digest.
+//! Secrets by which those who call the agent are known: made once, given out once, kept as a
+//! digest.
 //!
-//! A table of digests is compared in no time that says anything, and gives no ticket away when it is
-//! dumped.
+//! A table of digests is compared in no time that says anything, and gives no ticket away when it
+//! is dumped.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -14,7 +15,7 @@ const TEXT_MAX: usize = 256;
 
 /// A ticket that was just made.
 pub(crate) struct Fresh {
-    /// What its owner is told, and nobody else.
+    /// The secret, which only its owner gets.
     pub(crate) text: String,
     /// What is kept of it.
     pub(crate) digest: Sha256Digest,
@@ -36,7 +37,7 @@ impl Fresh {
     }
 }
 
-/// What a ticket is looked up by. `None` for a text that is none.
+/// The key of a ticket in tables. `None` for a text that is no ticket.
 pub(crate) fn digest(text: &[u8]) -> Option<Sha256Digest> {
     (!text.is_empty() && text.len() <= TEXT_MAX).then(|| Sha256Digest::of(text))
 }

@@ -1,7 +1,7 @@
-//! The agent's own log: what is traced goes to the journal, or to standard error as text or JSON.
+//! The agent's own log: writes trace events to the journal, or to standard error as text or JSON.
 //!
-//! Started once, by `main.rs` through `Services::start_logging`. Without further words the journal is taken
-//! where standard error leads there anyway: it then gets fields and priorities instead of lines.
+//! Started once, by `main.rs` through `Services::start_logging`. By default the log goes to the
+//! journal where standard error is connected to it: entries then have fields and priorities.
 //!
 //! ```text
 //!   event ─► filter (level, changed at SIGHUP) ─► bounded (so many of one kind) ─► text | JSON | journal
@@ -20,7 +20,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::config::{LogConfig, LogFormat, log_filter};
-use crate::observe::otlp::Queue;
+use crate::observe::otlp::queue::Queue;
 use crate::observe::otlp::spans::{Destination, Spans, Wanted};
 
 mod bounded;
@@ -33,7 +33,7 @@ use bounded::Bounded;
 use journal::Journal;
 use rate_limit::{Unwritten, WINDOW};
 
-/// What can be done with the log that was started.
+/// The controls of the log that was started.
 static STARTED: OnceLock<Controls> = OnceLock::new();
 
 /// Handles of a log in use.
@@ -41,15 +41,14 @@ struct Controls {
     filter: Handle<EnvFilter, Registry>,
     bounded: Bounded,
     spans: Destination,
-    /// Where lines go, if that is the journal.
+    /// The journal, if lines are written to it.
     journal: Option<Journal>,
 }
 
-/// Something that lines are written with.
+/// The layer that writes lines.
 type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Sends what is traced to where the configuration says, and panics to the trace. A second call changes
-/// nothing.
+/// Starts the log as configured, and logs panics. A second call changes nothing.
 pub fn start(log: &LogConfig) {
     let (lines, journal, trouble) =
         match wants_journal(log.format).then(|| Journal::at(Path::new(journal::SOCKET))) {
@@ -70,7 +69,7 @@ pub fn start(log: &LogConfig) {
     }
 }
 
-/// Changes what the log that was started says from now on. Without one nothing changes.
+/// Changes the filter of the log that was started. Without a started log nothing changes.
 pub fn set_level(level: &str) {
     if let Some(controls) = STARTED.get()
         && let Err(error) = controls.filter.reload(log_filter::filter(level))
@@ -79,41 +78,41 @@ pub fn set_level(level: &str) {
     }
 }
 
-/// From now on spans are handed on, too.
+/// From now on the log puts ended spans into this queue.
 pub(crate) fn export_spans(queue: Queue) {
     if let Some(controls) = STARTED.get() {
         controls.spans.lead_to(queue);
     }
 }
 
-/// Tells from time to time how much was not written because it was the same again and again.
-pub async fn tell_unwritten() {
+/// Reports from time to time how many lines were not written because they repeated others.
+pub async fn report_unwritten() {
     let Some(controls) = STARTED.get() else { return };
     let mut beat = tokio::time::interval(WINDOW / 4);
     loop {
         beat.tick().await;
-        tell(controls.bounded.over());
-        tell_lost(controls);
+        report(controls.bounded.over());
+        report_lost(controls);
     }
 }
 
-/// Tells it for the last time.
-pub fn tell_last_unwritten() {
+/// Reports for the last time how many lines were not written.
+pub fn report_last_unwritten() {
     if let Some(controls) = STARTED.get() {
-        tell(controls.bounded.all());
-        tell_lost(controls);
+        report(controls.bounded.all());
+        report_lost(controls);
     }
 }
 
-fn tell_lost(controls: &Controls) {
+fn report_lost(controls: &Controls) {
     match controls.journal.as_ref().map_or(0, Journal::take_lost) {
         0 => {}
         lines => tracing::warn!(lines, "the journal did not take {lines} lines"),
     }
 }
 
-/// Each place is told once, so this cannot be a flood itself.
-fn tell(all: Vec<Unwritten>) {
+/// Each place is reported once, so these reports cannot be a flood themselves.
+fn report(all: Vec<Unwritten>) {
     for Unwritten { place, lines, example } in all {
         tracing::warn!(
             lines,
@@ -142,7 +141,8 @@ fn on_standard_error(format: LogFormat) -> Lines {
     }
 }
 
-/// Whether the service manager connected standard error to the journal: it then says which file that is.
+/// Whether the service manager connected standard error to the journal: it then says which file
+/// that is.
 fn leads_to_the_journal() -> bool {
     let Some(promised) = std::env::var_os("JOURNAL_STREAM") else { return false };
     let Ok(is) = rustix::fs::fstat(std::io::stderr().as_fd()) else { return false };

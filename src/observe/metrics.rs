@@ -5,8 +5,9 @@
 //!                                                                                   └─► `crate::observe::otlp` (OTLP)
 //! ```
 //!
-//! A scrape disturbs nobody: usage is what was sampled last, all else is in memory but a handful of files
-//! on the agent itself and the machine. Decision 37 says how the two formats come from one registration.
+//! A scrape disturbs nobody: usage is what was sampled last, all else is in memory but a handful of
+//! files on the agent itself and the machine. Decision 37 says how the two formats come from one
+//! registration.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,15 +16,17 @@ use actix::{Addr, Recipient};
 use guest_agent_actors::manager::ManagerActor;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::outbox::WeighBacklog;
+use guest_agent_actors::ports::StoreHealth;
 use guest_agent_actors::registry::view::RegistryView;
 use tokio::sync::watch;
 
 use crate::link::{Link, LinkState};
-use guest_agent_actors::ports::StoreHealth;
 
 pub mod catalogue;
 pub mod counters;
 pub(crate) mod figures;
+mod labels;
+mod open_metrics;
 mod own;
 pub(crate) mod page;
 mod prometheus_text;

@@ -5,46 +5,31 @@
 //!   the figures that `/metrics` shows ─► metrics (one task, every now and then) ────┘
 //! ```
 //!
-//! Nothing waits for the collector. While it is away spans wait, up to a bound, and are dropped and counted beyond
-//! it; one warning says so, and one line that it is back. Without an endpoint nothing of this runs, and spans
-//! cost no more than their place in log lines. Which spans there are is in `docs/tracing.md`; why the exporter
-//! is our own in decision 24.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+//! Nothing waits for the collector. While it is away spans wait, up to a bound, and are dropped and
+//! counted beyond it; one warning says so, and one line that it is back. Without an endpoint
+//! nothing of this runs, and spans cost no more than their place in log lines. Which spans there
+//! are is in `docs/tracing.md`; why the exporter is our own in decision 24.
 
 use guest_agent_actors::model::id::BootId;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::Span;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::observe::metrics::Sources;
 
+mod attribute;
 mod collector;
 mod export;
 mod headers;
 mod metrics;
-pub(crate) mod spans;
+pub(super) mod queue;
+pub(super) mod spans;
 
+use attribute::{attribute, text};
 use collector::Collector;
-
-/// Most spans that wait for the collector.
-const WAITING_MAX: usize = 2048;
-
-/// Longest that the end of the agent waits for the last message of each kind.
-const LAST_WAIT: Duration = Duration::from_secs(2);
-
-/// Where spans go that have ended. Never waits: what there is no room for is counted.
-#[derive(Clone, Debug)]
-pub(crate) struct Queue {
-    spans: mpsc::Sender<Span>,
-    dropped: Arc<AtomicU64>,
-}
+use queue::Queue;
 
 /// The exporters at work.
 #[derive(Debug)]
@@ -56,26 +41,11 @@ pub struct Telemetry {
     metrics: Option<JoinHandle<()>>,
 }
 
-// === impl Queue ===
-
-impl Queue {
-    fn new() -> (Self, mpsc::Receiver<Span>) {
-        let (spans, waiting) = mpsc::channel(WAITING_MAX);
-        (Self { spans, dropped: Arc::default() }, waiting)
-    }
-
-    pub(crate) fn put(&self, span: Span) {
-        if self.spans.try_send(span).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
 // === impl Telemetry ===
 
 impl Telemetry {
-    /// Begins to export spans, where that is configured, on the runtime of whoever calls. Nothing, where nothing
-    /// is to be exported at all. The log makes the spans: it gets the queue for them from `export_spans`.
+    /// Begins to export spans, where that is configured, on the runtime of the caller. `None` where
+    /// nothing is to be exported. The log makes the spans: `export_spans` hands it their queue.
     #[must_use]
     pub(crate) fn start(
         config: &Config,
@@ -112,7 +82,7 @@ impl Telemetry {
         Some(Self { collector, resource, ending, traces, metrics: None })
     }
 
-    /// Begins to export metrics, where that is configured: what these show.
+    /// Begins to export metrics, where that is configured, from these sources.
     pub fn export_metrics(&mut self, config: &Config, sources: Sources) {
         if !config.telemetry.metrics {
             return;
@@ -137,7 +107,7 @@ impl Telemetry {
     }
 }
 
-/// Who exports.
+/// The resource of all messages: this agent and its machine.
 fn resource(name: &str, instance_id: &str, boot: &BootId) -> Resource {
     let attributes = [
         ("service.name", name),
@@ -151,22 +121,4 @@ fn resource(name: &str, instance_id: &str, boot: &BootId) -> Resource {
     attributes
         .push(attribute("process.pid", any_value::Value::IntValue(std::process::id().into())));
     Resource { attributes, ..Resource::default() }
-}
-
-/// What the messages of this program say of themselves.
-fn scope() -> InstrumentationScope {
-    InstrumentationScope {
-        name: "guest-agent".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    }
-}
-
-fn text(key: &str, value: &str) -> KeyValue {
-    attribute(key, any_value::Value::StringValue(value.to_owned()))
-}
-
-fn attribute(key: &str, value: any_value::Value) -> KeyValue {
-    let value = Some(AnyValue { value: Some(value) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
 }

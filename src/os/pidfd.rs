@@ -1,10 +1,11 @@
 //! A process that is held by a descriptor, so that it cannot be mistaken for another.
 //!
 //! A pid is used again by the kernel; a pidfd means one process for as long as it is open. So the
-//! order is always: open the pidfd, compare the start time of what has the pid now, and from then on
-//! trust the descriptor. Every signal of the launcher goes through one.
+//! order is always: open the pidfd, compare the start time of what has the pid now, and from then
+//! on trust the descriptor. Every signal of the launcher goes through one.
 //!
-//! One of the few places with `unsafe`: the `PIDFD_GET_INFO` ioctl, for which no safe wrapper exists.
+//! One of the few places with `unsafe`: the `PIDFD_GET_INFO` ioctl, for which no safe wrapper
+//! exists.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,8 +31,9 @@ const FALLBACK_POLL: Duration = Duration::from_millis(20);
 pub(crate) struct Pidfd(OwnedFd);
 
 impl Pidfd {
-    /// Takes hold of a process that is proven to be `process`: same boot, same pid, same start time.
-    /// `None` when it is not, or is gone. A dead process that was not reaped yet is still held.
+    /// Takes hold of a process that is proven to be `process`: same boot, same pid, same start
+    /// time. `None` when it is not, or is gone. A dead process that was not reaped yet is still
+    /// held.
     pub(crate) fn open_proven(process: &Process, boot: &BootId) -> Option<Self> {
         if process.boot != *boot {
             return None;
@@ -43,7 +45,7 @@ impl Pidfd {
         (seen.start_ticks == process.start_ticks).then_some(pidfd)
     }
 
-    /// Takes hold of whatever has this pid. Sound for a child that was not reaped yet.
+    /// Takes hold of the process that has this pid. Sound for a child that was not reaped yet.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
@@ -79,7 +81,8 @@ impl Pidfd {
         }
     }
 
-    /// How a child of ours ended, leaving it unreaped. `None` while it lives, or when it is no child.
+    /// How a child of ours ended, leaving it unreaped. `None` while it lives, or when it is no
+    /// child.
     pub(crate) fn child_cause(&self) -> Option<ExitCause> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = rustix::io::retry_on_intr(|| {
@@ -95,9 +98,10 @@ impl Pidfd {
         const OPCODE: rustix::ioctl::Opcode =
             rustix::ioctl::opcode::read_write::<PidfdInfo>(255, 11);
         let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
-        // SAFETY: the opcode names the size of `PidfdInfo`, whose layout is the first published form
-        // of the kernel's `struct pidfd_info`; the kernel writes at most that many bytes and every
-        // bit pattern is valid for its integer fields. A kernel without the call returns an error.
+        // SAFETY: the opcode names the size of `PidfdInfo`, whose layout is the first published
+        // form of the kernel's `struct pidfd_info`; the kernel writes at most that many bytes and
+        // every bit pattern is valid for its integer fields. A kernel without the call returns an
+        // error.
         let done = unsafe {
             rustix::ioctl::ioctl(
                 &self.0,

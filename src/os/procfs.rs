@@ -1,8 +1,8 @@
-//! Reads the few facts of `/proc` that tell processes apart and who belongs to whom.
+//! Reads from `/proc` what identifies processes and relates them to each other.
 //!
 //! Called by `tree` (who belongs to a plugin), `pidfd` (is this still the same process) and the
-//! meter. Everything here blocks for as long as the kernel takes; a sweep over all processes belongs
-//! on a blocking thread. Nothing here decides or signals anything.
+//! meter. Everything here blocks for as long as the kernel takes; a sweep over all processes
+//! belongs on a blocking thread. Nothing here decides or signals anything.
 
 use std::fs;
 use std::io::Read;
@@ -13,11 +13,13 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 /// Longer than any `/proc/<pid>/stat`: 51 numbers of up to 20 digits.
 const STAT_MAX: usize = 2048;
 
-/// Most that is looked at of an environment or of arguments. The agent's own variables sort first in
-/// what it hands to a plugin, so they are found in a longer one as well unless the plugin moved them.
+/// Most that is looked at of an environment or of arguments. The agent's own variables sort first
+/// in what it hands to a plugin, so they are found in a longer one as well unless the plugin moved
+/// them.
 const BYTES_MAX: u64 = 1024 * 1024;
 
-/// The flag of a thread of the kernel, which no program runs in and which has no environment (`PF_KTHREAD`).
+/// The flag of a thread of the kernel, which no program runs in and which has no environment
+/// (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// What `/proc/<pid>/stat` says of a process.
@@ -43,11 +45,12 @@ pub(crate) struct Stat {
     pub(crate) own_ticks: u64,
     /// Resident memory, in pages.
     pub(crate) resident_pages: u64,
-    /// From where to where its environment lies in its memory (fields 50 and 51); zeros where one may not know.
+    /// From where to where its environment lies in its memory (fields 50 and 51); zeros where one
+    /// may not know.
     pub(crate) environ: (u64, u64),
 }
 
-/// Reads one process; `None` when there is none, dead and unreaped ones are read like living ones.
+/// Reads one process, also a dead one that was not reaped; `None` when there is no such process.
 pub(crate) fn stat(pid: u32) -> Option<Stat> {
     read_stat(CWD, format!("/proc/{pid}/stat"), pid)
 }
@@ -100,14 +103,15 @@ pub(crate) fn variable<'a>(environ: &'a [u8], key: &str) -> Option<&'a [u8]> {
         .find_map(|item| item.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Memory of a process in bytes, of what it shares with others only its part. `None` when it may not be
-/// read or the process is gone. The kernel looks at all of its pages for this.
+/// Memory of a process in bytes, of what it shares with others only its part. `None` when it may
+/// not be read or the process is gone. The kernel looks at all of its pages for this.
 pub(crate) fn proportional_memory(pid: u32) -> Option<u64> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     bytes_of(&rollup, "Pss:")
 }
 
-/// Bytes that all programs together have written and no disk has yet. `None` where the kernel does not say.
+/// Bytes that all programs together have written and no disk has yet. `None` where the kernel does
+/// not say.
 pub(crate) fn unwritten() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     bytes_of(&text, "Dirty:")?.checked_add(bytes_of(&text, "Writeback:")?)

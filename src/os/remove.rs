@@ -131,7 +131,7 @@ pub(crate) fn destroy(parent: BorrowedFd<'_>, at: &Path, name: &str) -> Result<(
     let top = match rustix::fs::openat(parent, name, FOLDER, Mode::empty()) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),
-        // A link, a file, a socket: not a folder, so it is deleted by itself.
+        // A link, a file, a socket: not a folder, so it is deleted alone.
         Err(Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
             return match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),

@@ -3,7 +3,7 @@
 //! Plugin actors call it. It is the only part of the agent that makes or signals processes.
 //!
 //! ```text
-//! launch: end what is left ► prepare files, group ► clone, enter, exec (spawn) ► listen? (ready) ► Start (plugin_rpc)
+//! launch: end what is left ► prepare files, group ► clone, enter, exec (spawn) ► listen? (ready) ► Start (rpc)
 //!                                                │
 //!                                                └► watch: pidfd ► how it ended (oom) ► who is left (tree)
 //! stop:   Stop call ► SIGTERM ► SIGKILL, until nobody is left (stop, tree, pidfd)
@@ -19,8 +19,8 @@
 //!   the agent ends; `find` takes them up again.
 //!
 //! Calls for one plugin come from its one actor, in order; calls for different plugins are
-//! independent. How limits are enforced is `cgroup`'s business, what a policy means `confine`'s; the files
-//! of a revision are the installer's.
+//! independent. How limits are enforced is `cgroup`'s business, what a policy means `sandbox`'s;
+//! the files of a revision are the installer's.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -81,8 +81,8 @@ pub struct LauncherConfig {
     pub plugins_dir: PathBuf,
     /// Holds the plugins' own data, `<name>/`.
     pub state_root: PathBuf,
-    /// Sockets of plugins are made in `plugins/` below it, or in `confined/<name>/` for those whose policy
-    /// keeps them from there.
+    /// Sockets of plugins are made in `plugins/` below it, or in `confined/<name>/` for those whose
+    /// policy keeps them from there.
     pub runtime_dir: PathBuf,
     /// Takes what plugins print.
     pub logs: PluginLogs,
@@ -289,8 +289,8 @@ impl ProcessLauncher {
         self.family(name, given).look(&self.shared.lookout).await
     }
 
-    /// Whether no process of a plugin can be there: none was ever launched or found, nobody is in its group, and no
-    /// earlier life of the agent left one.
+    /// Whether no process of a plugin can be there: none was ever launched or found, nobody is in
+    /// its group, and no earlier life of the agent left one.
     async fn is_new(&self, name: &PluginName) -> bool {
         if self.newest(name).is_some()
             || self.shared.strangers.may_have(name, &self.shared.lookout).await
@@ -324,7 +324,8 @@ impl ProcessLauncher {
         let subject = Subject { process, pidfd, endpoint, family, lookout };
         let watched = Watched::stranger(subject);
         let mut table = self.table();
-        // A living child of ours is not forgotten for the sake of another process, nor is its ticket.
+        // A living child of ours is not forgotten for the sake of another process, nor is its
+        // ticket.
         let slot = table.slots.entry(name.clone()).or_default();
         if slot.newest.as_ref().is_none_or(|newest| !newest.is_alive()) {
             slot.newest = Some(Arc::clone(&watched));
@@ -345,7 +346,8 @@ impl ProcessLauncher {
         let own = address::own_socket(&self.confined_dir(), name, &revision);
         let mut argument = OsString::from("--address=");
         argument.push(&own);
-        // Only of two addresses that the agent itself would have given is what the process says believed.
+        // Only of two addresses that the agent itself would have given is what the process says
+        // believed.
         let says_own = process_table::look_aside(move || {
             procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, &argument))
         });
@@ -453,7 +455,8 @@ fn is_unrecorded_leader(member: &Member, argument: &OsStr, users: &[u32]) -> boo
         && procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, argument))
 }
 
-/// Whom the agent may have started a plugin as: itself, and whoever has the plugin's folder by its policy.
+/// Whom the agent may have started a plugin as: itself, and whoever has the plugin's folder by its
+/// policy.
 fn users_of(state_dir: &Path) -> Vec<u32> {
     let mut users = vec![rustix::process::getuid().as_raw()];
     users.extend(std::fs::symlink_metadata(state_dir).ok().map(|stat| stat.uid()));

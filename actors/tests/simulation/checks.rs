@@ -133,7 +133,7 @@ impl Run {
         for message in &self.server.messages {
             let decoded = guest_agent_actors::wire::decode_orders(
                 &message.body,
-                guest_agent_actors::origin::Origin::ControlPlane,
+                guest_agent_actors::model::origin::Origin::ControlPlane,
             );
             let has_orders = decoded.expect("orders").iter().any(Result::is_ok);
             let taken = ledger.taken.get(&message.body).copied().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! When a request is whole. Pure, and linear in the bytes however they are cut.
 //!
-//! A request is one JSON object. Its end is where its first bracket is closed; whether what is between
-//! makes sense is for the parser, which is asked once.
+//! A request is one JSON object. Its end is where its first bracket is closed; whether what is
+//! between makes sense is for the parser, which is asked once.
 
 use std::time::Duration;
 
@@ -98,8 +98,8 @@ impl Collector {
         (!self.bytes.is_empty()).then(|| Reply::invalid_json(problem))
     }
 
-    /// Why there is no request, when time is up. Bytes that could never become one are no request that
-    /// is late.
+    /// Why there is no request, when time is up. Bytes that could never become one are no request
+    /// that is late.
     pub(super) fn late(&self, waited: Duration) -> Reply {
         match serde_json::from_slice::<serde::de::IgnoredAny>(&self.bytes) {
             Err(error) if !error.is_eof() => Reply::invalid_json(&error.to_string()),

@@ -1,18 +1,11 @@
-//! What is answered, and the numbers that say how it went. They are the protocol's, not ours.
+//! The replies and their status numbers. The protocol of earlier agents defines the numbers.
 
 use std::time::Duration;
 
-use guest_agent_actors::model::vm_event::{Notification, Notified};
+use guest_agent_actors::model::vm_event::Notified;
 use serde::Serialize;
 
-/// It was done.
-const SUCCESS: i32 = 0;
-
-/// A plugin was not told, because it does not run.
-pub const NOT_RUNNING: i32 = 501;
-
-/// A plugin was told, and the call failed.
-pub const FAILED: i32 = 502;
+use crate::api::outcome::{SUCCESS, plugin_status};
 
 /// The reply to a request that was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,21 +77,6 @@ impl PluginReply {
     pub(super) fn of(notified: &Notified) -> Self {
         let (status, status_message) = plugin_status(&notified.outcome);
         Self { status, status_message, plugin: notified.plugin.as_str().to_owned() }
-    }
-}
-
-/// How a plugin took a VM event, as a number and in words.
-#[must_use]
-pub fn plugin_status(outcome: &Notification) -> (i32, String) {
-    match outcome {
-        Notification::Told => (SUCCESS, String::new()),
-        Notification::NotInterested => {
-            (SUCCESS, "the plugin is not interested in VM events".to_owned())
-        }
-        Notification::NotRunning => {
-            (NOT_RUNNING, "the plugin is not running and was not told".to_owned())
-        }
-        Notification::Failed(error) => (FAILED, error.to_string()),
     }
 }
 

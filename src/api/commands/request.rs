@@ -10,7 +10,7 @@ use super::reply::Reply;
 /// A request that can be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// Tell all plugins.
+    /// Notify all plugins of an event.
     VmEvent {
         /// What happens.
         event: VmEvent,

@@ -1,8 +1,8 @@
 //! Connections to the host socket, as many as there may be.
 //!
-//! The agent's own user and root, as which plugins run unless they are told otherwise, have a pool of
-//! their own; of every other user there may be so many, and so many of all others together. Beyond that
-//! a connection is closed at once.
+//! The agent's own user and root, as which plugins run unless their policy names another user, have
+//! a pool of their own; of every other user there may be so many, and so many of all others
+//! together. Beyond that a connection is closed at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

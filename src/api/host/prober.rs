@@ -1,7 +1,8 @@
 //! Finds out who listens on a unix socket: the `Prober` port.
 //!
-//! The path is a plugin's word. It is connected to, the kernel is asked who listens, and that is all;
-//! what is checked is the connection and not the path, which could be another file a moment later.
+//! The path is a plugin's word. It is connected to, the kernel is asked who listens, and that is
+//! all; what is checked is the connection and not the path, which could be another file a moment
+//! later.
 
 use std::io;
 use std::time::Duration;

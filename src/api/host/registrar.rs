@@ -1,4 +1,4 @@
-//! Takes what plugins offer, and back. Whose it is was found out by the gate.
+//! Registers and withdraws what plugins offer. The gate has found out which plugin calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,8 +62,8 @@ impl Registrar for RegistrarService {
 }
 
 impl RegistrarService {
-    /// The user that answers on the socket, who has to be the one that calls: a plugin offers only what
-    /// is its own. Root may offer what it started under another user.
+    /// The user that answers on the socket, who has to be the one that calls: a plugin offers only
+    /// what is its own. Root may offer what it started under another user.
     async fn vet(&self, offer: &Offer, caller: u32) -> Result<u32, Status> {
         let fix = "listen on the socket first, under the user that registers it";
         let refuse =

@@ -16,11 +16,11 @@ use super::refusal::Refusal;
 use crate::config::ApiConfig;
 use crate::net::token::{FileToken, TokenSource};
 
-/// Fewest characters of a token: whoever tries all shorter ones would be done some day.
+/// Fewest characters of a token: an attacker could try all shorter ones.
 const TOKEN_MIN: usize = 16;
 
-/// What a request may do. As an extractor it is what this one may; a request that may nothing is
-/// refused, and an `Option` of it takes that, too.
+/// What a request may do. As an extractor it is the access of this request; a request without
+/// access is refused, unless the handler takes an `Option`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// Look.
@@ -29,13 +29,13 @@ pub enum Access {
     Act,
 }
 
-/// What [`gate`](crate::api::http::access_check) found that a request may do.
+/// What [`access_check`](super::access_check) found that a request may do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granted(pub(super) Option<Access>);
 
 /// The tokens that are in force now.
 #[derive(Debug)]
-pub struct Desk(watch::Sender<Arc<Keys>>);
+pub struct TokenStore(watch::Sender<Arc<Keys>>);
 
 /// The tokens, as they were read.
 #[derive(Debug, Default)]
@@ -45,25 +45,25 @@ pub struct Keys {
     troubles: Vec<String>,
 }
 
-/// Who gets through without a session of some kind.
+/// What a request needs for one kind of access.
 #[derive(Debug, Default)]
 enum Lock {
     /// No token is configured.
     #[default]
     None,
-    /// Whoever has it.
+    /// The token with this digest.
     Token([u8; 32]),
-    /// One is configured and cannot be used, so nobody.
+    /// A token is configured and cannot be used, so nobody has access.
     Shut,
 }
 
 // === impl Access ===
 
 impl Access {
-    /// Whether this is enough for that.
+    /// Whether this access is enough.
     ///
     /// # Errors
-    /// Refused, saying what would be.
+    /// Refused, with the token that would be enough.
     pub fn require(self, needed: Self) -> Result<(), Refusal> {
         if self >= needed { Ok(()) } else { Err(Refusal::only_reads()) }
     }
@@ -85,36 +85,37 @@ impl<S: Sync> OptionalFromRequestParts<S> for Access {
     }
 }
 
-/// What [`gate`](crate::api::http::access_check) found that a request may do; `None` for nothing.
+/// What [`access_check`](super::access_check) found that a request may do; `None` for nothing.
 pub(crate) fn granted(parts: &Parts) -> Option<Access> {
     parts.extensions.get::<Granted>().and_then(|granted| granted.0)
 }
 
-// === impl Desk ===
+// === impl TokenStore ===
 
-impl Default for Desk {
+impl Default for TokenStore {
     fn default() -> Self {
         Self(watch::Sender::new(Arc::new(Keys::default())))
     }
 }
 
-impl Desk {
-    /// Only these count from now on.
+impl TokenStore {
+    /// Replaces the tokens in force.
     pub(super) fn use_keys(&self, keys: Keys) {
         self.0.send_replace(Arc::new(keys));
     }
 
-    /// The tokens that count, and whether they changed: what was granted by others is to end then.
+    /// The tokens in force. They change when the configuration does: a stream that older tokens
+    /// allowed has to end then.
     pub fn watch(&self) -> watch::Receiver<Arc<Keys>> {
         self.0.subscribe()
     }
 
-    /// What a request may do that brings this token, or none.
+    /// What a request with this token, or without a token, may do.
     pub fn access_of(&self, token: Option<&str>) -> Option<Access> {
         self.0.borrow().access_of(token)
     }
 
-    /// What a token allows that is known by its digest.
+    /// What the token with this digest allows.
     pub(crate) fn access_of_digest(&self, digest: &[u8; 32]) -> Option<Access> {
         self.0.borrow().access_of_digest(digest)
     }

@@ -1,8 +1,9 @@
-//! What every request goes through before a page sees it, and every response afterwards.
+//! The checks of every request before a page gets it, and the headers of every response.
 //!
-//! A browser on this machine reaches a listener on loopback for any page that it shows. So a request there
-//! must name a host that no foreign page can have (DNS rebinding), and none that changes something may
-//! come from a foreign page. Other origins are told nothing: there are no CORS headers.
+//! A browser on this machine reaches a listener on loopback for any page that it shows. So a
+//! request there must name a host that no foreign page can have (DNS rebinding), and none that
+//! changes something may come from a foreign page. Other origins cannot read an answer: there are
+//! no CORS headers.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,22 +16,23 @@ use axum::response::{IntoResponse, Response};
 
 use super::access::{Access, Granted};
 use super::refusal::Refusal;
-use super::{Reach, Site};
-use crate::api::http::console;
-use crate::api::http::session::Session;
+use super::session::{LOGIN, Session, WITHOUT_SESSION};
+use super::site::{Reach, Site};
 
-/// Paths that need no token. What they show without one is for everybody.
+/// Paths that need no token. What they show without a token is for everybody.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Longest that a request may wait for the head of its response. A body that streams may take longer.
+/// Longest that a request may wait for the head of its response. A body that streams may take
+/// longer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// What every response says, unless its page says otherwise.
+/// The headers of every response, unless its page sets them itself.
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
-    // Where a page may not name itself at all, browsers send its forms as if they came from nowhere.
+    // Where a page may not name itself at all, browsers send its forms as if they came from
+    // nowhere.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
@@ -38,7 +40,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 ];
 
 /// Lets a request through, or not, and completes the response.
-pub(crate) async fn guard(State(site): State<Site>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn check(State(site): State<Site>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&site, &request) {
         Ok((access, session)) => {
             request.extensions_mut().insert(Granted(access));
@@ -58,14 +60,15 @@ pub(crate) async fn guard(State(site): State<Site>, mut request: Request, next: 
     response
 }
 
-/// Somebody who wants a page and is not known is asked to log in; a program is told what it lacks.
+/// A browser without a token or session is led to the login page; a program gets the refusal, which
+/// says what it lacks.
 fn to_login(refusal: Refusal, request: &Request) -> Response {
     let accepts = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let wants_page = accepts.is_some_and(|accepts| accepts.contains("text/html"));
     if refusal != Refusal::unknown() || !wants_page || !request.method().is_safe() {
         return refusal.into_response();
     }
-    (StatusCode::SEE_OTHER, [(header::LOCATION, console::LOGIN)]).into_response()
+    (StatusCode::SEE_OTHER, [(header::LOCATION, LOGIN)]).into_response()
 }
 
 /// What a request may do, and as part of which session; nothing, on a path that is open.
@@ -80,23 +83,23 @@ fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Sessi
     }
     let (access, session) = access(site, headers);
     let path = request.uri().path();
-    if access.is_none() && !OPEN.contains(&path) && !console::OPEN.contains(&path) {
+    if access.is_none() && !OPEN.contains(&path) && !WITHOUT_SESSION.contains(&path) {
         return Err(Refusal::unknown());
     }
     Ok((access, session))
 }
 
-/// What a request may do by what it brings along: a token, or the session that was begun with one. Whose
-/// token counts no more has no session.
+/// What a request may do by what it brings along: a token, or the session that was begun with one.
+/// A session ends with its token.
 fn access(site: &Site, headers: &HeaderMap) -> (Option<Access>, Option<Session>) {
     let token = bearer(headers);
     if token.is_none()
         && let Some(session) = site.sessions.find(headers)
-        && let Some(access) = site.desk.access_of_digest(&session.token)
+        && let Some(access) = site.tokens.access_of_digest(&session.token)
     {
         return (Some(access), Some(session));
     }
-    (site.desk.access_of(token), None)
+    (site.tokens.access_of(token), None)
 }
 
 /// The token of a request; an empty one where its credentials are of another kind.
@@ -108,7 +111,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     }
 }
 
-/// The host that a request is for. `None` when it does not say, or not in a way that has one meaning.
+/// The host that a request is for. `None` when it does not say, or not in a way that has one
+/// meaning.
 fn host(request: &Request) -> Option<Authority> {
     let mut named = request.headers().get_all(header::HOST).iter();
     let host: Authority = named.next()?.to_str().ok()?.parse().ok()?;
@@ -135,7 +139,8 @@ fn check_host(host: Option<&Authority>) -> Result<(), Refusal> {
 
 /// What changes something must not come from a page of somebody else.
 fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
-    // What the browser found, which no page can change. It also holds where a proxy with TLS is between.
+    // What the browser found, which no page can change. It also holds where a proxy with TLS is
+    // between.
     let is_own = match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(site) => matches!(site, b"same-origin" | b"none"),
         None => headers.get(header::ORIGIN).is_none_or(|origin| {

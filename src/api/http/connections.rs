@@ -1,4 +1,4 @@
-//! Connections, as many as there may be, each with deadlines for whatever its client has to do.
+//! The connections: a bounded number, each with deadlines for what its client has to do.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::api::http::write_timeout::Patient;
+use crate::api::http::write_timeout::WriteTimeout;
 use crate::net::accept::{Acceptor, Closing};
 
 /// Most bytes of a request's head, and of a response that wait for the client.
@@ -20,7 +20,7 @@ const BUFFER_MAX: usize = 16 << 10;
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most connections at once; beyond it one more is closed at once.
+    /// Most connections at once; one more is closed at once.
     pub(super) connections: usize,
     /// Longest that a request's head may take, or an idle connection be kept.
     pub(super) head: Duration,
@@ -59,7 +59,7 @@ pub(super) async fn serve(
     loop {
         let (stream, permit) = tokio::select! {
             accepted = acceptor.next() => accepted,
-            // Those that ended are forgotten.
+            // The set forgets connections that ended.
             Some(_) = open.join_next() => continue,
             () = ending.cancelled() => break,
         };
@@ -71,14 +71,14 @@ pub(super) async fn serve(
     }
     drop(acceptor);
     let all_end = async { while open.join_next().await.is_some() {} };
-    // What goes on is cut with the set.
+    // The connections that are still open are cut when the set is dropped.
     drop(tokio::time::timeout(limits.end, all_end).await);
 }
 
 async fn converse(stream: TcpStream, pages: Router, limits: Limits, ending: CancellationToken) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(BUFFER_MAX);
-    let stream = TokioIo::new(Patient::new(stream, limits.stall));
+    let stream = TokioIo::new(WriteTimeout::new(stream, limits.stall));
     let serving = server.serve_connection(stream, TowerToHyperService::new(pages));
     tokio::pin!(serving);
     let ended = tokio::select! {

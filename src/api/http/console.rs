@@ -1,17 +1,16 @@
 //! The web console: what the command line shows, as pages that keep themselves up to date.
 //!
 //! ```text
-//!   browser ─► gate (host, origin, token or session) ─► routes ─► [`source`] ─► the local socket's layer
+//!   browser ─► access_check (host, origin, token) ────► routes ─► [`source`] ─► local API
 //!      ▲                                                  ├► [`overview`], [`plugin`], [`log`]: HTML, pure
 //!      └────────── changed parts of a page ◄── [`live`] ◄─┘
 //! ```
 //!
-//! A page is whole without a script; the script only puts changed parts in their places. Everything that
-//! is shown is escaped, and the policy in [`page`] lets a browser carry out nothing but the agent's own
-//! script. Actions go the way that those of the command line go, and need the token that allows them and
-//! a form from a page of the same session.
+//! A page is whole without a script; the script only puts changed parts in their places. Everything
+//! that is shown is escaped, and the policy in [`page`] lets a browser carry out nothing but the
+//! agent's own script. Actions take the same path as those of the command line. They need a token
+//! that allows them, and a form from a page of the same session.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -24,11 +23,10 @@ use guest_agent_actors::model::id::PluginName;
 use jiff::Timestamp;
 use maud::html;
 use serde::Deserialize;
-use tokio::sync::Mutex;
-use tonic::{Code, Status};
 
-use crate::api::http::Site;
 use crate::api::http::refusal::Refusal;
+use crate::api::http::session::{LOGIN, Sight, Visitor};
+use crate::api::http::site::Site;
 
 mod act;
 mod chart;
@@ -40,36 +38,21 @@ mod page;
 mod pieces;
 mod plugin;
 mod source;
+mod state;
 mod timeline;
 
-use crate::api::http::session::{Sight, Visitor};
 use live::{Hub, Topic};
-use page::{Page, notice};
+use page::{Page, failed, unknown};
 use pieces::Ages;
 use source::Source;
+use state::Console;
 use timeline::Timeline;
 
-/// Paths that need neither token nor session: what a page needs that lets people log in.
-pub(crate) const OPEN: [&str; 3] = [LOGIN, "/console/style.css", "/console/script.js"];
-
-/// Where people log in.
-pub(crate) const LOGIN: &str = "/console/login";
-
-/// How often a stream says that it still is one.
+/// How often an idle stream sends a comment, so that it is not taken for dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Longest filter, in characters.
 const FILTER_MAX: usize = 64;
-
-/// What pages are made of.
-#[derive(Clone)]
-struct Console {
-    site: Site,
-    source: Source,
-    hub: Arc<Hub>,
-    /// Held while somebody waits who had a wrong token, so that tokens are not tried in parallel.
-    wrong_tokens: Arc<Mutex<()>>,
-}
 
 /// The pages of the console, and a task that keeps the newest events for them until the site ends.
 pub(crate) fn routes(site: &Site) -> Router<Site> {
@@ -89,7 +72,7 @@ pub(crate) fn routes(site: &Site) -> Router<Site> {
         .route("/console/logout", post(act::logout))
         .route("/console/style.css", get(style))
         .route("/console/script.js", get(script))
-        .with_state(Console { site: site.clone(), source, hub, wrong_tokens: Arc::default() })
+        .with_state(Console::new(site.clone(), source, hub))
 }
 
 #[derive(Deserialize)]
@@ -194,7 +177,7 @@ async fn events(
         section {
             (timeline::list(&newest, Ages::At(Timestamp::now()), timeline::Names::Shown))
             @if newest.len() >= timeline::KEPT_MAX {
-                p class="quiet" { "Older ones are told by " code { "guest-agent events" } "." }
+                p class="quiet" { "For older events see " code { "guest-agent events" } "." }
             }
         }
     };
@@ -220,7 +203,7 @@ async fn live(
         "plugin" => Topic::Plugin(query.of.parse().map_err(|_| none())?, visitor.sight),
         _ => return Err(none()),
     };
-    let allowed = (console.site.sessions.watch(), console.site.desk.watch());
+    let allowed = (console.site.sessions.watch(), console.site.tokens.watch());
     let follower = console.hub.follow(topic, allowed).ok_or_else(|| {
         let why = "too many browsers follow pages of this agent; close one, or read the page again";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
@@ -241,21 +224,6 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
     // Small, and another one with the next version of the agent.
     let kept = (header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=60"));
     (page::headers(kind), [kept], text).into_response()
-}
-
-fn unknown(visitor: &Visitor) -> Response {
-    let text = "There is none of this name, or not any more.";
-    notice(visitor, StatusCode::NOT_FOUND, "No such plugin", text)
-}
-
-fn failed(visitor: &Visitor, status: &Status) -> Response {
-    let code = match status.code() {
-        Code::NotFound => StatusCode::NOT_FOUND,
-        Code::InvalidArgument => StatusCode::BAD_REQUEST,
-        Code::DeadlineExceeded | Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    notice(visitor, code, "That did not work", status.message())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `/healthz`: whether the agent is alive. `/readyz`: whether the machine can count on its plugins.
 //!
-//! Both say it in the status, which is all that most who ask look at, and in words or, for whoever accepts
-//! it, JSON. Names of plugins are told only to those who may read.
+//! Both answer in the status, which is all that most clients look at, and in text, or in JSON for a
+//! client that accepts it. Only a client that may read gets the names of plugins.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use guest_agent_actors::messages::ListPlugins;
 use guest_agent_actors::model::id::PluginName;
 use serde_json::json;
 
-use super::Site;
 use super::access::Access;
+use super::site::Site;
 
 /// How long the manager may take to answer. It answers from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
 
-/// What is told of the agent's state.
+/// An answer about the state of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
+struct Answer {
     status: StatusCode,
-    /// In a word.
+    /// The state in a word or two.
     word: &'static str,
-    /// Why, a sentence each.
+    /// Why the state is as it is, a sentence each.
     reasons: Vec<String>,
 }
 
@@ -36,25 +36,25 @@ pub(super) fn routes() -> Router<Site> {
 }
 
 async fn healthz(State(site): State<Site>, headers: HeaderMap) -> Response {
-    // That this runs says that the main loop turns. While the manager looks at what an earlier life left
-    // it answers nobody, and is well.
+    // That this runs says that the main loop turns. While the manager looks at what an earlier life
+    // left it answers nobody, and is well.
     let is_looking =
         matches!(&*site.api.readiness.borrow(), Readiness::Waiting { on } if on.is_empty());
-    let told = if is_looking || answers(&site).await {
-        Told { status: StatusCode::OK, word: "alive", reasons: Vec::new() }
+    let answer = if is_looking || answers(&site).await {
+        Answer { status: StatusCode::OK, word: "alive", reasons: Vec::new() }
     } else {
         let reasons = vec!["the manager of the plugins does not answer".to_owned()];
-        Told { status: StatusCode::SERVICE_UNAVAILABLE, word: "not alive", reasons }
+        Answer { status: StatusCode::SERVICE_UNAVAILABLE, word: "not alive", reasons }
     };
-    told.shown(&headers)
+    answer.shown(&headers)
 }
 
 async fn readyz(State(site): State<Site>, access: Option<Access>, headers: HeaderMap) -> Response {
-    let mut told = readiness(&site.api.readiness.borrow());
+    let mut answer = readiness(&site.api.readiness.borrow());
     if access.is_none() {
-        told.reasons.clear();
+        answer.reasons.clear();
     }
-    told.shown(&headers)
+    answer.shown(&headers)
 }
 
 async fn answers(site: &Site) -> bool {
@@ -62,22 +62,22 @@ async fn answers(site: &Site) -> bool {
     matches!(listed, Ok(Ok(_)))
 }
 
-fn readiness(readiness: &Readiness) -> Told {
+fn readiness(readiness: &Readiness) -> Answer {
     let not_up = |plugins: &[PluginName], what: &str| {
         plugins.iter().map(|plugin| format!("{plugin} {what}")).collect()
     };
     match readiness {
-        Readiness::Waiting { on } if on.is_empty() => Told {
+        Readiness::Waiting { on } if on.is_empty() => Answer {
             status: StatusCode::SERVICE_UNAVAILABLE,
             word: "not ready",
             reasons: vec!["it is not known yet which plugins there are".to_owned()],
         },
-        Readiness::Waiting { on } => Told {
+        Readiness::Waiting { on } => Answer {
             status: StatusCode::SERVICE_UNAVAILABLE,
             word: "not ready",
             reasons: not_up(on, "is boot-critical and not up yet"),
         },
-        Readiness::Ready { without } => Told {
+        Readiness::Ready { without } => Answer {
             status: StatusCode::OK,
             word: "ready",
             reasons: not_up(without, "is boot-critical and did not come up in its time"),
@@ -85,9 +85,9 @@ fn readiness(readiness: &Readiness) -> Told {
     }
 }
 
-// === impl Told ===
+// === impl Answer ===
 
-impl Told {
+impl Answer {
     fn shown(&self, headers: &HeaderMap) -> Response {
         let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
         if accepts.is_some_and(|accepts| accepts.contains("application/json")) {
@@ -108,9 +108,9 @@ mod tests {
 
     #[track_caller]
     fn check(state: Readiness, status: u16, word: &str, reason: &str) {
-        let told = readiness(&state);
-        assert_eq!((told.status.as_u16(), told.word), (status, word));
-        assert_eq!(told.reasons.join("|"), reason);
+        let answer = readiness(&state);
+        assert_eq!((answer.status.as_u16(), answer.word), (status, word));
+        assert_eq!(answer.reasons.join("|"), reason);
     }
 
     #[test]

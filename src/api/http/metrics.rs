@@ -6,8 +6,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::Site;
 use super::refusal::Refusal;
+use super::site::Site;
 use crate::observe::metrics::page::{self, Format};
 use crate::observe::metrics::snapshot::Snapshot;
 

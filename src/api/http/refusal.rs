@@ -1,4 +1,4 @@
-//! What somebody is told whose request is not carried out.
+//! The answer to a request that is not carried out.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ impl Refusal {
         Self { status, why: why.into() }
     }
 
-    /// It is not known who asks.
+    /// The request has neither a valid token nor a session.
     pub fn unknown() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,
@@ -29,7 +29,7 @@ impl Refusal {
         )
     }
 
-    /// Who asks may look and not act.
+    /// The token or session allows reading and no actions.
     pub fn only_reads() -> Self {
         Self::new(
             StatusCode::FORBIDDEN,

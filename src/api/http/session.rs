@@ -1,5 +1,5 @@
-//! Who is logged in. A session stands for the token it was begun with and never allows more or lasts
-//! longer than that: what it may do is asked again with every request.
+//! Who is logged in. A session stands for the token it was begun with and never allows more or
+//! lasts longer than that: what it may do is asked again with every request.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,7 +18,14 @@ use tokio::time::Instant;
 use crate::api::http::access::{self, Access, digest};
 use crate::api::http::refusal::Refusal;
 
-/// The cookie that a session goes by.
+/// The path of the page on which people log in.
+pub(crate) const LOGIN: &str = "/console/login";
+
+/// Paths that need neither a token nor a session: the page on which people log in, and what it
+/// loads.
+pub(crate) const WITHOUT_SESSION: [&str; 3] = [LOGIN, "/console/style.css", "/console/script.js"];
+
+/// The name of the cookie that holds a session.
 const COOKIE: &str = "guest-agent-session";
 
 /// How long a session lasts.
@@ -27,18 +34,18 @@ const LASTS: Duration = Duration::from_secs(8 * 3600);
 /// Most sessions. One more ends the oldest.
 const SESSIONS_MAX: usize = 32;
 
-/// The sessions of all browsers. Gone with the agent.
+/// The sessions of all browsers. They end with the agent.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     open: Mutex<VecDeque<Session>>,
-    /// Moves whenever one was ended.
+    /// Changes whenever a session was ended.
     ended: watch::Sender<()>,
 }
 
 /// Somebody who logged in.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Session {
-    /// Digest of what the cookie holds: whoever reads this memory cannot log in with it.
+    /// Digest of the secret in the cookie: a reader of this memory cannot log in with it.
     id: [u8; 32],
     /// Digest of the token that it was begun with.
     pub(crate) token: [u8; 32],
@@ -54,7 +61,7 @@ pub(crate) struct Visitor {
     pub(crate) access: Access,
     /// What they are shown.
     pub(crate) sight: Sight,
-    /// Their session; programs bring a token instead, and who may only look need not bring anything.
+    /// Their session. A program sends a token instead; reading may need neither.
     pub(crate) session: Option<Session>,
 }
 
@@ -82,8 +89,8 @@ fn visitor(parts: &Parts) -> Option<Visitor> {
     Some(Visitor { access, sight, session })
 }
 
-/// What somebody is shown. Logs are files that not everybody on the machine may read, and pages on loopback
-/// are for everybody: so what plugins print is only for whoever brought a token.
+/// What a visitor is shown. Logs are files that not everybody on the machine may read, and pages on
+/// loopback are for everybody: so only a visitor with a token sees what plugins print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sight {
     /// Everything but what plugins print.
@@ -110,8 +117,8 @@ impl Session {
 // === impl Visitor ===
 
 impl Visitor {
-    /// Whether a form came from a page that was made for this visitor. A program, which sends its token
-    /// itself, has no such page.
+    /// Whether a form came from a page that was made for this visitor. A program, which sends its
+    /// token itself, has no such page.
     pub(crate) fn has_sent(&self, csrf: &str) -> bool {
         self.session.as_ref().is_none_or(|session| session.has_sent(csrf))
     }
@@ -126,7 +133,7 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// Begins a session for whoever has the token with this digest; returns the cookie for it.
+    /// Begins a session with the access of the token with this digest; returns its cookie.
     pub(crate) fn begin(&self, token: [u8; 32]) -> String {
         let (secret, csrf) = (random(), random());
         let until = Instant::now() + LASTS;
@@ -159,7 +166,7 @@ impl Sessions {
         cookie("", Duration::ZERO)
     }
 
-    /// Moves whenever a session was ended, so that what goes on and on asks again who it is for.
+    /// Changes whenever a session was ended, so that streams check again who reads them.
     pub(crate) fn watch(&self) -> watch::Receiver<()> {
         self.ended.subscribe()
     }

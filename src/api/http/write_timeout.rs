@@ -1,4 +1,4 @@
-//! A stream that does not wait for ever for a reader who reads nothing.
+//! A stream whose writes fail when its reader reads nothing for some time.
 
 use std::io;
 use std::pin::Pin;
@@ -8,25 +8,25 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Fails when nothing can be written for some time. An idle stream is not meant: only one on which a
-/// write waits.
-pub(crate) struct Patient<S> {
+/// Fails a write that has waited for `timeout`. A stream without a waiting write may be idle for
+/// ever.
+pub(crate) struct WriteTimeout<S> {
     stream: S,
-    patience: Duration,
-    /// When the write that waits has waited too long.
+    timeout: Duration,
+    /// Elapses when the waiting write has waited too long.
     over: Pin<Box<Sleep>>,
     is_waiting: bool,
 }
 
-// === impl Patient ===
+// === impl WriteTimeout ===
 
-impl<S> Patient<S> {
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
-        let over = Box::pin(tokio::time::sleep(patience));
-        Self { stream, patience, over, is_waiting: false }
+impl<S> WriteTimeout<S> {
+    pub(crate) fn new(stream: S, timeout: Duration) -> Self {
+        let over = Box::pin(tokio::time::sleep(timeout));
+        Self { stream, timeout, over, is_waiting: false }
     }
 
-    /// What a write came to, unless it waits too long.
+    /// The result of a write, or an error when it has waited too long.
     fn judge<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -38,14 +38,14 @@ impl<S> Patient<S> {
         }
         if !self.is_waiting {
             self.is_waiting = true;
-            self.over.as_mut().reset(Instant::now() + self.patience);
+            self.over.as_mut().reset(Instant::now() + self.timeout);
         }
         ready!(self.over.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -55,7 +55,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -84,13 +84,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_who_reads_nothing_is_given_up_and_a_slow_one_is_not() {
-        let patience = Duration::from_secs(20);
+        let timeout = Duration::from_secs(20);
         let (mut client, server) = tokio::io::duplex(8);
-        let mut server = Patient::new(server, patience);
+        let mut server = WriteTimeout::new(server, timeout);
         let reading = tokio::spawn(async move {
             let mut bytes = [0; 8];
             for _ in 0..4 {
-                tokio::time::sleep(patience / 2).await;
+                tokio::time::sleep(timeout / 2).await;
                 client.read_exact(&mut bytes).await.expect("something to read");
             }
             client
@@ -100,13 +100,13 @@ mod tests {
         let begun_at = Instant::now();
         let error = server.write_all(&[1; 40]).await.expect_err("nobody reads");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(begun_at.elapsed(), patience);
+        assert_eq!(begun_at.elapsed(), timeout);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_nobody_writes_to_may_rest() {
         let (mut client, server) = tokio::io::duplex(8);
-        let mut server = Patient::new(server, Duration::from_secs(1));
+        let mut server = WriteTimeout::new(server, Duration::from_secs(1));
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             server.write_all(b"x").await.expect("there is room");

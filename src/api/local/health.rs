@@ -1,6 +1,7 @@
 //! How the agent itself fares, as the local API shows it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::manager::readiness::Readiness;
@@ -8,8 +9,16 @@ use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::ports::{Losses, StorageError, StoreHealth, SweepReport};
 use guest_agent_proto::local;
 
-use crate::api::http::HttpHealth;
 use crate::store::loss_reporter::{shown_key, table_name};
+
+/// The state of the HTTP server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpHealth {
+    /// The address that the server listens on; `None` while it listens on none.
+    pub at: Option<SocketAddr>,
+    /// Why it does not listen, and why its tokens cannot be used: a sentence each.
+    pub troubles: Vec<String>,
+}
 
 /// What is wrong with the agent itself, a sentence each.
 pub(super) fn troubles(

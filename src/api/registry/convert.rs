@@ -67,7 +67,7 @@ fn change(event: &Event) -> host::Change {
     }
 }
 
-/// A text that is a name, or the answer to whoever sent another.
+/// The name in a text, or the status that refuses the text.
 pub(crate) fn parse<T: std::str::FromStr<Err = IdError>>(text: &str) -> Result<T, Status> {
     text.parse().map_err(|error: IdError| Status::invalid_argument(error.to_string()))
 }

@@ -1,5 +1,5 @@
-//! How many calls that last may be open at a time: bounded per plugin, so that one that opens watches
-//! without end gets none of the others' places, and bounded in all.
+//! How many calls that last may be open at a time: bounded per plugin, so that one that opens
+//! watches without end gets none of the others' places, and bounded in all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) const PLUGIN_PLACES: usize = 256;
 /// Most of all.
 pub(crate) const PLACES: usize = 2048;
 
-/// The places that are taken. `None` is whoever calls on the agent's own socket.
+/// The places that are taken. `None` stands for callers on the local socket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places(Arc<Mutex<HashMap<Option<PluginName>, usize>>>);
 

@@ -1,4 +1,5 @@
-//! The filter in front of what writes: at most so many lines of one kind ([`crate::observe::log::rate_limit`]).
+//! The filter in front of what writes: at most so many lines of one kind
+//! ([`crate::observe::log::rate_limit`]).
 
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +17,7 @@ use crate::observe::log::rate_limit::{Kind, Place, Repeats, Unwritten, Verdict};
 /// Longest example of what was not written, in bytes.
 const EXAMPLE_MAX: usize = 160;
 
-/// Lets lines through as long as they are few. Whoever asks for `debug` or `trace` gets all of that.
+/// Lets lines through as long as they are few. Lines of `debug` and `trace` are not bounded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounded(Arc<Mutex<Repeats>>);
 

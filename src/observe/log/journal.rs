@@ -6,9 +6,10 @@
 //! GUEST_AGENT_PLUGIN=echo
 //! ```
 //!
-//! `journalctl` shows nothing but messages, so the fields of a line are in there, too. The form is that of
-//! <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>, with line breaks escaped, as nothing that is logged may
-//! begin a field of its own. A journal that takes nothing any more is waited for once, and not by every line.
+//! `journalctl` shows nothing but messages, so the fields of a line are in there, too. The form is
+//! that of <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>, with line breaks escaped, as nothing that
+//! is logged may begin a field of its own. A journal that takes nothing any more is waited for
+//! once, and not by every line.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -63,8 +64,9 @@ struct Sockets {
 // === impl Entries ===
 
 impl Entries {
-    /// Entries about the unit that this process was started for, if it was. Whoever asks for that unit finds them
-    /// also after the process has joined the control group of another one (`plugins.total_memory_bytes`).
+    /// Entries about the unit that this process was started for, if it was. Whoever asks for that
+    /// unit finds them also after the process has joined the control group of another one
+    /// (`plugins.total_memory_bytes`).
     pub(super) fn of_this_process() -> Self {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self { unit: service_in(&groups) }
@@ -143,7 +145,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A value that a reader can tell from what follows it.
+/// A value, in a form that shows a reader where it ends.
 fn quoted(value: &str) -> String {
     if value.is_empty() || value.contains(char::is_whitespace) {
         format!("\"{value}\"")
@@ -204,7 +206,7 @@ impl<'a> MakeWriter<'a> for Journal {
 }
 
 impl Write for &Journal {
-    /// Whatever becomes of an entry, who logs it goes on.
+    /// A failure to write an entry does not reach the code that logs it.
     fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
         self.0.send(entry);
         Ok(entry.len())

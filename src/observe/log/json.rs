@@ -5,9 +5,10 @@
 //!  "message":"Installed","plugin":"a","revision":"1","order":7,"message_id":"…","span":"order"}
 //! ```
 //!
-//! The fields of the spans that a line stands in are fields of the line: whoever follows an order looks for
-//! `message_id` or `order`, whichever part of the program a line comes from. A field of the line itself goes
-//! before one of the same name of a span, and an inner span before an outer one.
+//! The fields of the spans that a line stands in are fields of the line: whoever follows an order
+//! looks for `message_id` or `order`, whichever part of the program a line comes from. A field of
+//! the line itself goes before one of the same name of a span, and an inner span before an outer
+//! one.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! Bounds what one cause may write to the log. Pure; the clock is the caller's.
 //!
-//! Lines that are said at one place of the program, about one plugin, are of one kind. Of every kind
-//! so many are written in a window of time; the others are counted, and the count is told when the window is
-//! over. Without this a plugin that fails in a loop, or a peer that sends nonsense, would push everything
-//! else out of the journal.
+//! Lines that are said at one place of the program, about one plugin, are of one kind. Of every
+//! kind so many are written in a window of time; the others are counted, and the count is logged
+//! when the window is over. Without this a plugin that fails in a loop, or a peer that sends
+//! nonsense, would push everything else out of the journal.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub(crate) const LINES_MAX: u64 = 60;
 /// How long a window is.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// Most kinds that are told apart by what they are about. Beyond it lines count by their place alone.
+/// Most kinds that are counted by their subject. Beyond it lines are counted by their place alone.
 const KINDS_MAX: usize = 1024;
 
 /// What a line is one of.
@@ -22,8 +22,8 @@ const KINDS_MAX: usize = 1024;
 pub(crate) struct Kind {
     /// Where in the program it is said.
     pub(crate) place: Place,
-    /// A hash of what it is about; zero where it says nothing of that, or too many other things are talked
-    /// of.
+    /// A hash of what it is about; zero where it says nothing of that, or too many other things are
+    /// talked of.
     pub(crate) about: u64,
 }
 

@@ -162,7 +162,7 @@ fn a_flood_of_the_same_is_cut_and_its_count_is_told() {
             tracing::warn!(plugin = "loud", number, "cannot be reached");
         }
         tracing::warn!(plugin = "other", "cannot be reached");
-        tell(controls.bounded.all());
+        report(controls.bounded.all());
     });
     let text = String::from_utf8(sink.0.lock().expect("no holder panics").clone()).expect("text");
     assert_eq!(text.lines().count(), usize::try_from(rate_limit::LINES_MAX).expect("few") + 2);

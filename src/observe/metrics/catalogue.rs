@@ -1,7 +1,7 @@
 //! Every metric there is: what it is called, what it says, and what to do when it looks bad.
 //!
-//! The page, `docs/reference/metrics.md`, the dashboard and the alerts in `config/` go by this table;
-//! tests hold them to it.
+//! The page, `docs/reference/metrics.md`, the dashboard and the alerts in `config/` go by this
+//! table; tests hold them to it.
 
 /// What a metric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Counts what the actors did, for whoever shows it: the `Counters` port. Counting begins anew with every
-//! start of the agent, as those who read counters expect.
+//! Counts what the actors did, for the metrics: the `Counters` port. Counting begins anew with
+//! every start of the agent, as those who read counters expect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

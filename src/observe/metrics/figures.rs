@@ -1,4 +1,4 @@
-//! A snapshot in the words of the catalogue, for whoever writes it down: the page, and what is exported. Pure.
+//! A snapshot as samples of the metrics in the catalogue, for the page and for the export. Pure.
 
 use std::fmt;
 use std::time::SystemTime;

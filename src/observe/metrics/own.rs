@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
-/// Whatever of it can be told.
+/// What of it can be measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Own {
     pub(super) process: Option<Process>,

@@ -1,9 +1,9 @@
-//! Families as the text format 0.0.4 has them: a family has the name of its samples and no unit, and info
-//! is a gauge.
+//! Families as the text format 0.0.4 has them: a family has the name of its samples and no unit,
+//! and info is a gauge.
 //!
-//! The encoder of prometheus-client knows OpenMetrics alone, where a counter is encoded with the suffix
-//! `_total` and an info with `_info`. Here the suffix is a part of the name that is described, and the
-//! sample is encoded as a gauge, which has none.
+//! The encoder of prometheus-client knows OpenMetrics alone, where a counter is encoded with the
+//! suffix `_total` and an info with `_info`. Here the suffix is a part of the name that is
+//! described, and the sample is encoded as a gauge, which has none.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::catalogue::{Kind, Metric};
 use super::figures::{Sink, Value, Values};
-use super::page::{self, Labels};
+use super::labels::{Labels, encode};
 
 /// Writes figures in the text format 0.0.4.
 pub(super) struct PrometheusText<'a>(pub(super) DescriptorEncoder<'a>);
@@ -38,7 +38,7 @@ impl Sink for PrometheusText<'_> {
         let mut encoder = self.0.encode_descriptor(&name, metric.help, None, kind)?;
         for (values, value) in samples {
             let labels = Labels { names: metric.labels, values };
-            page::encode(&mut encoder, &labels, |encoder| sample(encoder, &value))?;
+            encode(&mut encoder, &labels, |encoder| sample(encoder, &value))?;
         }
         Ok(())
     }

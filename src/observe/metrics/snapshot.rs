@@ -1,4 +1,4 @@
-//! What there is to show, gathered in a moment: what others keep anyway, and no plugin is visited.
+//! The numbers at one moment, gathered from what other parts keep anyway. No plugin is asked.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use super::counters::Counted;
 use super::own::Own;
 use crate::link::LinkState;
 
-/// Longest wait for one of those who are asked. They answer from memory.
+/// Longest wait for the answer of an actor. Actors answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
 /// What there is to show.
@@ -37,7 +37,7 @@ pub(crate) struct Snapshot {
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// Asks all at once. Whoever does not answer in time is left out.
+    /// Asks all actors at once. An actor that does not answer in time is left out.
     pub(crate) async fn take(sources: &Sources) -> Self {
         let manager = &sources.manager;
         let own = tokio::task::spawn_blocking(Own::measure);

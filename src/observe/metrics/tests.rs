@@ -1,5 +1,5 @@
-//! The page is read back with a parser of the OpenMetrics text format that knows nothing of the one that
-//! writes it, whatever the names and texts are.
+//! The page is read back with a parser of the OpenMetrics text format that knows nothing of the one
+//! that writes it, whatever the names and texts are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use proptest::prelude::*;
 
 use super::catalogue::{Kind, METRICS};
 use super::counters::Counted;
+use super::open_metrics::OpenMetrics;
 use super::own::{Machine, Own, Process};
 use super::page::Format;
 use super::snapshot::Snapshot;
@@ -234,7 +235,7 @@ struct Hostile([String; 3]);
 impl Collector for Hostile {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let values = self.0.iter().map(String::as_str).collect();
-        figures::Writer(&mut page::OpenMetrics(encoder))
+        figures::Writer(&mut OpenMetrics(encoder))
             .gauges(&catalogue::PLUGIN_PENDING, [(values, 1.0)])
     }
 }

@@ -1,4 +1,4 @@
-//! The collector: how it is reached, what it answers, and what is said when it does not.
+//! The collector: how it is reached, what it answers, and the log lines while it does not answer.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +18,9 @@ use crate::net::endpoint::Endpoint;
 /// Pauses after failures.
 const PAUSES: Schedule =
     Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
+
+/// Longest that the end of the agent waits for the last message of each kind.
+pub(super) const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// Where the collector is.
 #[derive(Clone, Debug)]
@@ -44,7 +47,7 @@ pub(super) enum Refusal {
     Never(String),
 }
 
-/// Whether the collector takes one kind of messages, as the log is told.
+/// Whether the collector takes one kind of messages, as the log says.
 pub(super) struct Standing {
     /// What it is a collector of.
     what: &'static str,
@@ -54,8 +57,8 @@ pub(super) struct Standing {
 // === impl Collector ===
 
 impl Collector {
-    /// Calls it, over the connection that there is, or a new one. One that failed is not used again: headers and
-    /// certificates are read anew.
+    /// Calls it, over the connection that there is, or a new one. One that failed is not used
+    /// again: headers and certificates are read anew.
     pub(super) async fn call<T, F>(
         &self,
         connected: &mut Option<Connected>,
@@ -120,7 +123,7 @@ impl Standing {
         Self { what, failures: 0 }
     }
 
-    /// It has not taken a message; the first time it is told.
+    /// The collector has not taken a message. The first time is logged.
     pub(super) fn is_away(&mut self, endpoint: &Endpoint, why: &str) {
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {

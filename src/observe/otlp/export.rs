@@ -1,4 +1,5 @@
-//! The task that sends spans: in batches, one at a time, again and again while the collector is away.
+//! The task that sends spans: in batches, one at a time, again and again while the collector is
+//! away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +13,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::collector::{Collector, Connected, Refusal, Standing};
-use super::{LAST_WAIT, scope};
+use super::attribute::scope;
+use super::collector::{Collector, Connected, LAST_WAIT, Refusal, Standing};
 
 /// Most spans in one message.
 const BATCH_MAX: usize = 256;
 
-/// What the task needs.
+/// Exports spans.
 pub(super) struct Exporter {
     pub(super) collector: Collector,
     pub(super) interval: Duration,
@@ -30,7 +31,7 @@ pub(super) struct Exporter {
 // === impl Exporter ===
 
 impl Exporter {
-    /// Sends until it is told to end.
+    /// Sends until `ending` is cancelled.
     pub(super) async fn run(self, mut waiting: mpsc::Receiver<Span>) {
         let mut connected = None;
         let mut standing = Standing::of("traces");
@@ -64,8 +65,8 @@ impl Exporter {
         }
     }
 
-    /// The next spans: as many as there are when the first has waited for an interval, or a batch is full. Nothing
-    /// when the task is to end and none is left.
+    /// The next spans: as many as there are when the first has waited for an interval, or a batch
+    /// is full. Nothing when the task is to end and none is left.
     async fn batch(&self, waiting: &mut mpsc::Receiver<Span>) -> Option<Vec<Span>> {
         let mut batch = Vec::new();
         tokio::select! {

@@ -1,5 +1,5 @@
-//! Headers that a collector wants to see, such as a token. They stand in a file of their own, which is read for
-//! every connection, and are told nowhere.
+//! Headers that a collector requires, such as a token. They stand in a file of their own, which is
+//! read for every connection, and are shown nowhere.
 
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -56,8 +56,8 @@ pub(super) fn read(path: &Path) -> Result<MetadataMap, HeadersError> {
     parse(&text).map_err(|line| HeadersError::Line { path: name(), line })
 }
 
-/// One header per line; empty lines and such that begin with `#` say nothing. Fails with the number of the line
-/// that is no header.
+/// One header per line; empty lines and such that begin with `#` say nothing. Fails with the number
+/// of the line that is no header.
 fn parse(text: &str) -> Result<MetadataMap, usize> {
     let mut headers = MetadataMap::new();
     for (line, number) in text.lines().zip(1_usize..) {

@@ -1,6 +1,8 @@
-//! The task that sends metrics: those of [`crate::observe::metrics`], every now and then, as they are then.
+//! The task that sends metrics: those of [`crate::observe::metrics`], every now and then, as they
+//! are then.
 //!
-//! Nothing waits while the collector is away: what counts goes on counting, and the next message has all of it.
+//! Nothing waits while the collector is away: the counters go on, and the next message has all of
+//! it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,8 +18,8 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::collector::{Collector, Connected, Refusal, Standing, beginning};
-use super::{LAST_WAIT, scope, text};
+use super::attribute::{scope, text};
+use super::collector::{Collector, Connected, LAST_WAIT, Refusal, Standing, beginning};
 use crate::observe::metrics::Sources;
 use crate::observe::metrics::catalogue::{self, Unit};
 use crate::observe::metrics::figures::{self, Sink, Value, Values};
@@ -26,7 +28,7 @@ use crate::observe::metrics::snapshot::Snapshot;
 /// Most samples in one message: collectors take no more than 4 MiB.
 const POINTS_MAX: usize = 4000;
 
-/// What the task needs.
+/// Exports metrics.
 pub(super) struct Exporter {
     pub(super) collector: Collector,
     pub(super) interval: Duration,
@@ -49,7 +51,7 @@ struct Messages {
 // === impl Exporter ===
 
 impl Exporter {
-    /// Sends until it is told to end, and then once more.
+    /// Sends until `ending` is cancelled, and then once more.
     pub(super) async fn run(self) {
         let mut connected = None;
         let mut standing = Standing::of("metrics");
@@ -117,7 +119,8 @@ impl Messages {
         all.messages
     }
 
-    /// Adds one sample. Those of one metric stand in one, but where that would make a message too long.
+    /// Adds one sample. Those of one metric stand in one, but where that would make a message too
+    /// long.
     fn add(
         &mut self,
         is_first: bool,
@@ -179,8 +182,8 @@ impl Sink for Messages {
     }
 }
 
-/// A metric without samples, for values like this one. Whoever makes Prometheus metrics of it again gets the names that
-/// `/metrics` has.
+/// A metric without samples, for values like this one. A collector that turns it into Prometheus
+/// metrics gets the names of `/metrics`.
 fn empty(metric: &catalogue::Metric, value: &Value) -> Metric {
     let temporality = AggregationTemporality::Cumulative.into();
     let data = match value {

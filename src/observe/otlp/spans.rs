@@ -1,12 +1,14 @@
 //! A layer of the log that makes OTLP spans of tracing's, and hands them on when they end.
 //!
-//! Only what belongs to a trace is followed: a span with the field `trace_id`, and all spans below one. A span ends when
-//! its field `otel.end` says so, and at the latest when nobody holds it any more; connections hold the span they
-//! were opened in. One that has a field `outcome` ends when that is known, and is not told without: it goes on
-//! in another place, or in a later life of the agent, under the same id.
+//! Only what belongs to a trace is followed: a span with the field `trace_id`, and all spans below
+//! one. A span ends when its field `otel.end` says so, and at the latest when nobody holds it any
+//! more; connections hold the span they were opened in. A span that has a field `outcome` ends when
+//! the outcome is known, and is not exported without it: it goes on in another place, or in a later
+//! life of the agent, under the same id.
 //!
-//! A collector should not get what hangs in the air for ever, because the agent was killed in the middle of it. So what
-//! ended is handed on with the span that it is a part of, unless that one is told by whoever ends it.
+//! A collector should not get what hangs in the air for ever, because the agent was killed in the
+//! middle of it. So what ended is handed on with the span that it is a part of, unless that span is
+//! exported without it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +18,7 @@ use guest_agent_actors::trace::{SpanId, TraceId};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::span::{Event as SpanEvent, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use opentelemetry_proto::tonic::trace::v1::{Span as Told, Status};
+use opentelemetry_proto::tonic::trace::v1::{Span as WireSpan, Status};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -26,7 +28,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use super::{Queue, attribute, text};
+use super::attribute::{attribute, text};
+use super::queue::Queue;
 
 /// Most lines of the log that a span carries.
 const EVENTS_MAX: usize = 32;
@@ -52,12 +55,12 @@ pub(crate) struct Wanted(pub(crate) Destination);
 struct Followed {
     /// Its trace is exported.
     is_sampled: bool,
-    /// Nothing more is kept of it: it was told, or never will be.
+    /// Nothing more is kept of it: it was exported, or never will be.
     is_skipped: bool,
     needs_outcome: bool,
-    told: Told,
+    wire: WireSpan,
     /// Its parts that have ended.
-    parts: Vec<Told>,
+    parts: Vec<WireSpan>,
 }
 
 // === impl Destination ===
@@ -113,7 +116,7 @@ where
         let above = span.parent().and_then(|parent| {
             let extensions = parent.extensions();
             let above = extensions.get::<Followed>()?;
-            Some((above.told.trace_id.clone(), above.told.span_id.clone(), above.is_sampled))
+            Some((above.wire.trace_id.clone(), above.wire.span_id.clone(), above.is_sampled))
         });
         let (trace_id, parent_span_id, is_sampled) = match (fields.trace, above) {
             (Some(trace), _) => {
@@ -124,7 +127,7 @@ where
             (None, None) => return,
         };
         let own = fields.span.map_or_else(random_id, |id| id.as_bytes().to_vec());
-        let told = Told {
+        let wire = WireSpan {
             trace_id,
             span_id: own,
             parent_span_id,
@@ -133,12 +136,12 @@ where
             start_time_unix_nano: fields.start_ns.unwrap_or_else(now),
             // Sampled, and whether the parent is of another process is known.
             flags: 0x101,
-            ..Told::default()
+            ..WireSpan::default()
         };
         let needs_outcome = attributes.metadata().fields().field("outcome").is_some();
         let parts = Vec::new();
         let mut followed =
-            Followed { is_sampled, is_skipped: !is_sampled, needs_outcome, told, parts };
+            Followed { is_sampled, is_skipped: !is_sampled, needs_outcome, wire, parts };
         followed.take(fields);
         span.extensions_mut().insert(followed);
     }
@@ -161,18 +164,18 @@ where
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let Some(span) = context.event_span(event) else { return };
         let mut extensions = span.extensions_mut();
-        let Some(Followed { is_skipped: false, told, .. }) = extensions.get_mut::<Followed>()
+        let Some(Followed { is_skipped: false, wire, .. }) = extensions.get_mut::<Followed>()
         else {
             return;
         };
-        if told.events.len() >= EVENTS_MAX {
-            told.dropped_events_count = told.dropped_events_count.saturating_add(1);
+        if wire.events.len() >= EVENTS_MAX {
+            wire.dropped_events_count = wire.dropped_events_count.saturating_add(1);
             return;
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
         fields.attributes.push(text("level", event.metadata().level().as_str()));
-        told.events.push(SpanEvent {
+        wire.events.push(SpanEvent {
             time_unix_nano: now(),
             name: fields.message.unwrap_or_default(),
             attributes: fields.attributes,
@@ -190,8 +193,9 @@ where
 }
 
 impl Spans {
-    /// Hands on what has ended: to what it is a part of, if that ends before long, or into the queue.
-    fn hand_on<S>(&self, over: Vec<Told>, parent: Option<SpanRef<'_, S>>)
+    /// Hands on what has ended: to what it is a part of, if that ends before long, or into the
+    /// queue.
+    fn hand_on<S>(&self, over: Vec<WireSpan>, parent: Option<SpanRef<'_, S>>)
     where
         S: for<'a> LookupSpan<'a>,
     {
@@ -205,7 +209,7 @@ impl Spans {
             return;
         }
         if let Some(queue) = self.0.0.get() {
-            over.into_iter().for_each(|told| queue.put(told));
+            over.into_iter().for_each(|wire| queue.put(wire));
         }
     }
 }
@@ -213,17 +217,18 @@ impl Spans {
 // === impl Followed ===
 
 impl Followed {
-    /// Its end, once: itself and its parts. Its ids stay, for those below it that are still to come.
-    fn end(&mut self) -> Vec<Told> {
+    /// Its end, once: itself and its parts. Its ids stay, for those below it that are still to
+    /// come.
+    fn end(&mut self) -> Vec<WireSpan> {
         if std::mem::replace(&mut self.is_skipped, true) {
             return Vec::new();
         }
-        let (trace_id, span_id) = (self.told.trace_id.clone(), self.told.span_id.clone());
-        let ids = Told { trace_id, span_id, ..Told::default() };
-        let mut told = std::mem::replace(&mut self.told, ids);
-        told.end_time_unix_nano = now().max(told.start_time_unix_nano);
+        let (trace_id, span_id) = (self.wire.trace_id.clone(), self.wire.span_id.clone());
+        let ids = WireSpan { trace_id, span_id, ..WireSpan::default() };
+        let mut wire = std::mem::replace(&mut self.wire, ids);
+        wire.end_time_unix_nano = now().max(wire.start_time_unix_nano);
         let mut over = std::mem::take(&mut self.parts);
-        over.push(told);
+        over.push(wire);
         over
     }
 
@@ -233,19 +238,19 @@ impl Followed {
         }
         if let Some(outcome) = fields.outcome {
             if outcome == "ok" {
-                self.told.status =
+                self.wire.status =
                     Some(Status { code: StatusCode::Ok.into(), message: String::new() });
             }
-            self.told.attributes.push(text("outcome", &outcome));
+            self.wire.attributes.push(text("outcome", &outcome));
         }
         if let Some(message) = fields.error {
-            self.told.status = Some(Status { code: StatusCode::Error.into(), message });
+            self.wire.status = Some(Status { code: StatusCode::Error.into(), message });
         }
-        let dropped = &mut self.told.dropped_attributes_count;
+        let dropped = &mut self.wire.dropped_attributes_count;
         *dropped = dropped.saturating_add(fields.dropped);
         for attribute in fields.attributes {
-            if self.told.attributes.len() < ATTRIBUTES_MAX {
-                self.told.attributes.push(attribute);
+            if self.wire.attributes.len() < ATTRIBUTES_MAX {
+                self.wire.attributes.push(attribute);
             } else {
                 *dropped = dropped.saturating_add(1);
             }
@@ -293,7 +298,7 @@ impl Visit for Fields {
     fn record_u64(&mut self, field: &Field, value: u64) {
         match field.name() {
             "otel.start_ns" => self.start_ns = Some(value),
-            // Numbers beyond a signed one are told as the largest there is.
+            // Larger numbers than a signed one holds become the largest signed one.
             _ => self.record_i64(field, i64::try_from(value).unwrap_or(i64::MAX)),
         }
     }

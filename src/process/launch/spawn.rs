@@ -1,13 +1,14 @@
 //! Makes the process of a plugin: what happens between its first moment and exec.
 //!
-//! Called by the launcher with everything decided. The child borrows the agent's memory until it executes the plugin, and
-//! the thread that made it stands still meanwhile, as with `posix_spawn`. A forked child would have a copy of the
-//! tables of all that memory, which takes longer the more plugins there are, and is thrown away at once. Whoever may
-//! stop the child stops that thread with it, so somebody else stands by to end a child that is not done in time.
+//! Called by the launcher with everything decided. The child borrows the agent's memory until it
+//! executes the plugin, and the thread that made it stands still meanwhile, as with `posix_spawn`.
+//! A forked child would have a copy of the tables of all that memory, which takes longer the more
+//! plugins there are, and is thrown away at once. Whoever may stop the child stops that thread with
+//! it, so somebody else stands by to end a child that is not done in time.
 //!
-//! One of the places with `unsafe`. What runs in the child makes only system calls, with what was made before: it
-//! allocates nothing, takes no lock, and writes nothing that another thread may look at. What a policy adds is in
-//! `confine::child`.
+//! One of the places with `unsafe`. What runs in the child makes only system calls, with what was
+//! made before: it allocates nothing, takes no lock, and writes nothing that another thread may
+//! look at. What a policy adds is in `sandbox::child`.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsString};
@@ -39,14 +40,16 @@ const KERNEL_SIGSET_BYTES: usize = 8;
 /// First descriptor that a plugin must not see.
 const FIRST_FOREIGN_DESCRIPTOR: libc::c_uint = 3;
 
-/// Stack of a child until it executes the plugin, in bytes: many times what a few system calls need. Only pages that are
-/// used are ever there.
+/// Stack of a child until it executes the plugin, in bytes: many times what a few system calls
+/// need. Only pages that are used are ever there.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// How long a child may take until it executes its program. A few system calls do not need a thousandth of it.
+/// How long a child may take until it executes its program. A few system calls do not need a
+/// thousandth of it.
 pub(crate) const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Only one child at a time borrows the memory: whether others may look into that memory is put back after each.
+/// Only one child at a time borrows the memory: whether others may look into that memory is put
+/// back after each.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// What a child returns with that could not execute its program. Nobody looks at it.
@@ -119,8 +122,8 @@ struct ExecRequest<'a> {
     output: RawFd,
     entrance: &'a Entrance,
     orders: &'a Orders,
-    /// Written by a child that failed: the error, and the number of the step if it has one. Zeros from one that
-    /// executed its program.
+    /// Written by a child that failed: the error, and the number of the step if it has one. Zeros
+    /// from one that executed its program.
     errno: AtomicI32,
     step: AtomicU8,
 }
@@ -145,12 +148,13 @@ impl From<Errno> for SpawnError {
 // === impl Plan ===
 
 impl Plan {
-    /// Makes a child that enters the group and executes: a session of its own, an empty environment but for the given
-    /// one, default signals, no descriptor but 0 to 2, and what the policy orders. Blocks until it executes, which the
-    /// `watchdog` sees to.
+    /// Makes a child that enters the group and executes: a session of its own, an empty environment
+    /// but for the given one, default signals, no descriptor but 0 to 2, and what the policy
+    /// orders. Blocks until it executes, which the `watchdog` sees to.
     ///
     /// # Errors
-    /// The system's error of the failed step, exec itself included; `ETIMEDOUT` for a child that took too long.
+    /// The system's error of the failed step, exec itself included; `ETIMEDOUT` for a child that
+    /// took too long.
     pub(crate) fn spawn(&self, watchdog: &Watchdog) -> Result<Child, SpawnError> {
         let program = text(self.program.as_os_str().as_bytes())?;
         let directory = text(self.directory.as_os_str().as_bytes())?;
@@ -205,8 +209,8 @@ fn list(texts: &[CString]) -> Vec<*const libc::c_char> {
 // === impl Watchdog ===
 
 impl Watchdog {
-    /// Stands by until the child has executed its program or failed, and ends one that takes longer than `patience`.
-    /// Blocks.
+    /// Stands by until the child has executed its program or failed, and ends one that takes longer
+    /// than `patience`. Blocks.
     pub(crate) fn stand_by(&self, patience: Duration) {
         let under_way = |stage: &mut Stage| *stage == Stage::UnderWay;
         let waited = self.0.changed.wait_timeout_while(self.stage(), patience, under_way);
@@ -270,21 +274,22 @@ impl Child {
 // === impl ExecRequest ===
 
 impl ExecRequest<'_> {
-    /// Makes the child, whose number is in `pid` before it begins, and returns when it has executed its program or could
-    /// not.
+    /// Makes the child, whose number is in `pid` before it begins, and returns when it has executed
+    /// its program or could not.
     #[expect(unsafe_code, reason = "a child that shares memory is nothing the compiler knows of")]
     fn clone_and_exec(&self, pid: &AtomicI32) -> io::Result<Child> {
         let mut stack = vec![0_u8; STACK_BYTES];
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let _unreachable = Unreachable::begin()?;
         let dumpable = rustix::process::dumpable_behavior();
-        // SAFETY: the child runs `begin` with `self`, on a stack of its own that grows down from the end of `stack`.
-        // Both outlive its use of them, for `CLONE_VFORK` lets this thread go on only when the child has executed
-        // something or ended. Meanwhile the child has this thread's place: what the C library keeps for a thread (the
-        // last error) is changed by it, and nobody reads that across this call. No signal handler runs in the child:
-        // all signals are blocked until it has reset them, in a table that is its own (no `CLONE_SIGHAND`). Its
-        // descriptors, directory, user and limits are its own as well. The kernel writes the child's number into `pid`,
-        // which is an integer that may be written while others read it.
+        // SAFETY: the child runs `begin` with `self`, on a stack of its own that grows down from
+        // the end of `stack`. Both outlive its use of them, for `CLONE_VFORK` lets this thread go
+        // on only when the child has executed something or ended. Meanwhile the child has this
+        // thread's place: what the C library keeps for a thread (the last error) is changed by it,
+        // and nobody reads that across this call. No signal handler runs in the child: all signals
+        // are blocked until it has reset them, in a table that is its own (no `CLONE_SIGHAND`). Its
+        // descriptors, directory, user and limits are its own as well. The kernel writes the
+        // child's number into `pid`, which is an integer that may be written while others read it.
         let made = unsafe {
             libc::clone(
                 begin,
@@ -295,7 +300,8 @@ impl ExecRequest<'_> {
             )
         };
         let made = if made < 0 { Err(io::Error::last_os_error()) } else { Ok(made) };
-        // A child that became another user forbade looking into the memory that it had, which is ours.
+        // A child that became another user forbade looking into the memory that it had, which is
+        // ours.
         if let Ok(dumpable) = dumpable {
             // It was so before, so it can be.
             match rustix::process::set_dumpable_behavior(dumpable) {
@@ -309,13 +315,14 @@ impl ExecRequest<'_> {
     /// Runs in the child. Returns only when something failed.
     #[expect(unsafe_code, reason = "the safe wrappers ask for owned descriptors or allocate")]
     fn set_up_and_exec(&self) -> Result<(), (Option<Step>, Errno)> {
-        // Before anything could be forked. A plugin runs without its group rather than not at all; the agent sees
-        // whether it is inside, and says so.
+        // Before anything could be forked. A plugin runs without its group rather than not at all;
+        // the agent sees whether it is inside, and says so.
         match self.entrance.enter() {
             Ok(()) | Err(_) => {}
         }
         for (from, to) in [(self.input, 0), (self.output, 1), (self.output, 2)] {
-            // SAFETY: the call takes two numbers. The descriptors 0 to 2 are the child's own copies.
+            // SAFETY: the call takes two numbers. The descriptors 0 to 2 are the child's own
+            // copies.
             if unsafe { libc::dup2(from, to) } < 0 {
                 return Err((None, last_error()));
             }
@@ -324,8 +331,8 @@ impl ExecRequest<'_> {
         let step = |failed: Failed| (Some(failed.step), failed.errno);
         prepare_child().map_err(step)?;
         self.orders.apply().map_err(step)?;
-        // SAFETY: the program is a C string and both lists are of C strings and end with a null; all of them live in
-        // the frame of `spawn`, whose thread stands still.
+        // SAFETY: the program is a C string and both lists are of C strings and end with a null;
+        // all of them live in the frame of `spawn`, whose thread stands still.
         unsafe {
             libc::execve(self.program.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr())
         };
@@ -336,7 +343,8 @@ impl ExecRequest<'_> {
 /// The child's first function. What it returns the child ends with.
 #[expect(unsafe_code, reason = "its argument comes through C")]
 extern "C" fn begin(request: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `clone_and_exec` passes a `ExecRequest` that outlives the child's use of it, and only ever a shared reference.
+    // SAFETY: `clone_and_exec` passes a `ExecRequest` that outlives the child's use of it, and only
+    // ever a shared reference.
     let request = unsafe { &*request.cast_const().cast::<ExecRequest<'_>>() };
     if let Err((step, errno)) = request.set_up_and_exec() {
         request.step.store(step.map_or(0, |step| step as u8), Ordering::Release);

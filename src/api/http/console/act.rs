@@ -1,4 +1,4 @@
-//! What changes something: logging in and out, and orders for plugins.
+//! The pages that change something: login, logout, and orders for plugins.
 
 use std::time::Duration;
 
@@ -14,15 +14,16 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use tonic::Request;
 
-use super::page::{Page, notice};
+use super::page::{Page, failed, notice, unknown};
 use super::pieces::page_of;
-use super::{Console, LOGIN, failed, plugin, unknown};
+use super::plugin;
+use super::state::Console;
 use crate::api::http::access::{self, Access};
 use crate::api::http::refusal::Refusal;
-use crate::api::http::session::{Sight, Visitor};
+use crate::api::http::session::{LOGIN, Sight, Visitor};
 use crate::api::local::remove_order;
 
-/// How long whoever has a wrong token waits for the answer; one at a time.
+/// How long a login with a wrong token waits for its answer. One waits at a time.
 const WRONG_TOKEN_COSTS: Duration = Duration::from_millis(300);
 
 /// A form whose only content is that it came from a page of this visitor.
@@ -39,11 +40,13 @@ pub(super) struct Login {
     token: String,
 }
 
-/// What is said after an order.
+/// The sentence that is shown after an order.
 pub(super) fn done(what: &str) -> Option<&'static str> {
     match what {
         "restart" => Some("The restart is ordered. What becomes of it is seen below."),
-        "remove" => Some("The removal is ordered. This page goes when the plugin has gone."),
+        "remove" => {
+            Some("The removal is ordered. The plugin disappears from here when it is removed.")
+        }
         _ => None,
     }
 }
@@ -110,19 +113,19 @@ pub(super) async fn login_page(
     State(console): State<Console>,
     visitor: Option<Visitor>,
 ) -> Response {
-    let can_act = console.site.desk.watch().borrow().may_anybody_act();
+    let can_act = console.site.tokens.watch().borrow().may_anybody_act();
     let hint = "No token allows actions here: nothing usable is set as api.http_admin_token_file.";
     login_form(visitor, StatusCode::OK, (!can_act).then_some(hint))
 }
 
-/// Begins a session for whoever has a token.
+/// Begins a session for a visitor with a valid token.
 pub(super) async fn login(
     State(console): State<Console>,
     visitor: Option<Visitor>,
     Form(form): Form<Login>,
 ) -> Response {
     let digest = access::digest(form.token.trim());
-    if console.site.desk.access_of_digest(&digest).is_none() {
+    if console.site.tokens.access_of_digest(&digest).is_none() {
         let _turn = console.wrong_tokens.lock().await;
         tokio::time::sleep(WRONG_TOKEN_COSTS).await;
         let why = "That is no token of this agent.";

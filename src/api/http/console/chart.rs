@@ -87,8 +87,8 @@ impl Series {
         Some((first, last.duration_since(first).unwrap_or_default()))
     }
 
-    /// What a picture of it says, for whoever does not see it.
-    fn told(&self) -> String {
+    /// The chart as a sentence, for screen readers.
+    fn described(&self) -> String {
         let (Some(last), Some((_, span))) = (self.last(), self.span()) else {
             return format!("{}: nothing is measured yet", self.name);
         };
@@ -97,7 +97,8 @@ impl Series {
         format!("{}: now {last}, at most {highest} in the last {minutes} min", self.name)
     }
 
-    /// The line, in parts where nothing was measured for a while, within a frame from 0 to `ceiling`.
+    /// The line, in parts where nothing was measured for a while, within a frame from 0 to
+    /// `ceiling`.
     fn lines(&self, frame: Frame, ceiling: f64) -> Vec<Vec<(f64, f64)>> {
         let Some((first, span)) = self.span() else { return Vec::new() };
         let pause = self.longest_usual_pause();
@@ -155,7 +156,7 @@ pub(super) fn spark(series: &Series) -> Markup {
     let ceiling = series.unit.ceiling(series.highest() * 1.1);
     html! {
         span class="spark" {
-            svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(series.told())
+            svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(series.described())
                 preserveAspectRatio="none" {
                 (drawn(&series.lines(frame, ceiling), frame))
             }
@@ -192,7 +193,7 @@ pub(super) fn chart(series: &Series) -> Markup {
                     span class="quiet" { " of " (series.unit.show(limit)) " allowed" }
                 }
             }
-            svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(series.told()) {
+            svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(series.described()) {
                 @for part in [0.0, 0.5, 1.0] {
                     line class="grid" x1=(frame.left) x2=(right) y1=(tenth(level(part)))
                         y2=(tenth(level(part))) {}

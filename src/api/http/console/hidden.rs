@@ -1,15 +1,15 @@
-//! What is left out for whoever may not see what plugins print.
+//! Removes what plugins print from pages for visitors without a token.
 //!
-//! Last words of plugins are in their logs, and also in what is told of their ends: in events, in reasons
-//! and in errors. There they come last, after words that announce them.
+//! Last words of plugins are in their logs, and also in what is told of their ends: in events, in
+//! reasons and in errors. There they come last, after words that announce them.
 
 use guest_agent_actors::ports::LAST_OUTPUT;
 use guest_agent_proto::local::{Event, ExplainResponse, PluginStatus};
 
 /// What stands in the place of last words.
-const LEFT_OUT: &str = "its last output is for whoever has a token";
+const LEFT_OUT: &str = "its last output is shown with a token only";
 
-/// Leaves last words out of what is told of a plugin.
+/// Removes last words from the status of a plugin.
 pub(super) fn of_status(status: &mut PluginStatus) {
     leave_out(&mut status.reason);
     if let Some(pending) = &mut status.pending {

@@ -1,4 +1,4 @@
-//! What changes on a page, sent to whoever has it open.
+//! Sends the changed parts of a page to all browsers that show it.
 //!
 //! ```text
 //!   roster, events, link, outbox, logs, every few seconds ─► one task per page ─► rendered parts
@@ -6,8 +6,9 @@
 //!                                       browser ◄─ bounded queue ◄─ broadcast
 //! ```
 //!
-//! There is a task only while somebody looks at its page; where nobody does, nothing is rendered and
-//! nothing wakes up. A reader who falls behind gets the whole page again instead of what it missed.
+//! A task runs only while a browser shows its page: nothing is rendered, and nothing wakes up, for
+//! nobody. A browser that falls behind gets the whole page again instead of the changes that it
+//! missed.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,7 +24,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pieces::Ages;
+use super::plugin;
 use super::source::Source;
+use crate::api::http::access::Keys;
 use crate::api::http::session::Sight;
 
 /// Most browsers that follow a page at once.
@@ -38,7 +41,7 @@ const BEAT: Duration = Duration::from_secs(3);
 /// Shortest time between two looks at a page. What happens in between is one change.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Longest that a page is followed before its browser has to come again, with what allows it to.
+/// Longest that a browser follows a page before it has to connect again, with its token or session.
 const FOLLOWED_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// A page that changes, for those who are shown the same of it.
@@ -71,12 +74,12 @@ type Parts = BTreeMap<&'static str, String>;
 pub(super) struct Follower {
     channel: Arc<Channel>,
     changes: broadcast::Receiver<Arc<str>>,
-    /// Whether the whole page is owed.
+    /// Whether the browser has to get the whole page next.
     is_behind: bool,
     until: Instant,
     ending: CancellationToken,
-    /// Move when it is to be asked again who this is.
-    allowed: (watch::Receiver<()>, watch::Receiver<Arc<crate::api::http::access::Keys>>),
+    /// Change when the browser may have lost its access.
+    allowed: (watch::Receiver<()>, watch::Receiver<Arc<Keys>>),
     _seat: OwnedSemaphorePermit,
 }
 
@@ -92,7 +95,7 @@ impl Hub {
     pub(super) fn follow(
         self: &Arc<Self>,
         topic: Topic,
-        allowed: (watch::Receiver<()>, watch::Receiver<Arc<crate::api::http::access::Keys>>),
+        allowed: (watch::Receiver<()>, watch::Receiver<Arc<Keys>>),
     ) -> Option<Follower> {
         let seat = self.seats.clone().try_acquire_owned().ok()?;
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +123,7 @@ impl Hub {
             let parts = self.parts(&topic).await;
             let changed = channel.take(parts);
             if !changed.is_empty() {
-                // Whoever left does not want to know.
+                // It fails only when no browser follows any more.
                 drop(channel.changes.send(packed(&changed)));
             }
             tokio::select! {
@@ -145,7 +148,7 @@ impl Hub {
             }
             Topic::Plugin(name, sight) => match self.source.plugin(name, *sight).await {
                 Ok(Some(plugin)) => plugin.parts(Ages::Left),
-                Ok(None) => super::plugin::gone(name),
+                Ok(None) => plugin::gone(name),
                 Err(_) => Vec::new(),
             },
         }
@@ -179,7 +182,7 @@ impl Channel {
 // === impl Follower ===
 
 impl Follower {
-    /// What is sent to the browser, until it has to come again.
+    /// The messages to the browser, until it has to connect again.
     pub(super) fn stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
         futures_util::stream::unfold(self, |mut follower| async move {
             let data = follower.next().await?;
@@ -187,7 +190,7 @@ impl Follower {
         })
     }
 
-    /// What comes next; `None` when it is over.
+    /// The next message; `None` when the stream ends.
     async fn next(&mut self) -> Option<Arc<str>> {
         loop {
             if std::mem::take(&mut self.is_behind)
@@ -211,7 +214,7 @@ impl Follower {
     }
 }
 
-/// Whatever may have changed a page.
+/// Everything that may change a page.
 struct Wakes {
     source: Source,
     roster: watch::Receiver<u64>,
@@ -234,8 +237,8 @@ impl Wakes {
         }
     }
 
-    /// Resolves when something may have changed, and not too soon after it did before. Whatever ended
-    /// changes no more, which the beat makes up for.
+    /// Resolves when something may have changed, and not too soon after it did before. Whatever
+    /// ended changes no more, which the beat makes up for.
     async fn next(&mut self) {
         let logs = self.source.api.logs.clone();
         let changed = async {

@@ -1,4 +1,5 @@
-//! Logs of plugins, a bounded part at a time: what a browser asks for never makes the agent read more.
+//! Logs of plugins, a bounded part at a time: what a browser asks for never makes the agent read
+//! more.
 
 use std::io;
 
@@ -6,6 +7,7 @@ use guest_agent_actors::model::id::PluginName;
 use maud::{Markup, html};
 
 use super::pieces::page_of;
+use crate::api::http::session::LOGIN;
 use crate::display::{bytes, moves_others, one_line};
 use crate::process::logs::PluginLogs;
 use crate::process::logs::read::{Begin, Reader};
@@ -124,7 +126,7 @@ pub(super) fn end(part: Option<&Part>) -> Markup {
             (lines(part))
         } @else {
             p class="empty" {
-                "What plugins print is only for whoever has a token. " a href=(super::LOGIN) { "Log in" }
+                "What plugins print is shown with a token only. " a href=(LOGIN) { "Log in" }
             }
         }
     }

@@ -1,14 +1,15 @@
-//! The frame that every page has, and what a browser is told to make of it.
+//! The frame of every page, and the headers that restrict what a browser does with it.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
+use tonic::{Code, Status};
 
 use crate::api::http::access::Access;
 use crate::api::http::session::Visitor;
 
-/// What a page of the console may load and do: nothing that is not the agent's own. There is no inline
-/// script or style, so text that ends up as markup is not carried out either.
+/// What a page of the console may load and do: nothing that is not the agent's own. There is no
+/// inline script or style, so text that ends up as markup is not carried out either.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -20,11 +21,11 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 
 /// A page.
 pub(super) struct Page<'a> {
-    /// What it is called.
+    /// The title.
     pub(super) title: &'a str,
     /// Who looks at it.
     pub(super) visitor: &'a Visitor,
-    /// Which page it is and of what, where it changes by itself.
+    /// The topic of a page that updates itself: which page, and of what.
     pub(super) live: Option<(&'a str, &'a str)>,
     /// What is on it.
     pub(super) body: Markup,
@@ -33,7 +34,7 @@ pub(super) struct Page<'a> {
 // === impl Page ===
 
 impl Page<'_> {
-    /// It as a response.
+    /// The page as a response.
     pub(super) fn respond(self, status: StatusCode) -> Response {
         let body = self.framed().into_string();
         (status, headers("text/html; charset=utf-8"), body).into_response()
@@ -121,4 +122,21 @@ pub(super) fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 2] {
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     ]
+}
+
+/// The page for a plugin that does not exist.
+pub(super) fn unknown(visitor: &Visitor) -> Response {
+    let text = "There is no plugin of this name, or it was removed.";
+    notice(visitor, StatusCode::NOT_FOUND, "No such plugin", text)
+}
+
+/// The page for an error of the local API.
+pub(super) fn failed(visitor: &Visitor, status: &Status) -> Response {
+    let code = match status.code() {
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::DeadlineExceeded | Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    notice(visitor, code, "That did not work", status.message())
 }

@@ -10,14 +10,14 @@ use crate::display::{Tone, age, one_line, state_tone, timestamp};
 /// How ages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ages {
-    /// As they are at this time: for whoever has no script.
+    /// The ages at this time, for browsers without scripts.
     At(Timestamp),
     /// By the script, which keeps them right; so that a part of a page changes only when something
     /// happened, and not with every second that passes.
     Left,
 }
 
-/// The class that goes with a tone.
+/// The style class of a tone.
 pub(super) const fn class(tone: Tone) -> &'static str {
     match tone {
         Tone::Plain => "plain",
@@ -54,7 +54,7 @@ pub(super) fn page_of(name: &str) -> String {
     format!("/console/plugins/{name}")
 }
 
-/// A term and what is to be said of it.
+/// A term and its value.
 pub(super) fn fact(term: &str, text: Option<impl maud::Render>) -> Markup {
     html! {
         @if let Some(text) = text {

@@ -31,7 +31,7 @@ pub(super) struct Plugin {
     pub(super) offers: Vec<Entry>,
     /// What happened to it lately, the newest first.
     pub(super) events: Vec<Event>,
-    /// The end of its log; `None` for whoever may not see it.
+    /// The end of its log; `None` for a visitor who may not see it.
     pub(super) log: Option<log::Part>,
     /// When all this was so.
     pub(super) now: Timestamp,
@@ -264,7 +264,7 @@ pub(super) fn removal(name: &str, visitor: &Visitor) -> Markup {
     }
 }
 
-/// What is put on the page of a plugin that is there no more.
+/// The parts of the page of a plugin that was removed.
 pub(super) fn gone(name: &PluginName) -> Vec<(&'static str, Markup)> {
     let text = format!("{name} is not on this machine any more.");
     vec![

@@ -1,5 +1,5 @@
-//! Laws of what is rendered: no text becomes markup, whoever wrote it, and no page goes without what
-//! people who do not see it need.
+//! Laws of what is rendered: no text becomes markup, whoever wrote it, and no page goes without
+//! what people who do not see it need.
 
 use std::time::SystemTime;
 
@@ -190,8 +190,8 @@ fn markup(page: &str) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Only the texts differ between a page of harmless texts and one of any others: there is the same
-    /// markup in both, tag by tag and attribute by attribute.
+    /// Only the texts differ between a page of harmless texts and one of any others: there is the
+    /// same markup in both, tag by tag and attribute by attribute.
     #[test]
     fn law_no_text_becomes_markup(text in "[\\PC\n\t]{0,40}(<script>|\"|'|&lt;|</pre>| onload=|<!--|]]>|>)[\\PC\n\t]{0,40}") {
         let hostile = format!("x{}x", text.replace('\n', " "));
@@ -258,7 +258,7 @@ fn the_newest_events_are_kept_and_no_more() {
 #[test]
 fn last_words_are_left_out_everywhere() {
     let words = "it ended; its last output:\na secret";
-    let left = "it ended; its last output is for whoever has a token";
+    let left = "it ended; its last output is shown with a token only";
     let mut why = plugin_of(words).why.unwrap();
     hidden::of_answer(&mut why);
     let status = why.status.unwrap();

@@ -1,8 +1,8 @@
 //! What happened to plugins, the newest first, and the memory of it that pages are made from.
 //!
-//! The store may hold a hundred thousand events. It is read once, when the console begins; from then on
-//! the newest few hundred are kept here and new ones come as they are recorded, so that no page makes the
-//! agent read its store.
+//! The store may hold a hundred thousand events. It is read once, when the console begins; from
+//! then on the newest few hundred are kept here and new ones come as they are recorded, so that no
+//! page makes the agent read its store.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +53,7 @@ impl Timeline {
         let request = StreamEventsRequest { follow: true, ..StreamEventsRequest::default() };
         let told = api.events(request, sender);
         let keeping = async {
-            // An error ends the stream: pages show what they have.
+            // An error ends the stream. Pages go on to show the events that were read before.
             while let Some(Ok(event)) = events.recv().await {
                 self.keep(event);
             }
@@ -64,8 +64,8 @@ impl Timeline {
         }
     }
 
-    /// The newest events, of one plugin or of all, newest first. Their details end with what a plugin said
-    /// last.
+    /// The newest events, of one plugin or of all, newest first. Their details end with what a
+    /// plugin said last.
     pub(super) fn newest(&self, most: usize, of: Option<&str>, sight: Sight) -> Vec<Event> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |event: &&Event| of.is_none_or(|name| event.plugin == name);
@@ -79,7 +79,7 @@ impl Timeline {
         kept.iter().rev().filter(wanted).take(most).map(shown).collect()
     }
 
-    /// Moves with every event.
+    /// Changes with every event.
     pub(super) fn watch(&self) -> watch::Receiver<()> {
         self.moved.subscribe()
     }
@@ -121,7 +121,7 @@ pub(super) fn list(events: &[Event], ages: Ages, names: Names) -> Markup {
     }
 }
 
-/// The newest event as a sentence, for whoever hears the page.
+/// The newest event as a sentence, for screen readers.
 pub(super) fn said(event: Option<&Event>) -> Markup {
     html! {
         @if let Some(event) = event {

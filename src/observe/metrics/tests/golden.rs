@@ -1,5 +1,5 @@
-//! The whole page of one snapshot stands in a file for each format: what Prometheus scrapes is compared
-//! byte for byte.
+//! The whole page of one snapshot stands in a file for each format: what Prometheus scrapes is
+//! compared byte for byte.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The OpenMetrics text format as its specification has it, as far as the page uses it; strict where that
-//! is.
+//! The OpenMetrics text format as its specification has it, as far as the page uses it; strict
+//! where that is.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,0 +1,17 @@
+//! The faults that end the service.
+
+/// Why the service ended although no signal asked it to. When it is started again it finds its
+/// plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("the {0} actor panicked; its panic is in the log")]
+    Actor(&'static str),
+    #[error("the local socket is not served any more")]
+    LocalSocket,
+    #[error("the link to the control plane ended unexpectedly")]
+    Link,
+    #[error(
+        "the metadata server says that this is another machine than the one this agent ran for"
+    )]
+    AnotherMachine,
+}

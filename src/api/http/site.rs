@@ -1,0 +1,36 @@
+//! What the pages of the HTTP server are made from.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::access::TokenStore;
+use super::session::Sessions;
+use crate::api::local::LocalApi;
+use crate::observe::metrics::Sources;
+
+/// What pages have access to. Cheap to clone.
+#[derive(Clone)]
+pub struct Site {
+    /// The layer behind the local socket.
+    pub api: LocalApi,
+    /// What metrics are made from.
+    pub sources: Sources,
+    /// The tokens in force.
+    pub tokens: Arc<TokenStore>,
+    /// The sessions of browsers that are logged in.
+    pub(crate) sessions: Arc<Sessions>,
+    /// Who can reach the listener.
+    pub reach: Reach,
+    /// Cancelled when the server ends, so that responses that stream end as well.
+    pub ending: CancellationToken,
+}
+
+/// Who can reach a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Users of this machine, and every page that their browsers show.
+    Loopback,
+    /// Other machines too.
+    Network,
+}
