@@ -53,6 +53,10 @@ pub(super) struct PluginLocks {
     changing: Mutex<()>,
 }
 
+/// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
+/// only when the last of them has ended.
+pub(super) type Turn = Arc<(tokio::sync::OwnedMutexGuard<()>, Arc<PluginLocks>)>;
+
 /// A folder that an archive is unpacked into. Deleted on drop unless it was published.
 pub(super) struct Staging {
     folder: PluginFolder,
