@@ -20,7 +20,7 @@ use guest_agent_actors::plugin::machine::Notice;
 use guest_agent_actors::ports::{Losses, QuarantinedRecord, Storage, Table, Write};
 use tracing::{error, warn};
 
-use super::DAMAGED;
+use super::damage::DAMAGED;
 
 /// Key among the facts of what was told last.
 const TOLD: &[u8] = b"losses_told";
