@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! Pipeline ─► folder::prepare            is it there already? clear away leftovers
-//!    ├──► preflight                       can this machine take it at all?
-//!    └─► tries ─┬─ retry                 transient failures of the download only
-//!               ├─ trust                 who signed it, where [trust] names keys
-//!               ├─ cache                 archives that were installed before
-//!               └─► attempt ─┬─ fetch            HTTP, unix socket or file, hashed as it arrives
-//!                            └─ thread: unpack   ahead ► guard ► member ► tree, in a staging folder
-//!                                       folder::publish   record, sync, rename
+//!    ├─► preflight                       can this machine take it at all?
+//!    └─► download::retry                transient failures of the download only
+//!         ├─ trust                       who signed it, where [trust] names keys
+//!         ├─ cache                       archives that were installed before
+//!         └─► download::transfer
+//!              ├─ fetch                  HTTP, unix socket or file, hashed as it arrives
+//!              └─ thread: unpack         decoder_thread ► limits_reader ► member ► tree,
+//!                                        in a staging folder
+//!                 folder::publish        record, sync, rename
 //! ```
 //!
 //! An archive is read once, from the network to the files and to the cache; it is never held in memory.

@@ -1,9 +1,10 @@
-//! Tries to install an archive until that works, or is known not to.
+//! Tries to install an archive until that succeeds, or fails for a reason that another try would not
+//! change.
 //!
-//! The cache is asked before the network, and asked no more when what it has is spoilt. Transient trouble
-//! of a download is tried again after a pause, as often as the order says; a full disk is, when the
-//! cache can make room. Everything else is final. The pipeline calls this with the plugin's turn in
-//! hand.
+//! The cache is asked before the network, and no more when the archive in it is damaged. After a
+//! transient failure the download is tried again after a pause, as often as the order says; after a
+//! full disk it is tried again when the cache can make room. Every other failure is final. The pipeline
+//! calls this while it holds the plugin's turn.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

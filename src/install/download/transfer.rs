@@ -51,13 +51,13 @@ const MAX_POST_MORTEM: u64 = 64 << 20;
 /// Where the archive is read from.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::install) enum ArchiveOrigin<'a> {
-    /// From where the order says.
+    /// The URL of the order.
     Ordered,
     /// From the cache. Whatever is wrong with it there, its checksum is computed.
     Cached(&'a Path),
 }
 
-/// Everything one attempt needs.
+/// Everything one transfer needs.
 pub(in crate::install) struct Transfer<'a, H> {
     pub(in crate::install) fetcher: &'a Fetcher,
     pub(in crate::install) folder: &'a PluginFolder,
@@ -88,7 +88,7 @@ pub(in crate::install) struct Budget {
     pub(in crate::install) attempts: u32,
 }
 
-/// Why an attempt failed.
+/// Why a transfer failed.
 #[derive(Debug)]
 pub(in crate::install) enum Failure {
     /// The archive did not arrive.
