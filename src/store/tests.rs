@@ -567,7 +567,7 @@ fn a_caught_panic_does_not_look_like_a_crash() {
 fn helper(name: &str, dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", &format!("storage::tests::{name}")])
+        .args(["--exact", &format!("store::tests::{name}")])
         .args(["--nocapture", "--test-threads=1"])
         .env(CHILD_DIR, dir);
     command
