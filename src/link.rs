@@ -19,130 +19,38 @@
 //! for ever; above 64 MiB the decoder ends the stream, which is then opened again from 5 s on.
 
 mod backoff;
+mod config;
 mod headers;
 mod limits;
 mod pending;
 mod session;
+mod shared;
 mod status;
 mod task;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
-use guest_agent_actors::ports::{
-    ControlLink, DeliveryError, InboundMessage, OutboundMessage, Receipt,
-};
+use guest_agent_actors::ports::{ControlLink, DeliveryError, OutboundMessage, Receipt};
 use guest_agent_proto::agent_communication::SendAgentMessageRequest;
 use prost::Message as _;
 use tokio::sync::watch;
 
-use crate::net::endpoint::Endpoint;
-
+pub use config::{LinkConfig, LinkListener, MAX_MESSAGE};
 pub use headers::LinkConfigError;
+pub use shared::LinkState;
 pub use task::LinkTask;
 
-use headers::Headers;
-use session::Session;
+use config::refuse_oversize;
+use shared::Shared;
 use status::StreamEnd;
-
-use crate::net::dial::{DialVsock, KernelVsock, TlsFiles};
-use crate::net::token::{NoToken, TokenSource};
-
-/// Largest message that is sent, and largest frame that is handed on, in bytes.
-pub const MAX_MESSAGE: usize = 4 << 20;
-
-/// Everything needed to reach a control plane.
-#[derive(Clone)]
-pub struct LinkConfig {
-    endpoint: Endpoint,
-    headers: Headers,
-    tokens: Arc<dyn TokenSource>,
-    tls: TlsFiles,
-    timings: Timings,
-    vsock: Arc<dyn DialVsock>,
-}
-
-/// Hears what the link hears.
-#[async_trait]
-pub trait LinkListener: Send + Sync {
-    /// A message arrived. The next frame of its stream is read when this returns, acknowledgements of
-    /// our own messages included: so this may acknowledge, and must not wait for a delivery.
-    async fn received(&self, message: InboundMessage);
-
-    /// A stream is registered and is the one that deliveries use from now on. The number is that of
-    /// the receipts. A stream that replaces another one is announced without a disconnection.
-    fn connected(&self, stream: u64);
-
-    /// There is no registered stream any more. The reason is for people.
-    fn disconnected(&self, reason: String);
-}
-
-/// How the link is, for `status` and `doctor`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkState {
-    /// A stream is registered.
-    Connected {
-        /// Since when there is one without a gap, by the wall clock.
-        since: SystemTime,
-        /// Where it leads, without secrets.
-        endpoint: String,
-    },
-    /// A stream is being opened.
-    Connecting,
-    /// The last attempt failed, or the stream ended.
-    Waiting {
-        /// Why.
-        reason: String,
-        /// When the next attempt is made, by the wall clock.
-        until: SystemTime,
-    },
-    /// There will be no connection: it is not configured, or the link was closed.
-    Disabled,
-}
 
 /// The sending end. Cheap to clone.
 #[derive(Clone)]
 pub struct Link {
     shared: Arc<Shared>,
-}
-
-/// What both ends know.
-struct Shared {
-    /// Empty while it is not known where the link leads.
-    config: OnceLock<LinkConfig>,
-    streams: Mutex<Streams>,
-    state: watch::Sender<LinkState>,
-    /// How often there was a connection where there was none.
-    connections: AtomicU64,
-    closing: watch::Sender<bool>,
-}
-
-/// The streams there are: at most the current one, those being replaced and one being opened.
-#[derive(Default)]
-struct Streams {
-    current: Option<Arc<Session>>,
-    by_number: BTreeMap<u64, Arc<Session>>,
-}
-
-/// How long things take. The defaults are the protocol's; tests shorten them.
-#[derive(Clone, Copy, Debug)]
-struct Timings {
-    /// From the first packet to the accepted registration.
-    register: Duration,
-    /// For an acknowledgement.
-    acknowledge: Duration,
-    /// For what is outstanding on a stream that is let go.
-    drain: Duration,
-    /// Age at which a stream is replaced; a little is taken off at random.
-    max_age: Duration,
-    /// A stream that lived this long makes the next wait a short one again.
-    settled: Duration,
-    /// For a message without a stream.
-    unary: Duration,
-    backoff: backoff::Bounds,
 }
 
 /// Makes the two ends of a link. Nothing is connected until the task runs.
@@ -187,62 +95,6 @@ impl Undecided {
         let mut closing = self.shared.closing.subscribe();
         // The sender is in what this shares, so it outlives the wait.
         drop(closing.wait_for(|&closing| closing).await);
-    }
-}
-
-// === impl LinkConfig ===
-
-impl LinkConfig {
-    /// A link to `endpoint` for this resource and channel, without a token and with the system's
-    /// certificate authorities.
-    ///
-    /// # Errors
-    ///
-    /// When the resource or the channel is empty or cannot stand in a header.
-    pub fn new(endpoint: Endpoint, resource: &str, channel: &str) -> Result<Self, LinkConfigError> {
-        Ok(Self {
-            endpoint,
-            headers: Headers::new(resource, channel)?,
-            tokens: Arc::new(NoToken),
-            tls: TlsFiles::default(),
-            timings: Timings::default(),
-            vsock: Arc::new(KernelVsock),
-        })
-    }
-
-    /// Sends the tokens of this source.
-    #[must_use]
-    pub fn with_tokens(self, tokens: Arc<dyn TokenSource>) -> Self {
-        Self { tokens, ..self }
-    }
-
-    /// Uses these files for `https` endpoints.
-    #[must_use]
-    pub fn with_tls(self, tls: TlsFiles) -> Self {
-        Self { tls, ..self }
-    }
-
-    /// A token that was not believed is not sent again. Refusals are retried from 5 s on, so this
-    /// cannot make a loop of questions.
-    fn heed(&self, end: &StreamEnd) {
-        if end.code == tonic::Code::Unauthenticated {
-            self.tokens.refused();
-        }
-    }
-}
-
-impl Default for Timings {
-    fn default() -> Self {
-        Self {
-            register: Duration::from_secs(30),
-            acknowledge: Duration::from_secs(2),
-            drain: Duration::from_secs(2),
-            // A few minutes below the hour, for the attempts that fail.
-            max_age: Duration::from_secs(55 * 60),
-            settled: Duration::from_secs(30),
-            unary: Duration::from_secs(10),
-            backoff: backoff::Bounds::default(),
-        }
     }
 }
 
@@ -329,32 +181,6 @@ impl ControlLink for Link {
             session.acknowledge(receipt.message_id).await;
         }
     }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    fn new(state: LinkState) -> Arc<Self> {
-        Arc::new(Self {
-            config: OnceLock::new(),
-            streams: Mutex::default(),
-            state: watch::Sender::new(state),
-            connections: AtomicU64::new(0),
-            closing: watch::Sender::new(false),
-        })
-    }
-
-    fn streams(&self) -> std::sync::MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A server would end the whole stream over it, and over every attempt after that.
-fn refuse_oversize(len: usize) -> Result<(), DeliveryError> {
-    if len <= MAX_MESSAGE {
-        return Ok(());
-    }
-    Err(DeliveryError::Refused(format!("it is {len} bytes long; the limit is {MAX_MESSAGE}")))
 }
 
 #[cfg(test)]

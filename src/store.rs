@@ -19,6 +19,7 @@
 //! is then set aside when it is opened. Ordinary records do not have this window.
 
 mod compaction;
+mod damage;
 mod engine;
 mod frame;
 mod generation;
@@ -28,9 +29,10 @@ mod opening;
 mod panics;
 mod quarantine;
 mod reserve;
+mod table;
 mod worker;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -42,15 +44,11 @@ use tokio::sync::watch;
 pub use guest_agent_actors::ports::QuarantinedRecord;
 
 use engine::Engine;
+use opening::OPEN_DEADLINE;
 
 pub(crate) use generation::{FILE as MARK, is_mark};
 pub use lock::{LockError, StateLock};
-
-/// How long opening may take before the store counts as damaged.
-const OPEN_DEADLINE: Duration = Duration::from_secs(30);
-
-/// How long a caller waits for the store before it is told that the store failed.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+pub use opening::{OpenError, StoreFate};
 
 /// The store of one agent. Dropping it makes lazy writes durable too; [`SledStorage::close`] does
 /// the same and waits for it.
@@ -66,58 +64,6 @@ pub struct Opened {
     pub storage: SledStorage,
     /// Where its contents come from.
     pub fate: StoreFate,
-}
-
-/// Where the contents of a store come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreFate {
-    /// There was no store; this one is empty.
-    Fresh,
-    /// The store that was there.
-    Existing,
-    /// The store that was there is damaged and was moved away; this one is empty.
-    SetAside {
-        /// Where the damaged one is now.
-        moved_to: PathBuf,
-        /// What was wrong with it.
-        reason: String,
-    },
-}
-
-/// What the reason begins with for which a record was set aside that is not what was written.
-pub(crate) const DAMAGED: &str = "damaged on disk: ";
-
-/// Why there is no store at all, not even an empty one.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The directory could not be made or used: permissions, space, a file in the way.
-    #[error("failed to use the store directory {}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// The damaged store could not be moved away.
-    #[error("failed to move the damaged store {} away ({reason})", path.display())]
-    SetAside {
-        /// The store.
-        path: PathBuf,
-        /// What is wrong with the store.
-        reason: String,
-        /// Why it could not be moved.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// Even an empty store does not work here.
-    #[error("failed to make an empty store in {}: {reason}", path.display())]
-    Unusable {
-        /// The directory.
-        path: PathBuf,
-        /// What went wrong.
-        reason: String,
-    },
 }
 
 /// Opens the store in `dir`, which is made (0700) if it is not there.

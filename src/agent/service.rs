@@ -40,7 +40,7 @@ use crate::process::cgroup::Cgroups;
 use crate::process::launch::ProcessLauncher;
 use crate::process::logs::Keeping;
 use crate::store::StateLock;
-use crate::store::loss_reporter::Teller;
+use crate::store::loss_reporter::LossReporter;
 
 /// A service that runs.
 pub(super) struct Service {
@@ -158,12 +158,12 @@ impl Service {
         tasks.start(Task::LogTrimming, logs.watch(keeping));
         let notifier = Notifier::from_environment(&ProcessEnvironment);
         inform(&notifier, &system, &link, &mut tasks);
-        let teller = Teller {
+        let reporter = LossReporter {
             storage: adapters.storage.clone(),
             store: system.store.clone().recipient(),
             agent: config.agent.name.clone(),
         };
-        tasks.start(Task::LossReport, teller.run());
+        tasks.start(Task::LossReport, reporter.run());
         tasks.start(Task::LogLossReport, log::report_unwritten());
         let local_socket = adapters.local_socket;
         crash_point::reach("before", "ready", "agent");

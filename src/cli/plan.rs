@@ -32,9 +32,10 @@ use super::console::{Console, Tone};
 use super::format::{bytes, counted, one_line};
 use super::{Context, Failure, client, install, order};
 use crate::cli::upload;
+use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::hostinfo::preflight::{self, Candidate, Unfit};
-use crate::install::{Contents, dry_run};
+use crate::install::dry_run;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -19,8 +19,8 @@ use guest_agent_actors::model::spec::{EntryPoint, PluginSpec};
 
 use crate::config::Config;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
-use crate::install::Contents;
 
+pub mod contents;
 pub mod elf;
 pub mod finding;
 pub mod host;
@@ -28,6 +28,7 @@ pub mod limits;
 pub mod place;
 pub mod program;
 
+use contents::Contents;
 use place::{Needed, Place};
 
 /// Folders in which plugins look for commands where the agent was given none.

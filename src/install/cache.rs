@@ -2,7 +2,8 @@
 //! a network.
 //!
 //! ```text
-//! <instance>/cache/     archives, their signatures if they were installed with one, and what arrives  (shelf)
+//! <instance>/cache/   archives, their signatures if they were installed with one, and what arrives
+//!                     (archive_store)
 //! ```
 //!
 //! Nothing here is trusted: what is taken from the cache is hashed, and its signature checked, like
@@ -26,7 +27,7 @@ use guest_agent_actors::ports::{SweepManner, SweepReport};
 use super::folder::RECORD;
 use super::leftovers::NAMES_MAX;
 use super::trust::SIGNATURE_MAX;
-use crate::install::cache::archive_store::{Kind, Shelf};
+use crate::install::cache::archive_store::{ArchiveStore, Kind};
 
 mod tee;
 
@@ -38,7 +39,7 @@ const ROOM_LOW: u64 = 128 << 20;
 /// Archives that were installed.
 #[derive(Debug)]
 pub(super) struct Cache {
-    shelf: Shelf,
+    archives: ArchiveStore,
     plugins_dir: PathBuf,
     max_bytes: AtomicU64,
     /// Names of what arrives now. Held for each short change of the folder.
@@ -83,7 +84,12 @@ impl Cache {
     /// A cache in a folder, which is made with the first archive. No bytes at all switch it off.
     pub(super) fn new(dir: PathBuf, plugins_dir: PathBuf, max_bytes: u64) -> Self {
         let max_bytes = AtomicU64::new(max_bytes);
-        Self { shelf: Shelf::new(dir), plugins_dir, max_bytes, arriving: Mutex::default() }
+        Self {
+            archives: ArchiveStore::new(dir),
+            plugins_dir,
+            max_bytes,
+            arriving: Mutex::default(),
+        }
     }
 
     /// Whether anything is kept at all.
@@ -111,13 +117,13 @@ impl Cache {
         if !self.is_on() {
             return None;
         }
-        let path = self.shelf.path_of(sha256);
+        let path = self.archives.path_of(sha256);
         if !fs::symlink_metadata(&path).is_ok_and(|found| found.is_file()) {
             return None;
         }
         drop(File::open(&path).and_then(|file| file.set_modified(SystemTime::now())));
         let mut signature = Vec::new();
-        let read = File::open(self.shelf.signature_of(sha256))
+        let read = File::open(self.archives.signature_of(sha256))
             .and_then(|file| file.take(SIGNATURE_MAX as u64 + 1).read_to_end(&mut signature));
         Some(Kept { path, signature: read.is_ok().then_some(signature) })
     }
@@ -125,7 +131,7 @@ impl Cache {
     /// Deletes an archive that turned out not to be what its name says.
     pub(super) fn forget(&self, sha256: Sha256Digest) {
         let _changing = self.lock();
-        self.shelf.delete(sha256);
+        self.archives.delete(sha256);
     }
 
     /// Gives room back. Says whether there was any to give.
@@ -141,7 +147,7 @@ impl Cache {
                 (Yield::Unneeded, None) => false,
             };
             if may_go {
-                self.shelf.delete(entry.sha256);
+                self.archives.delete(entry.sha256);
                 any = true;
             }
         }
@@ -150,9 +156,9 @@ impl Cache {
 
     /// Begins to keep an archive.
     pub(super) fn receive(self: &Arc<Self>) -> io::Result<Incoming> {
-        self.shelf.make()?;
+        self.archives.make()?;
         let mut arriving = self.lock();
-        let (file, name) = self.shelf.incoming()?;
+        let (file, name) = self.archives.incoming()?;
         arriving.insert(name.clone());
         Ok(Incoming { cache: Arc::clone(self), file, name, bytes: 0 })
     }
@@ -166,7 +172,7 @@ impl Cache {
         go_on: &mut dyn FnMut() -> bool,
     ) {
         let arriving = self.lock();
-        let names = self.shelf.names_to_sweep(report);
+        let names = self.archives.names_to_sweep(report);
         let mut odd = Vec::new();
         for name in &names {
             if !go_on() {
@@ -185,17 +191,17 @@ impl Cache {
                     continue;
                 }
             };
-            self.shelf.sweep_away(name, why, manner, report);
+            self.archives.sweep_away(name, why, manner, report);
         }
         for Entry { sha256, .. } in self.over(self.most_now(), None) {
             let why = "the cache is over its bound";
-            self.shelf.sweep_away(&sha256.to_string(), why, manner, report);
-            let signature = self.shelf.signature_name(sha256);
+            self.archives.sweep_away(&sha256.to_string(), why, manner, report);
+            let signature = self.archives.signature_name(sha256);
             if names.contains(&signature) {
-                self.shelf.sweep_away(&signature, why, manner, report);
+                self.archives.sweep_away(&signature, why, manner, report);
             }
         }
-        odd.into_iter().for_each(|name| self.shelf.leave_alone(name, report));
+        odd.into_iter().for_each(|name| self.archives.leave_alone(name, report));
     }
 
     fn max_bytes(&self) -> u64 {
@@ -204,7 +210,7 @@ impl Cache {
 
     /// How large it may be, given how full the disk is.
     fn most_now(&self) -> u64 {
-        if self.shelf.room().is_ok_and(|free| free < ROOM_LOW) { 0 } else { self.max_bytes() }
+        if self.archives.room().is_ok_and(|free| free < ROOM_LOW) { 0 } else { self.max_bytes() }
     }
 
     /// What has to go for the rest to be no larger than `most`: what was not used for longest first, and
@@ -233,13 +239,13 @@ impl Cache {
         let size = |path: &Path| fs::symlink_metadata(path).map_or(0, |found| found.len());
         let mut entries = Vec::new();
         let mut total: u64 = 0;
-        for name in self.shelf.names()? {
+        for name in self.archives.names()? {
             let Kind::Archive(sha256) = Kind::of(&name) else { continue };
             if but == Some(sha256) {
                 continue;
             }
-            let Ok(found) = fs::symlink_metadata(self.shelf.path_of(sha256)) else { continue };
-            let bytes = found.len().saturating_add(size(&self.shelf.signature_of(sha256)));
+            let Ok(found) = fs::symlink_metadata(self.archives.path_of(sha256)) else { continue };
+            let bytes = found.len().saturating_add(size(&self.archives.signature_of(sha256)));
             let used = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             total = total.saturating_add(bytes);
             entries.push(Entry { sha256, bytes, used });
@@ -296,13 +302,13 @@ impl Incoming {
         let Some((most, over)) = over else {
             return Err(io::Error::other("there is no room for it"));
         };
-        over.iter().for_each(|entry| cache.shelf.delete(entry.sha256));
+        over.iter().for_each(|entry| cache.archives.delete(entry.sha256));
         if cache.list(Some(sha256))?.1 > most {
             return Err(io::Error::other("what is installed takes all of install.cache_max_bytes"));
         }
         // It may be there already, and be read by others: each file is replaced at once or stays as it is. It is
         // hashed again when it is used, so a torn one costs a download and nothing else.
-        let path = cache.shelf.signature_of(sha256);
+        let path = cache.archives.signature_of(sha256);
         if let Some(text) = signature
             && fs::read(&path).ok().as_deref() != Some(text.as_bytes())
         {
@@ -311,13 +317,13 @@ impl Incoming {
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(path)?.write_all(text.as_bytes())?;
         }
-        fs::rename(cache.shelf.dir().join(&self.name), cache.shelf.path_of(sha256))
+        fs::rename(cache.archives.dir().join(&self.name), cache.archives.path_of(sha256))
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        drop(fs::remove_file(self.cache.shelf.dir().join(&self.name)));
+        drop(fs::remove_file(self.cache.archives.dir().join(&self.name)));
         // The lock may be held by `keep`, which is over when this is.
         let mut arriving = self.cache.lock();
         arriving.remove(&self.name);

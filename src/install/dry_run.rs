@@ -8,26 +8,15 @@ use std::sync::Arc;
 
 use guest_agent_actors::model::spec::PluginSpec;
 use guest_agent_actors::ports::{Cause, InstallError, InstallStep, Installer, Progress};
-use serde::Serialize;
 use tokio::sync::watch;
 
+use super::pipeline::{Pipeline, PipelineConfig};
 use super::trust::Trust;
-use super::{Pipeline, PipelineConfig};
 use crate::config::Config;
+use crate::hostinfo::preflight::contents::Contents;
 
 /// What file systems give a file or folder at least, and in multiples of what.
 const BLOCK_BYTES: u64 = 4096;
-
-/// What an archive holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Contents {
-    /// Bytes that are transferred.
-    pub archive_bytes: u64,
-    /// Bytes that its files take when they are unpacked, in whole blocks.
-    pub bytes: u64,
-    /// Files, folders and links that are made.
-    pub files: u64,
-}
 
 /// Installs a revision in a temporary folder, measures it, and deletes it.
 ///
@@ -47,8 +36,8 @@ pub async fn dry_run(config: &Config, spec: &Arc<PluginSpec>) -> Result<Contents
         at("spool"),
     );
     let trust = Trust::load_or_nobody(&config.trust);
-    let mut pipeline = Pipeline::new(settings, trust).map_err(|error| failed(error.into()))?;
-    pipeline.rehearsed_for = Some(config.agent.state_dir.clone());
+    let pipeline = Pipeline::new(settings, trust).map_err(|error| failed(error.into()))?;
+    let pipeline = pipeline.for_dry_run(config.agent.state_dir.clone());
     let (sender, receiver) = watch::channel(Progress::default());
     pipeline.install(Arc::clone(spec), sender).await?;
     let archive_bytes = receiver.borrow().received;

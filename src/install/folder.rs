@@ -10,7 +10,7 @@
 //! The order of the steps is what makes a crash harmless: the record gets its name before the revision does, in the
 //! same folder and with its content durable already, so a visible revision always has a record; a revision disappears by a
 //! durable rename before its first file is deleted. Everything here blocks and belongs on a blocking
-//! thread. The pipeline and `attempt` call this.
+//! thread. The pipeline and `transfer` call this.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -52,6 +52,10 @@ pub(super) struct PluginLocks {
     /// the other one.
     changing: Mutex<()>,
 }
+
+/// The right to install or remove a plugin. Shared with the threads that do it, so it is given up
+/// only when the last of them has ended.
+pub(super) type Turn = Arc<(tokio::sync::OwnedMutexGuard<()>, Arc<PluginLocks>)>;
 
 /// A folder that an archive is unpacked into. Deleted on drop unless it was published.
 pub(super) struct Staging {

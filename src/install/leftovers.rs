@@ -9,16 +9,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::model::id::{PluginName, RevisionId};
+use guest_agent_actors::model::id::RevisionId;
 use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::folder::{CURRENT, PluginFolder, RECORD, STAGING};
-use super::{Pipeline, Turn};
+use super::folder::{CURRENT, PluginFolder, RECORD, STAGING, Turn};
 use crate::os::remove::{self, DeleteError, open_folder};
 
 /// Most names that are looked at in one folder.
@@ -44,56 +42,14 @@ enum Kind<'a> {
     Odd,
 }
 
-// === impl Pipeline: sweeping ===
-
-impl Pipeline {
-    /// Where revisions are.
-    pub(crate) fn plugins_dir(&self) -> &Path {
-        &self.config.plugins_dir
-    }
-
-    /// Where plugins keep their data.
-    pub(crate) fn state_root(&self) -> &Path {
-        &self.config.state_root
-    }
-
-    /// Where plugins' output goes.
-    pub(crate) fn log_dir(&self) -> &Path {
-        &self.config.log_dir
-    }
-
-    /// Sweeps the cache and the spool. `go_on` is asked before each deletion. Blocks.
-    pub(crate) fn sweep_cache(
-        &self,
-        manner: SweepManner,
-        report: &mut SweepReport,
-        go_on: &mut dyn FnMut() -> bool,
-    ) {
-        self.cache.sweep(manner, report, go_on);
-        self.spool.sweep(manner, report, go_on);
-    }
-
-    /// Shuts installations and removals of a plugin out. `None` while one is under way.
-    pub(crate) fn turn_to_sweep(
-        &self,
-        name: &PluginName,
-        manner: SweepManner,
-    ) -> Option<SweepTurn> {
-        let (folder, locks) = self.folder(name);
-        let turn = match manner {
-            SweepManner::Pretend => None,
-            SweepManner::Delete => {
-                let guard = Arc::clone(&locks.installing).try_lock_owned().ok()?;
-                Some(Arc::new((guard, locks)))
-            }
-        };
-        Some(SweepTurn { folder, _turn: turn })
-    }
-}
-
 // === impl SweepTurn ===
 
 impl SweepTurn {
+    /// A turn in a folder; without the plugin's own turn it shuts nobody out.
+    pub(super) fn new(folder: PluginFolder, turn: Option<Turn>) -> Self {
+        Self { folder, _turn: turn }
+    }
+
     /// Deletes what nothing refers to. `go_on` is asked before each deletion.
     pub(crate) fn sweep(
         &self,

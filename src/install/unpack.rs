@@ -1,7 +1,8 @@
 //! Reads an archive while it arrives and writes its members into a [`Tree`].
 //!
 //! ```text
-//! Source ─► gzip | zstd | xz | nothing ─► Ahead ─► Guard ─► tokio-tar ─► one member at a time ─► Tree
+//! Source ─► gzip | zstd | xz | nothing ─► DecoderThread ─► LimitsReader
+//!        ─► tokio-tar ─► one member at a time ─► Tree
 //!           (a thread of its own)
 //! ```
 //!
@@ -24,9 +25,9 @@ use tokio_tar::{Archive, Entry, EntryType};
 
 use super::error::{SpaceError, UnpackError};
 use super::limits::Limits;
-use crate::install::unpack::decoder_thread::Ahead;
+use crate::install::unpack::decoder_thread::DecoderThread;
 use crate::install::unpack::format::Format;
-use crate::install::unpack::limits_reader::{Guard, Meter, Piece, Source, block_on};
+use crate::install::unpack::limits_reader::{LimitsReader, Meter, Piece, Source, block_on};
 use crate::install::unpack::member::{MemberPath, Symlinks, escaped, link_error};
 use crate::install::unpack::tree::{Obstacle, Tree, is_file};
 
@@ -58,7 +59,7 @@ pub(super) struct Unpacking<'a> {
     pub(super) is_cancelled: &'a dyn Fn() -> bool,
 }
 
-type Stream = Guard<Ahead>;
+type Stream = LimitsReader<DecoderThread>;
 
 // === impl Unpacking ===
 
@@ -74,7 +75,7 @@ impl Unpacking<'_> {
         };
         let meter = Meter::new(*self.limits);
         std::thread::scope(|scope| {
-            let (ahead, expanding) = Ahead::begin(scope, format, source, Rc::clone(&meter))
+            let (ahead, expanding) = DecoderThread::begin(scope, format, source, Rc::clone(&meter))
                 .map_err(|source| UnpackError::Thread { source })?;
             let unpacked = block_on(self.unpack(ahead, format, meter));
             // Nobody listens to it any more, so it ends at once; a panic of it was an error here.
@@ -85,11 +86,11 @@ impl Unpacking<'_> {
 
     async fn unpack(
         mut self,
-        ahead: Ahead,
+        ahead: DecoderThread,
         format: Format,
         meter: Rc<Meter>,
     ) -> Result<(), UnpackError> {
-        let stream = Guard::new(ahead, Rc::clone(&meter));
+        let stream = LimitsReader::new(ahead, Rc::clone(&meter));
         let mut archive = Archive::new(stream);
         let (links, count) = self.members(&mut archive, &meter, format).await?;
         if meter.is_at_end() {

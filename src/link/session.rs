@@ -1,7 +1,7 @@
 //! One stream: its registration, what arrives on it and what is sent on it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use guest_agent_actors::ports::{DeliveryError, InboundMessage, OutboundMessage, Receipt};
@@ -19,10 +19,10 @@ use tonic::Code;
 use tonic::codec::Streaming;
 use tonic::transport::Channel;
 
+use super::config::{LinkConfig, LinkListener, MAX_MESSAGE, Timings, refuse_oversize};
 use super::limits::{Limits, Throttle};
 use super::pending::Pending;
 use super::status::{self, StreamEnd, shown};
-use super::{LinkConfig, LinkListener, MAX_MESSAGE, Shared, Timings, refuse_oversize};
 use crate::net::dial::dial_with;
 
 /// What the decoder takes at most, in bytes: enough to see an oversize frame to its end and to
@@ -52,7 +52,14 @@ pub(super) struct Live {
     pub(super) session: Arc<Session>,
     pub(super) opened: Instant,
     reader: JoinSet<StreamEnd>,
-    shared: Arc<Shared>,
+    streams: Arc<Mutex<Streams>>,
+}
+
+/// The streams there are: at most the current one, those being replaced and one being opened.
+#[derive(Default)]
+pub(super) struct Streams {
+    pub(super) current: Option<Arc<Session>>,
+    pub(super) by_number: BTreeMap<u64, Arc<Session>>,
 }
 
 /// Opens a stream and registers with it, within the protocol's time.
@@ -60,9 +67,9 @@ pub(super) async fn open(
     config: &LinkConfig,
     number: u64,
     listener: &Arc<dyn LinkListener>,
-    shared: &Arc<Shared>,
+    streams: &Arc<Mutex<Streams>>,
 ) -> Result<Live, StreamEnd> {
-    match tokio::time::timeout(config.timings.register, register(config, number, listener, shared))
+    match tokio::time::timeout(config.timings.register, register(config, number, listener, streams))
         .await
     {
         Ok(result) => result,
@@ -82,7 +89,7 @@ async fn register(
     config: &LinkConfig,
     number: u64,
     listener: &Arc<dyn LinkListener>,
-    shared: &Arc<Shared>,
+    streams: &Arc<Mutex<Streams>>,
 ) -> Result<Live, StreamEnd> {
     let token = config.tokens.token().await?;
     let channel = dial(config).await?;
@@ -119,11 +126,11 @@ async fn register(
         session: Arc::clone(&session),
         opened: Instant::now(),
         reader: JoinSet::new(),
-        shared: Arc::clone(shared),
+        streams: Arc::clone(streams),
     };
     // From here on received messages can be acknowledged: a body may come before the answer to the
     // registration.
-    shared.streams().by_number.insert(number, session);
+    lock(streams).by_number.insert(number, session);
     live.reader.spawn(reader.read(response.into_inner()));
     match is_registered.await {
         Ok(()) => Ok(live),
@@ -148,6 +155,11 @@ pub(super) fn body(
         labels: labels.into_iter().collect(),
         body: Some(prost_types::Any { type_url, value }),
     }
+}
+
+/// The streams, for a moment.
+pub(super) fn lock(streams: &Mutex<Streams>) -> MutexGuard<'_, Streams> {
+    streams.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn message(message_id: String, r#type: up::Type) -> StreamAgentMessagesRequest {
@@ -256,7 +268,7 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.session.outgoing().take();
         self.session.pending.close();
-        self.shared.streams().by_number.remove(&self.session.number);
+        lock(&self.streams).by_number.remove(&self.session.number);
     }
 }
 

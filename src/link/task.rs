@@ -8,9 +8,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
+use super::config::{LinkConfig, LinkListener};
 use super::session::{self, Live};
+use super::shared::{LinkState, Shared};
 use super::status::StreamEnd;
-use super::{LinkConfig, LinkListener, LinkState, Shared};
 
 /// The end of a link that somebody has to run. Dropping it, or the future of
 /// [`LinkTask::run`], cuts every stream at once.
@@ -72,7 +73,8 @@ impl LinkTask {
     async fn open(&mut self) -> Result<Live, StreamEnd> {
         let number = self.next_stream;
         self.next_stream += 1;
-        let opened = session::open(&self.config, number, &self.listener, &self.shared).await;
+        let opened =
+            session::open(&self.config, number, &self.listener, &self.shared.streams).await;
         opened.inspect_err(|end| self.config.heed(end))
     }
 

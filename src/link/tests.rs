@@ -1,14 +1,16 @@
 mod server;
 
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use guest_agent_actors::ports::InboundMessage;
 use guest_agent_proto::agent_communication::stream_agent_messages_request as up;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
 use super::*;
-use crate::net::dial::ClientCertificate;
-use crate::net::token::{FileToken, TokenError};
+use crate::net::dial::{ClientCertificate, DialVsock, TlsFiles};
+use crate::net::token::{FileToken, TokenError, TokenSource};
 use server::{Peer, Server, Unary};
 
 /// Long enough for anything that does happen.

@@ -7,7 +7,7 @@
 //! Every batch also writes the [`Generation`], which gives away a database that lost data.
 //!
 //! Runs on the worker's thread only. A call may panic where sled does; the worker catches that and
-//! calls [`super::opening::attempt`] before it trusts a store again.
+//! opens the store anew before it trusts it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -21,9 +21,11 @@ use guest_agent_actors::ports::{
     Durability, Losses, QuarantinedRecord, StorageError, Table, Write,
 };
 
+use super::damage;
 use super::frame;
 use super::generation::{self, Generation, Survey};
 use super::quarantine::{self, Index};
+use super::table::tag;
 use crate::store::compaction::Tidy;
 
 /// First byte of the keys of quarantined records; a big-endian number follows.
@@ -63,23 +65,6 @@ struct Files {
     synced_blobs: BTreeSet<OsString>,
 }
 
-/// The first byte of a table's keys. Part of the format on disk.
-pub(super) fn tag(table: Table) -> u8 {
-    match table {
-        Table::Plugins => b'p',
-        Table::Inbox => b'i',
-        Table::Outbox => b'o',
-        Table::History => b'h',
-        Table::Facts => b'f',
-        Table::Registry => b'r',
-    }
-}
-
-/// The table whose keys begin with `byte`.
-pub(super) fn table_of_tag(byte: u8) -> Option<Table> {
-    Table::ALL.into_iter().find(|&table| tag(table) == byte)
-}
-
 // === impl Engine ===
 
 impl Engine {
@@ -108,7 +93,7 @@ impl Engine {
         }
         let files = Files::open(dir).map_err(failed("read"))?;
         // Only counted: that they cannot be must not keep a good store from being used.
-        let lost_stores = super::opening::damaged_paths(dir).map_or(0, |paths| paths.len());
+        let lost_stores = damage::damaged_paths(dir).map_or(0, |paths| paths.len());
         let number = survey.recorded.unwrap_or_default().number;
         let generation = Generation { number, sum: survey.sum };
         let engine = Self {
@@ -160,7 +145,7 @@ impl Engine {
             match frame::decode(&key, &value) {
                 Ok(payload) => records.push((key[1..].to_vec(), payload.to_vec())),
                 Err(error) => {
-                    unreadable.push((key[1..].to_vec(), format!("{}{error}", super::DAMAGED)));
+                    unreadable.push((key[1..].to_vec(), format!("{}{error}", damage::DAMAGED)));
                 }
             }
         }
@@ -259,7 +244,7 @@ impl Engine {
 
     /// Everything that was set aside and is still kept.
     pub(super) fn losses(&mut self) -> Result<Losses, StorageError> {
-        let stores = super::opening::damaged_paths(self.dir()).map_err(failed("read"))?;
+        let stores = damage::damaged_paths(self.dir()).map_err(failed("read"))?;
         self.lost_stores = stores.len();
         Ok(Losses { records: self.quarantined()?, stores })
     }

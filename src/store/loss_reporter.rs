@@ -1,8 +1,8 @@
-//! Tells the world what the store has lost.
+//! Reports what the store has lost, as events.
 //!
 //! ```text
-//!   store's health moved ─► Teller ─► losses, and what was told of them ─► events, in one commit with
-//!                                                                          the note that they were told
+//!   store's health changed ─► LossReporter ─► losses that were not reported yet ─► events,
+//!                                             in one commit with the note that they were reported
 //! ```
 //!
 //! Records are set aside in many places, some of them before there is anybody to tell, so this looks at
@@ -20,7 +20,7 @@ use guest_agent_actors::plugin::event::PluginEventKind;
 use guest_agent_actors::ports::{Losses, QuarantinedRecord, Storage, Table, Write};
 use tracing::{error, warn};
 
-use super::DAMAGED;
+use super::damage::DAMAGED;
 
 /// Key among the facts of what was told last.
 const TOLD: &[u8] = b"losses_told";
@@ -31,8 +31,8 @@ const EVENTS_MAX: usize = 20;
 /// Least time between two looks: what is lost in one go is told in one go.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Tells of losses.
-pub(crate) struct Teller {
+/// Reports losses of records and stores, each once.
+pub(crate) struct LossReporter {
     /// Knows them.
     pub(crate) storage: Arc<dyn Storage>,
     /// Makes events durable.
@@ -50,9 +50,9 @@ struct Told {
     store: u64,
 }
 
-// === impl Teller ===
+// === impl LossReporter ===
 
-impl Teller {
+impl LossReporter {
     /// Tells of what was lost, and of whatever will be, until the store is gone.
     pub(crate) async fn run(self) {
         let mut health = self.storage.health();
@@ -217,7 +217,7 @@ mod tests {
         let (storage, handle) = fakes::storage();
         let storage: Arc<dyn Storage> = Arc::new(storage);
         let (saves, mut saved) = mpsc::unbounded_channel();
-        let teller = Teller {
+        let teller = LossReporter {
             storage: storage.clone(),
             store: Saves(saves).start().recipient(),
             agent: "guest-agent".to_owned(),

@@ -6,7 +6,7 @@
 //! ([`generation`]). Whatever is wrong, the store is moved away whole and an empty one takes its
 //! place.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::panic::AssertUnwindSafe;
@@ -17,12 +17,13 @@ use std::time::{Duration, Instant};
 
 use guest_agent_actors::ports::StorageError;
 
+use super::damage::{move_away, sync_parent};
 use super::engine::Engine;
 use super::generation::{self, Age};
-use super::{OpenError, StoreFate, panics, reserve};
+use super::{panics, reserve};
 
-/// How many damaged stores are kept.
-const DAMAGED_KEPT: usize = 3;
+/// How long opening may take before the store counts as damaged.
+pub(super) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The pages sled keeps in memory, in bytes: the whole of an ordinary agent's store.
 const CACHE_BYTES: u64 = 4 << 20;
@@ -30,6 +31,55 @@ const CACHE_BYTES: u64 = 4 << 20;
 /// How long another holder of the database gets to let go of it. There is none but an earlier
 /// opening in this process, whose threads end a moment after it was closed.
 const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where the contents of a store come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreFate {
+    /// There was no store; this one is empty.
+    Fresh,
+    /// The store that was there.
+    Existing,
+    /// The store that was there is damaged and was moved away; this one is empty.
+    SetAside {
+        /// Where the damaged one is now.
+        moved_to: PathBuf,
+        /// What was wrong with it.
+        reason: String,
+    },
+}
+
+/// Why there is no store at all, not even an empty one.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory could not be made or used: permissions, space, a file in the way.
+    #[error("failed to use the store directory {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The damaged store could not be moved away.
+    #[error("failed to move the damaged store {} away ({reason})", path.display())]
+    SetAside {
+        /// The store.
+        path: PathBuf,
+        /// What is wrong with the store.
+        reason: String,
+        /// Why it could not be moved.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// Even an empty store does not work here.
+    #[error("failed to make an empty store in {}: {reason}", path.display())]
+    Unusable {
+        /// The directory.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+}
 
 /// Why a store did not open.
 #[derive(Debug)]
@@ -226,58 +276,6 @@ fn make_private(dir: &Path) -> std::io::Result<()> {
     fs::set_permissions(dir, Permissions::from_mode(0o700))
 }
 
-/// Renames the store and deletes the oldest damaged ones beyond the number that is kept.
-fn move_away(dir: &Path) -> std::io::Result<PathBuf> {
-    let mut damaged = damaged_stores(dir)?;
-    damaged.sort_unstable_by_key(|(number, _)| *number);
-    let number = damaged.last().map_or(1, |(number, _)| number.saturating_add(1));
-    let moved_to = numbered(dir, number);
-    fs::rename(dir, &moved_to)?;
-    sync_parent(dir)?;
-    let excess = (damaged.len() + 1).saturating_sub(DAMAGED_KEPT);
-    for (_, path) in damaged.into_iter().take(excess) {
-        if let Err(error) = fs::remove_dir_all(&path) {
-            tracing::warn!(path = %path.display(), %error, "an old damaged store remains");
-        }
-    }
-    Ok(moved_to)
-}
-
-fn damaged_stores(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
-    let Some(parent) = dir.parent() else { return Ok(Vec::new()) };
-    let prefix = format!("{}.damaged-", file_name(dir));
-    let mut stores = Vec::new();
-    for entry in fs::read_dir(parent)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
-        stores.extend(number.map(|number| (number, entry.path())));
-    }
-    Ok(stores)
-}
-
-/// Where the damaged stores are that are kept, the oldest first.
-pub(super) fn damaged_paths(dir: &Path) -> std::io::Result<Vec<String>> {
-    let mut damaged = damaged_stores(dir)?;
-    damaged.sort_unstable_by_key(|(number, _)| *number);
-    Ok(damaged.into_iter().map(|(_, path)| path.to_string_lossy().into_owned()).collect())
-}
-
-fn numbered(dir: &Path, number: u64) -> PathBuf {
-    dir.with_file_name(format!("{}.damaged-{number}", file_name(dir)))
-}
-
-fn file_name(dir: &Path) -> String {
-    dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn sync_parent(dir: &Path) -> std::io::Result<()> {
-    match dir.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,7 +296,7 @@ mod tests {
 
         fn fill(&self, file: &str) {
             let path = self.0.path().join(file);
-            let mut file = File::create(path).expect("a file");
+            let mut file = fs::File::create(path).expect("a file");
             let full = std::io::copy(&mut std::io::repeat(1), &mut file);
             assert_eq!(full.expect_err("it is small").kind(), ErrorKind::StorageFull);
         }

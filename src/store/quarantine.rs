@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use guest_agent_actors::ports::QuarantinedRecord;
 
-use super::engine::{table_of_tag, tag};
+use super::table::{table_of_tag, tag};
 
 /// Most records kept.
 pub(super) const MAX_RECORDS: usize = 1_000;

@@ -12,8 +12,11 @@ use guest_agent_actors::ports::{StorageError, StoreHealth};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::engine::Engine;
-use super::opening::{self, Trouble};
-use super::{ANSWER_DEADLINE, OPEN_DEADLINE, panics};
+use super::opening::{self, OPEN_DEADLINE, Trouble};
+use super::panics;
+
+/// How long a caller waits for the store before it is told that the store failed.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Most calls that wait; another one waits for room before it is in the queue.
 const QUEUE: usize = 64;

@@ -2,8 +2,8 @@
 
 use super::super::plan::{Planned, Running, as_text, difference};
 use super::*;
+use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
-use crate::install::Contents;
 use crate::install::pack::pack;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::json::configure_plugin_from_json;

@@ -25,7 +25,7 @@ const INCOMING: &str = ".incoming-";
 
 /// The folder.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct ArchiveStore {
     dir: PathBuf,
 }
 
@@ -40,9 +40,9 @@ pub(crate) enum Kind {
     Odd,
 }
 
-// === impl Shelf ===
+// === impl ArchiveStore ===
 
-impl Shelf {
+impl ArchiveStore {
     pub(crate) fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
@@ -157,11 +157,11 @@ mod tests {
     #[test]
     fn names_are_told_apart() {
         let sha256 = Sha256Digest::of(b"an archive");
-        let shelf = Shelf::new("/shelf".into());
+        let archives = ArchiveStore::new("/archives".into());
         let of =
             |path: PathBuf| Kind::of(path.file_name().and_then(|it| it.to_str()).expect("text"));
-        assert_eq!(of(shelf.path_of(sha256)), Kind::Archive(sha256));
-        assert_eq!(of(shelf.signature_of(sha256)), Kind::Signature(sha256));
+        assert_eq!(of(archives.path_of(sha256)), Kind::Archive(sha256));
+        assert_eq!(of(archives.signature_of(sha256)), Kind::Signature(sha256));
         assert_eq!(Kind::of(".incoming-0123456789abcdef"), Kind::Incoming);
         for odd in ["", SUFFIX, ".incoming-", ".incoming-0123456789ABCDEF", "README", "\u{fffd}"] {
             assert_eq!(Kind::of(odd), Kind::Odd, "{odd:?}");
@@ -174,10 +174,10 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").expect("written");
         let mut report = SweepReport::default();
-        let gone = Shelf::new(dir.path().join("gone"));
+        let gone = ArchiveStore::new(dir.path().join("gone"));
         assert_eq!(gone.names_to_sweep(&mut report), BTreeSet::new());
         assert!(report.items.is_empty());
-        assert_eq!(Shelf::new(file).names_to_sweep(&mut report), BTreeSet::new());
+        assert_eq!(ArchiveStore::new(file).names_to_sweep(&mut report), BTreeSet::new());
         assert!(report.items[0].why.contains("cannot list it"), "{report:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! Archives that somebody on this machine hands over, until they are installed.
 //!
 //! ```text
-//! <instance>/spool/     archives, their signatures if they came with one, and what arrives  (shelf)
+//! <instance>/spool/   archives, their signatures if they came with one, and what arrives
+//!                     (archive_store)
 //! ```
 //!
 //! What is here was acknowledged, so it is durable first, and it goes when it was installed, or when
@@ -21,7 +22,7 @@ use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::{SweepManner, SweepReport};
 use sha2::{Digest, Sha256};
 
-use crate::install::cache::archive_store::{Kind, Shelf};
+use crate::install::cache::archive_store::{ArchiveStore, Kind};
 use crate::install::error::{SpaceError, SpoolError};
 use crate::install::trust::{self, SIGNATURE_MAX};
 
@@ -40,7 +41,7 @@ const ROOM_LEFT: u64 = 32 << 20;
 /// Where archives are handed over.
 #[derive(Clone, Debug)]
 pub struct Spool {
-    shelf: Arc<Shelf>,
+    archives: Arc<ArchiveStore>,
     most: u64,
     state: Arc<Mutex<State>>,
 }
@@ -69,7 +70,7 @@ pub struct Arriving {
 impl Spool {
     /// A spool in a folder, which is made with the first archive. None has more bytes than `most`.
     pub(crate) fn new(dir: PathBuf, most: u64) -> Self {
-        Self { shelf: Arc::new(Shelf::new(dir)), most, state: Arc::default() }
+        Self { archives: Arc::new(ArchiveStore::new(dir)), most, state: Arc::default() }
     }
 
     /// Begins to take an archive of so many bytes.
@@ -80,22 +81,22 @@ impl Spool {
         if total > self.most {
             return Err(SpoolError::TooLarge { limit: self.most });
         }
-        let place = || self.shelf.dir().to_path_buf();
+        let place = || self.archives.dir().to_path_buf();
         let failed = |source| SpoolError::Io { path: place(), source };
-        self.shelf.make().map_err(failed)?;
+        self.archives.make().map_err(failed)?;
         let mut state = self.lock();
-        let waiting = self.shelf.names().map_err(failed)?;
+        let waiting = self.archives.names().map_err(failed)?;
         let waiting = waiting.iter().filter(|name| matches!(Kind::of(name), Kind::Archive(_)));
         let waiting = waiting.count();
         if state.arriving.len() >= ARRIVING_MAX || waiting >= WAITING_MAX {
             return Err(SpoolError::TooMany { waiting, place: place() });
         }
-        let available = self.shelf.room().map_err(failed)?;
+        let available = self.archives.room().map_err(failed)?;
         let needed = total.saturating_add(ROOM_LEFT);
         if available < needed {
             return Err(SpaceError { place: place(), needed, available: Some(available) }.into());
         }
-        let (file, name) = self.shelf.incoming().map_err(failed)?;
+        let (file, name) = self.archives.incoming().map_err(failed)?;
         state.arriving.insert(name.clone());
         Ok(Arriving { spool: self.clone(), file, name, digest: Sha256::new(), bytes: 0 })
     }
@@ -108,7 +109,7 @@ impl Spool {
             state.wanted.insert(sha256, left);
             return;
         }
-        self.shelf.delete(sha256);
+        self.archives.delete(sha256);
     }
 
     /// Deletes what interrupted callers left and what nobody ordered.
@@ -119,7 +120,7 @@ impl Spool {
         go_on: &mut dyn FnMut() -> bool,
     ) {
         let state = self.lock();
-        for name in &self.shelf.names_to_sweep(report) {
+        for name in &self.archives.names_to_sweep(report) {
             if !go_on() {
                 report.unfinished = true;
                 return;
@@ -127,15 +128,15 @@ impl Spool {
             let why = match Kind::of(name) {
                 Kind::Incoming => (!state.arriving.contains(name))
                     .then_some("whoever handed it over was interrupted"),
-                Kind::Archive(_) | Kind::Signature(_) => is_old(&self.shelf.dir().join(name))
+                Kind::Archive(_) | Kind::Signature(_) => is_old(&self.archives.dir().join(name))
                     .then_some("it was handed over and nobody ordered it"),
                 Kind::Odd => {
-                    self.shelf.leave_alone(name, report);
+                    self.archives.leave_alone(name, report);
                     None
                 }
             };
             if let Some(why) = why {
-                self.shelf.sweep_away(name, why, manner, report);
+                self.archives.sweep_away(name, why, manner, report);
             }
         }
     }
@@ -182,10 +183,10 @@ impl Arriving {
             trust::check_signature(signature).map_err(SpoolError::Signature)?;
         }
         let spool = self.spool.clone();
-        let path = spool.shelf.path_of(expected);
+        let path = spool.archives.path_of(expected);
         let make = || -> io::Result<()> {
             self.file.sync_all()?;
-            let beside = spool.shelf.signature_of(expected);
+            let beside = spool.archives.signature_of(expected);
             let mut state = spool.lock();
             drop(fs::remove_file(&beside));
             if !signature.is_empty() {
@@ -194,8 +195,8 @@ impl Arriving {
                 file.write_all(signature)?;
                 file.sync_all()?;
             }
-            fs::rename(spool.shelf.dir().join(&self.name), &path)?;
-            File::open(spool.shelf.dir())?.sync_all()?;
+            fs::rename(spool.archives.dir().join(&self.name), &path)?;
+            File::open(spool.archives.dir())?.sync_all()?;
             // Files are as old as their last change, and this one was handed over now.
             let wanted = state.wanted.entry(expected).or_default();
             *wanted = wanted.saturating_add(1);
@@ -206,13 +207,13 @@ impl Arriving {
     }
 
     fn failed(&self, source: io::Error) -> SpoolError {
-        SpoolError::Io { path: self.spool.shelf.dir().join(&self.name), source }
+        SpoolError::Io { path: self.spool.archives.dir().join(&self.name), source }
     }
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        drop(fs::remove_file(self.spool.shelf.dir().join(&self.name)));
+        drop(fs::remove_file(self.spool.archives.dir().join(&self.name)));
         self.spool.lock().arriving.remove(&self.name);
     }
 }

@@ -1,6 +1,6 @@
 //! The way of an archive into the cache, beside its way into the files.
 //!
-//! `attempt` hands on what it hands to the unpacking thread; a thread of its own writes it. Nothing that
+//! `transfer` hands on what it hands to the unpacking thread; a thread of its own writes it. Nothing that
 //! happens here is anybody's failure: an archive that cannot be kept is not, and that is logged.
 
 use std::sync::Arc;

@@ -30,7 +30,7 @@ impl Rig {
             return sha256;
         }
         let used = SystemTime::now() - Duration::from_secs(seconds_ago);
-        let file = File::open(self.cache.shelf.path_of(sha256)).expect("it is there");
+        let file = File::open(self.cache.archives.path_of(sha256)).expect("it is there");
         file.set_modified(used).expect("a time");
         sha256
     }
@@ -42,11 +42,11 @@ impl Rig {
     }
 
     fn has(&self, sha256: Sha256Digest) -> bool {
-        self.cache.shelf.path_of(sha256).exists()
+        self.cache.archives.path_of(sha256).exists()
     }
 
     fn files(&self) -> BTreeSet<String> {
-        self.cache.shelf.names().expect("listable")
+        self.cache.archives.names().expect("listable")
     }
 
     fn sweep(&self, manner: SweepManner) -> Vec<(String, SweepFate)> {
@@ -63,7 +63,7 @@ fn an_archive_is_found_with_its_signature_and_private() {
     let rig = Rig::new(100);
     let sha256 = rig.keep(b"archive", 1000);
     let before =
-        fs::metadata(rig.cache.shelf.path_of(sha256)).expect("there").modified().expect("time");
+        fs::metadata(rig.cache.archives.path_of(sha256)).expect("there").modified().expect("time");
     let kept = rig.cache.find(sha256).expect("it is there");
     assert_eq!(fs::read(&kept.path).expect("readable"), b"archive");
     assert_eq!(kept.signature.as_deref(), Some(&b"s"[..]));
@@ -158,7 +158,7 @@ fn the_sweep_tells_what_is_left_over_from_what_arrives_and_from_what_is_odd() {
     let arriving = rig.cache.receive().expect("a file");
     let dir = rig.dir.path().join("cache");
     let left = dir.join(".incoming-0123456789abcdef");
-    let alone = rig.cache.shelf.signature_of(Sha256Digest::of(b"gone"));
+    let alone = rig.cache.archives.signature_of(Sha256Digest::of(b"gone"));
     let odd = dir.join("notes.txt");
     for path in [&left, &alone, &odd] {
         fs::write(path, "x").expect("a file");

@@ -3,7 +3,7 @@
 //! The bytes are handed on exactly as they were sent. Redirections are followed within bounds and
 //! never from https to http. A transfer that broke off can be gone on with where the server vouches,
 //! by a strong entity tag, that it is still the same archive (RFC 9110, sections 13.1.5 and 14.2).
-//! `attempt` calls this; it knows nothing of retries and deadlines.
+//! `transfer` calls this; it knows nothing of retries and deadlines.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

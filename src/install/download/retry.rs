@@ -1,32 +1,49 @@
-//! Tries to install an archive until that works, or is known not to.
+//! Tries to install an archive until that succeeds, or fails for a reason that another try would not
+//! change.
 //!
-//! The cache is asked before the network, and asked no more when what it has is spoilt. Transient trouble
-//! of a download is tried again after a pause, as often as the order says; a full disk is, when the
-//! cache can make room. Everything else is final. The pipeline calls this with the plugin's turn in
-//! hand.
+//! The cache is asked before the network, and no more when the archive in it is damaged. After a
+//! transient failure the download is tried again after a pause, as often as the order says; after a
+//! full disk it is tried again when the cache can make room. Every other failure is final. The pipeline
+//! calls this while it holds the plugin's turn.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::spec::{Artifact, PluginSpec};
 use guest_agent_actors::ports::{InstallError, InstallStep, ProgressSender};
 use guest_agent_actors::trace;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::error_span;
 use tracing::field::Empty;
 
-use super::fetch;
-use crate::install::cache::{Kept, Tee, Yield};
-use crate::install::download::transfer::{Attempt, Budget, Failure, Place};
+use super::fetch::{self, Fetcher};
+use crate::install::cache::{Cache, Kept, Tee, Yield};
+use crate::install::download::transfer::{ArchiveOrigin, Budget, Failure, Transfer};
 use crate::install::error::{Exhausted, FolderError, SignatureError, UnpackError};
-use crate::install::folder::PluginFolder;
-use crate::install::trust::{self, Check, Keyring, Signature};
-use crate::install::{Pipeline, Turn, retry};
+use crate::install::folder::{PluginFolder, Turn};
+use crate::install::limits::Limits;
+use crate::install::retry;
+use crate::install::trust::{self, Check, Keyring, Signature, Trust};
+use crate::install::unpack::tree::Resolver;
 
-/// An installation under way.
-pub(in crate::install) struct Tries<'a> {
-    pub(in crate::install) pipeline: &'a Pipeline,
+/// What all downloads share.
+#[derive(Debug)]
+pub(in crate::install) struct Downloader {
+    fetcher: Fetcher,
+    limits: Limits,
+    pub(in crate::install) resolver: Resolver,
+    slots: Arc<Semaphore>,
+    trust: Mutex<Arc<Trust>>,
+    pub(in crate::install) cache: Arc<Cache>,
+    /// For a dry run, from whose folders nothing ever runs: the folder below which the plugins would be.
+    pub(in crate::install) dry_run_for: Option<PathBuf>,
+}
+
+/// One installation under way.
+pub(in crate::install) struct Retry<'a> {
+    pub(in crate::install) downloader: &'a Downloader,
     pub(in crate::install) spec: &'a Arc<PluginSpec>,
     pub(in crate::install) artifact: &'a Artifact,
     pub(in crate::install) folder: &'a PluginFolder,
@@ -43,9 +60,41 @@ struct Course {
     yielded: Option<Yield>,
 }
 
-// === impl Tries ===
+// === impl Downloader ===
 
-impl Tries<'_> {
+impl Downloader {
+    /// A downloader that runs up to `max_parallel` transfers at the same time, and at least one.
+    pub(in crate::install) fn new(
+        limits: Limits,
+        max_parallel: usize,
+        resolver: Resolver,
+        trust: Trust,
+        cache: Arc<Cache>,
+    ) -> Self {
+        Self {
+            fetcher: Fetcher::default(),
+            limits,
+            resolver,
+            slots: Arc::new(Semaphore::new(max_parallel.max(1))),
+            trust: Mutex::new(Arc::new(trust)),
+            cache,
+            dry_run_for: None,
+        }
+    }
+
+    /// Uses these keys for every transfer that begins from now on.
+    pub(in crate::install) fn set_trust(&self, trust: Trust) {
+        *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
+    }
+
+    fn trust(&self) -> Arc<Trust> {
+        Arc::clone(&self.trust.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Retry ===
+
+impl Retry<'_> {
     /// Installs it.
     pub(in crate::install) async fn until_done(self) -> Result<(), InstallError> {
         let Self { spec, .. } = self;
@@ -82,15 +131,15 @@ impl Tries<'_> {
     }
 
     async fn once(&self, course: &mut Course) -> Result<(), Failure> {
-        let trust = self.pipeline.trust();
+        let trust = self.downloader.trust();
         let keyring = trust.keyring().map_err(Failure::Signature)?;
         let mut slot = self.slot().await;
         // Another installation may have brought it while this one waited.
         if let Some(kept) = self.kept(course).await {
             let voucher = self.voucher(Some(&kept), keyring).await?;
             let check = self.check(keyring, voucher.as_ref())?;
-            let place = Place::Kept(&kept.path);
-            match self.transfer(place, check, slot, course).await {
+            let origin = ArchiveOrigin::Cached(&kept.path);
+            match self.transfer(origin, check, slot, course).await {
                 Err(failure) if failure.may_be_of_what_was_kept() => {
                     tracing::warn!(
                         plugin = %self.spec.name,
@@ -99,7 +148,8 @@ impl Tries<'_> {
                         error = %Chain(&InstallError::from(failure)),
                         "the archive in the cache cannot be used; it is fetched anew"
                     );
-                    let (cache, sha256) = (Arc::clone(&self.pipeline.cache), self.artifact.sha256);
+                    let (cache, sha256) =
+                        (Arc::clone(&self.downloader.cache), self.artifact.sha256);
                     aside(move || cache.forget(sha256)).await;
                     course.kept = false;
                 }
@@ -109,12 +159,12 @@ impl Tries<'_> {
         }
         let voucher = self.voucher(None, keyring).await?;
         let check = self.check(keyring, voucher.as_ref())?;
-        self.transfer(Place::Ordered, check, slot, course).await
+        self.transfer(ArchiveOrigin::Ordered, check, slot, course).await
     }
 
     /// Given back after a transfer, so that an unreachable server holds nobody up.
     async fn slot(&self) -> OwnedSemaphorePermit {
-        let slot = Arc::clone(&self.pipeline.slots).acquire_owned();
+        let slot = Arc::clone(&self.downloader.slots).acquire_owned();
         let slot = trace::within(error_span!("queue", otel.end = Empty), slot).await;
         slot.expect("the semaphore is never closed")
     }
@@ -123,38 +173,39 @@ impl Tries<'_> {
         if !course.kept {
             return None;
         }
-        let (cache, sha256) = (Arc::clone(&self.pipeline.cache), self.artifact.sha256);
+        let (cache, sha256) = (Arc::clone(&self.downloader.cache), self.artifact.sha256);
         aside(move || cache.find(sha256)).await.flatten()
     }
 
     async fn transfer(
         &self,
-        place: Place<'_>,
+        origin: ArchiveOrigin<'_>,
         check: Option<Check<'_>>,
         slot: OwnedSemaphorePermit,
         course: &mut Course,
     ) -> Result<(), Failure> {
-        let Self { pipeline, spec, artifact, .. } = *self;
-        let cache = &pipeline.cache;
+        let Self { downloader, spec, artifact, .. } = *self;
+        let cache = &downloader.cache;
         // Where room had to be made there is none to fill.
-        let keeps = matches!(place, Place::Ordered) && course.yielded.is_none() && cache.is_on();
-        let attempt = Attempt {
-            fetcher: &pipeline.fetcher,
+        let keeps =
+            matches!(origin, ArchiveOrigin::Ordered) && course.yielded.is_none() && cache.is_on();
+        let transfer = Transfer {
+            fetcher: &downloader.fetcher,
             folder: self.folder,
-            limits: &pipeline.config.limits,
-            rehearsed_for: pipeline.rehearsed_for.as_deref(),
-            resolver: pipeline.resolver,
+            limits: &downloader.limits,
+            dry_run_for: downloader.dry_run_for.as_deref(),
+            resolver: downloader.resolver,
             spec,
             artifact,
             progress: self.progress,
-            place,
+            origin,
             tee: keeps.then(|| Tee::begin(Arc::clone(cache), artifact.sha256)),
             check,
             budget: &mut course.budget,
             hold: (slot, Arc::clone(self.turn)),
         };
-        let number = attempt.budget.number;
-        let is_kept = matches!(place, Place::Kept(_));
+        let number = transfer.budget.number;
+        let is_kept = matches!(origin, ArchiveOrigin::Cached(_));
         let span = error_span!(
             "download",
             attempt = number,
@@ -164,7 +215,7 @@ impl Tries<'_> {
         );
         let said = span.clone();
         let run = async {
-            let done = attempt.run().await;
+            let done = transfer.run().await;
             if done.is_err() {
                 // Why is in the error of the installation, where addresses are shown as they may be.
                 trace::fail(&said, "this attempt failed");
@@ -207,7 +258,7 @@ impl Tries<'_> {
         let url = fetch::beside(&self.artifact.url, trust::SUFFIX);
         let place = || url.to_string();
         let timeout = self.spec.download.timeout;
-        let fetched = self.pipeline.fetcher.small(&url, trust::SIGNATURE_MAX, timeout).await;
+        let fetched = self.downloader.fetcher.small(&url, trust::SIGNATURE_MAX, timeout).await;
         let bytes = match fetched {
             Ok(bytes) => bytes,
             Err(error) if error.is_absence() => {
@@ -228,7 +279,7 @@ impl Tries<'_> {
             Some(Yield::All) => return false,
         };
         course.yielded = Some(how);
-        let cache = Arc::clone(&self.pipeline.cache);
+        let cache = Arc::clone(&self.downloader.cache);
         let freed = aside(move || cache.make_room(how)).await.unwrap_or(false);
         tracing::info!(
             plugin = %self.spec.name,

@@ -50,25 +50,25 @@ const MAX_POST_MORTEM: u64 = 64 << 20;
 
 /// Where the archive is read from.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::install) enum Place<'a> {
-    /// From where the order says.
+pub(in crate::install) enum ArchiveOrigin<'a> {
+    /// The URL of the order.
     Ordered,
     /// From the cache. Whatever is wrong with it there, its checksum is computed.
-    Kept(&'a Path),
+    Cached(&'a Path),
 }
 
-/// Everything one attempt needs.
-pub(in crate::install) struct Attempt<'a, H> {
+/// Everything one transfer needs.
+pub(in crate::install) struct Transfer<'a, H> {
     pub(in crate::install) fetcher: &'a Fetcher,
     pub(in crate::install) folder: &'a PluginFolder,
     pub(in crate::install) limits: &'a Limits,
-    /// For a rehearsal: below which folder plugins would be.
-    pub(in crate::install) rehearsed_for: Option<&'a Path>,
+    /// For a dry run: the folder below which the plugins would be.
+    pub(in crate::install) dry_run_for: Option<&'a Path>,
     pub(in crate::install) resolver: Resolver,
     pub(in crate::install) spec: &'a Arc<PluginSpec>,
     pub(in crate::install) artifact: &'a Artifact,
     pub(in crate::install) progress: &'a ProgressSender,
-    pub(in crate::install) place: Place<'a>,
+    pub(in crate::install) origin: ArchiveOrigin<'a>,
     /// Keeps it for later, where that is wanted.
     pub(in crate::install) tee: Option<Tee>,
     /// Who has to vouch for it, where somebody has to.
@@ -88,7 +88,7 @@ pub(in crate::install) struct Budget {
     pub(in crate::install) attempts: u32,
 }
 
-/// Why an attempt failed.
+/// Why a transfer failed.
 #[derive(Debug)]
 pub(in crate::install) enum Failure {
     /// The archive did not arrive.
@@ -118,9 +118,9 @@ struct Worker {
 #[derive(Debug, Default)]
 struct Fate(AtomicU8);
 
-// === impl Attempt ===
+// === impl Transfer ===
 
-impl<H: Send + 'static> Attempt<'_, H> {
+impl<H: Send + 'static> Transfer<'_, H> {
     /// Tries. When this answers, an unsuccessful attempt has left nothing behind.
     pub(in crate::install) async fn run(self) -> Result<(), Failure> {
         let Self { spec, artifact, fetcher, limits, progress, .. } = self;
@@ -131,9 +131,9 @@ impl<H: Send + 'static> Attempt<'_, H> {
         };
         let mut deadline = Instant::now() + timeout;
         let opening = async {
-            match self.place {
-                Place::Ordered => fetcher.open(url).await,
-                Place::Kept(path) => fetch::open_file(path.to_owned()).await,
+            match self.origin {
+                ArchiveOrigin::Ordered => fetcher.open(url).await,
+                ArchiveOrigin::Cached(path) => fetch::open_file(path.to_owned()).await,
             }
         };
         let mut body = match timeout_at(deadline, opening).await {
@@ -145,12 +145,12 @@ impl<H: Send + 'static> Attempt<'_, H> {
         if total.is_some_and(|total| total > limit) {
             return Err(Failure::Fetch(FetchError::TooLarge { url: url.to_string(), limit }));
         }
-        let mut transfer = Transfer::new(progress, self.budget.number, total);
+        let mut reporter = ProgressReporter::new(progress, self.budget.number, total);
         let budget = self.budget;
         let parts = Parts {
             folder: self.folder,
             limits,
-            rehearsed_for: self.rehearsed_for,
+            dry_run_for: self.dry_run_for,
             resolver: self.resolver,
             spec,
             artifact,
@@ -161,22 +161,22 @@ impl<H: Send + 'static> Attempt<'_, H> {
             limits,
             worker: parts.start(total, self.hold),
             heard: Heard::new(self.check),
-            post_mortem: match self.place {
-                Place::Ordered => MAX_POST_MORTEM,
-                Place::Kept(_) => u64::MAX,
+            post_mortem: match self.origin {
+                ArchiveOrigin::Ordered => MAX_POST_MORTEM,
+                ArchiveOrigin::Cached(_) => u64::MAX,
             },
             tee: self.tee,
         };
         loop {
-            let failure = match timeout_at(deadline, feed.whole(&mut body, &mut transfer)).await {
+            let failure = match timeout_at(deadline, feed.whole(&mut body, &mut reporter)).await {
                 Ok(Ok(())) => {
                     feed.keep().await;
                     return Ok(());
                 }
                 Ok(Err(failure)) => failure,
-                Err(_) => late(transfer.now.received),
+                Err(_) => late(reporter.now.received),
             };
-            match feed.go_on(fetcher, failure, &mut body, &mut transfer, budget).await {
+            match feed.go_on(fetcher, failure, &mut body, &mut reporter, budget).await {
                 Ok(()) => deadline = Instant::now() + timeout,
                 Err(failure) => {
                     feed.worker.cancel();
@@ -192,7 +192,7 @@ impl<H: Send + 'static> Attempt<'_, H> {
 struct Parts<'a> {
     folder: &'a PluginFolder,
     limits: &'a Limits,
-    rehearsed_for: Option<&'a Path>,
+    dry_run_for: Option<&'a Path>,
     resolver: Resolver,
     spec: &'a Arc<PluginSpec>,
     artifact: &'a Artifact,
@@ -206,7 +206,7 @@ impl Parts<'_> {
         let sha256 = self.artifact.sha256;
         let folder = self.folder.clone();
         let limits = *self.limits;
-        let rehearsed_for = self.rehearsed_for.map(Path::to_owned);
+        let dry_run_for = self.dry_run_for.map(Path::to_owned);
         let resolver = self.resolver;
         let decision = Arc::clone(&fate);
         let span = tracing::error_span!("unpack");
@@ -226,7 +226,7 @@ impl Parts<'_> {
             };
             unpacking.run(received).map_err(Failure::Unpack)?;
             // An interpreter that a plugin brings is named by where it will be.
-            let plugins = rehearsed_for.as_deref().or_else(|| place.ancestors().nth(2));
+            let plugins = dry_run_for.as_deref().or_else(|| place.ancestors().nth(2));
             preflight::before_publish(&place, &spec.entry_point, plugins)
                 .map_err(Failure::Unfit)?;
             if decision.is_cancelled() {
@@ -269,10 +269,14 @@ struct Heard<'a> {
 impl Feed<'_> {
     /// Hands on what comes until all is there, then waits for the worker. After a failure it can be
     /// called again with a body that goes on where the last one stopped.
-    async fn whole(&mut self, body: &mut Body, transfer: &mut Transfer<'_>) -> Result<(), Failure> {
+    async fn whole(
+        &mut self,
+        body: &mut Body,
+        reporter: &mut ProgressReporter<'_>,
+    ) -> Result<(), Failure> {
         if !self.heard.verified {
-            self.receive(body, transfer).await?;
-            tracing::error_span!("verify").in_scope(|| self.verify(transfer.now))?;
+            self.receive(body, reporter).await?;
+            tracing::error_span!("verify").in_scope(|| self.verify(reporter.now))?;
             self.worker.hand_over(Piece::Verified).await;
             self.heard.verified = true;
         }
@@ -282,7 +286,7 @@ impl Feed<'_> {
     async fn receive(
         &mut self,
         body: &mut Body,
-        transfer: &mut Transfer<'_>,
+        reporter: &mut ProgressReporter<'_>,
     ) -> Result<(), Failure> {
         let url = || self.artifact.url.to_string();
         // What a deadline kept from them.
@@ -292,13 +296,13 @@ impl Feed<'_> {
                 biased;
                 () = self.worker.stopped(), if self.heard.verdict.is_none() => {
                     let verdict = self.worker.verdict().await?;
-                    self.heard.verdict = Some((verdict, transfer.now.received));
+                    self.heard.verdict = Some((verdict, reporter.now.received));
                     self.tee = None;
                     continue;
                 }
                 chunk = body.chunk() => chunk,
             };
-            let Progress { received, total, .. } = transfer.now;
+            let Progress { received, total, .. } = reporter.now;
             let chunk = chunk.map_err(|source| {
                 Failure::Fetch(FetchError::Broken { url: url(), received, total, source })
             })?;
@@ -312,12 +316,12 @@ impl Feed<'_> {
             };
             // From here to the next wait nothing can be lost: the digest, the count and what was
             // handed over always agree, also when this is dropped by a deadline.
-            transfer.add(chunk.len() as u64);
+            reporter.add(chunk.len() as u64);
             self.heard.digest.update(&chunk);
             if let Some(check) = &mut self.heard.check {
                 check.update(&chunk);
             }
-            let received = transfer.now.received;
+            let received = reporter.now.received;
             let limit = self.limits.archive_bytes;
             if received > limit {
                 return Err(Failure::Fetch(FetchError::TooLarge { url: url(), limit }));
@@ -386,7 +390,7 @@ impl Feed<'_> {
         fetcher: &Fetcher,
         failure: Failure,
         body: &mut Body,
-        transfer: &mut Transfer<'_>,
+        reporter: &mut ProgressReporter<'_>,
         budget: &mut Budget,
     ) -> Result<(), Failure> {
         let url = &self.artifact.url;
@@ -399,22 +403,22 @@ impl Feed<'_> {
             && body.can_be_resumed()
             && self.heard.verdict.is_none()
             && !self.heard.verified
-            && transfer.now.received > 0
+            && reporter.now.received > 0
         {
             let pause = retry::pause(budget.number, error.retry_after(), rand::random());
             tracing::info!(
                 plugin = %self.spec.name,
                 revision = %self.spec.revision,
                 attempt = budget.number,
-                received = transfer.now.received,
+                received = reporter.now.received,
                 pause_ms = pause.as_millis(),
                 error = %Chain(&error),
                 "the download will be gone on with"
             );
             tokio::time::sleep(pause).await;
             budget.number += 1;
-            transfer.again(budget.number);
-            let asked = fetcher.resume(url, body, transfer.now.received);
+            reporter.again(budget.number);
+            let asked = fetcher.resume(url, body, reporter.now.received);
             match tokio::time::timeout(timeout, asked).await {
                 Ok(Ok(true)) => return Ok(()),
                 // All has to be fetched anew. Finding that out is not held against the order.
@@ -425,7 +429,7 @@ impl Feed<'_> {
                 Ok(Err(next)) if next.is_transient() => error = next,
                 Ok(Err(next)) => return Err(Failure::Fetch(next)),
                 Err(_) => {
-                    let received = transfer.now.received;
+                    let received = reporter.now.received;
                     error = FetchError::Timeout { url: url.to_string(), timeout, received };
                 }
             }
@@ -559,19 +563,19 @@ impl Fate {
 }
 
 /// Counts what arrives and tells about it.
-struct Transfer<'a> {
+struct ProgressReporter<'a> {
     now: Progress,
     progress: &'a ProgressSender,
 }
 
-// === impl Transfer ===
+// === impl ProgressReporter ===
 
-impl<'a> Transfer<'a> {
+impl<'a> ProgressReporter<'a> {
     fn new(progress: &'a ProgressSender, attempt: u32, total: Option<u64>) -> Self {
-        let transfer =
+        let reporter =
             Self { now: Progress { received: 0, total, attempt, held_up: None }, progress };
-        transfer.tell();
-        transfer
+        reporter.tell();
+        reporter
     }
 
     /// Another request for the rest.

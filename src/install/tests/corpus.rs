@@ -160,7 +160,7 @@ impl Yard {
             Trust::Anybody,
         )
         .expect("a temporary folder can be used");
-        pipeline.resolver = self.resolver;
+        pipeline.downloader.resolver = self.resolver;
         pipeline
     }
 

@@ -54,7 +54,7 @@ impl Rig {
             Trust::Anybody,
         )
         .expect("a temporary folder can be used");
-        pipeline.resolver = resolver;
+        pipeline.downloader.resolver = resolver;
         Self { dir, pipeline: Arc::new(pipeline) }
     }
 

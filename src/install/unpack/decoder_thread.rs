@@ -1,7 +1,8 @@
 //! Expands an archive on a thread of its own, a little ahead of the thread that writes files.
 //!
 //! ```text
-//! download task ──Piece──► thread: Source ──► decoder ──Step──► thread: Ahead ──► Guard ──► tar parser ──► files
+//! download task ──Piece──► thread: Source ──► decoder ──Step──►
+//!                          thread: DecoderThread ──► LimitsReader ──► tar parser ──► files
 //!                                                     ◄─empty─
 //! ```
 //!
@@ -36,7 +37,7 @@ enum Step {
 }
 
 /// The expanded bytes.
-pub(crate) struct Ahead {
+pub(crate) struct DecoderThread {
     steps: mpsc::Receiver<Step>,
     empty: mpsc::Sender<Vec<u8>>,
     current: Vec<u8>,
@@ -45,9 +46,9 @@ pub(crate) struct Ahead {
     meter: Rc<Meter>,
 }
 
-// === impl Ahead ===
+// === impl DecoderThread ===
 
-impl Ahead {
+impl DecoderThread {
     /// Begins to expand on a thread of this scope, which ends soon after this is dropped. Whoever gave the pieces
     /// to the source may have to wait for that.
     ///
@@ -98,7 +99,7 @@ impl Ahead {
     }
 }
 
-impl AsyncRead for Ahead {
+impl AsyncRead for DecoderThread {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,7 +1,7 @@
 //! Readers between the download and the tar parser: what flows through them is counted and judged.
 //!
 //! ```text
-//! download task ──Piece──► Source ──► decoder ──► Ahead ──► Guard ──► tar parser
+//! download task ──Piece──► Source ──► decoder ──► DecoderThread ──► LimitsReader ──► tar parser
 //!                          (compressed bytes)              (expanded bytes, limits)
 //! ```
 //!
@@ -65,7 +65,7 @@ pub(crate) struct Intake {
 }
 
 /// The expanded bytes, counted.
-pub(crate) struct Guard<R> {
+pub(crate) struct LimitsReader<R> {
     inner: R,
     meter: Rc<Meter>,
 }
@@ -244,15 +244,15 @@ impl AsyncRead for Source {
     }
 }
 
-// === impl Guard ===
+// === impl LimitsReader ===
 
-impl<R> Guard<R> {
+impl<R> LimitsReader<R> {
     pub(crate) fn new(inner: R, meter: Rc<Meter>) -> Self {
         Self { inner, meter }
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Guard<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for LimitsReader<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

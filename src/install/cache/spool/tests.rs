@@ -11,7 +11,7 @@ fn hand_over(spool: &Spool, bytes: &[u8]) -> Result<PathBuf, SpoolError> {
 }
 
 fn files(dir: &Path) -> BTreeSet<String> {
-    Shelf::new(dir.join("spool")).names().expect("listable")
+    ArchiveStore::new(dir.join("spool")).names().expect("listable")
 }
 
 #[test]

@@ -1,0 +1,14 @@
+//! What an unpacked archive takes on a disk. A dry run measures it, and the preflight checks use it.
+
+use serde::Serialize;
+
+/// What an archive holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Contents {
+    /// Bytes that are transferred.
+    pub archive_bytes: u64,
+    /// Bytes that its files take when they are unpacked, in whole blocks.
+    pub bytes: u64,
+    /// Files, folders and links that are made.
+    pub files: u64,
+}

@@ -1,0 +1,352 @@
+//! The pipeline: what each call of the `Installer` port does, and in which order.
+//!
+//! One installation or removal of a plugin runs at a time; how an archive is downloaded and unpacked is
+//! the downloader's part. The composition root makes the pipeline, the sweep asks it for its folders.
+
+use std::collections::HashMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+use guest_agent_actors::model::id::{PluginName, RevisionId, Sha256Digest};
+use guest_agent_actors::model::spec::{Artifact, PluginSpec, Source};
+use guest_agent_actors::ports::{
+    Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
+    SweepManner, SweepReport,
+};
+
+use super::cache::spool::Spool;
+use super::cache::{Cache, Yield};
+use super::download::retry::{Downloader, Retry};
+use super::error::{FolderError, PipelineError};
+use super::folder::{PluginFolder, PluginLocks, Turn};
+use super::leftovers::SweepTurn;
+use super::limits::Limits;
+use super::pressure::PressurePolicy;
+use super::trust::Trust;
+use super::unpack::tree::Resolver;
+use super::{local, remove};
+use crate::config::Config;
+use crate::hostinfo::preflight;
+use crate::os::remove::{DeleteError, open_folder};
+
+/// Where plugins live and what they may cost.
+#[derive(Clone, Debug)]
+pub struct PipelineConfig {
+    /// `<state_dir>/<instance>/plugins`; made if it is missing.
+    pub plugins_dir: PathBuf,
+    /// `<state_dir>/<instance>/state`, which holds a folder per plugin.
+    pub state_root: PathBuf,
+    /// `<log_dir>/plugins`, which holds `<name>.log` and its older parts.
+    pub log_dir: PathBuf,
+    /// Where archives are kept for later; made with the first one.
+    pub cache_dir: PathBuf,
+    /// How much is kept there; 0 is nothing.
+    pub cache_max_bytes: u64,
+    /// Where archives wait that were handed over on this machine; made with the first one.
+    pub spool_dir: PathBuf,
+    /// Bounds of one archive.
+    pub limits: Limits,
+    /// How many installations run at the same time; the others wait. A few are enough to keep a link
+    /// and a disk busy. At least one.
+    pub max_parallel: usize,
+    /// When installations are held back because memory is short.
+    pub pressure: PressurePolicy,
+}
+
+/// Installs, activates, discards and removes plugins.
+#[derive(Debug)]
+pub struct Pipeline {
+    config: PipelineConfig,
+    pub(super) downloader: Downloader,
+    locks: Mutex<HashMap<PluginName, Weak<PluginLocks>>>,
+    spool: Spool,
+}
+
+// === impl PipelineConfig ===
+
+impl PipelineConfig {
+    /// As the configuration says, for these places: archives are kept for later in one, so many
+    /// bytes of them, and wait in the last when they were handed over.
+    #[must_use]
+    pub fn configured(
+        config: &Config,
+        plugins_dir: PathBuf,
+        state_root: PathBuf,
+        log_dir: PathBuf,
+        (cache_dir, cache_max_bytes): (PathBuf, u64),
+        spool_dir: PathBuf,
+    ) -> Self {
+        let install = &config.install;
+        let limits = Limits {
+            entries: install.max_entries,
+            expanded_bytes: install.max_expanded_bytes,
+            ratio: install.max_expansion_ratio.into(),
+            path_bytes: usize::try_from(install.max_path_bytes).unwrap_or(usize::MAX),
+            ..Limits::default()
+        };
+        let max_parallel = usize::try_from(install.max_parallel).unwrap_or(usize::MAX);
+        Self {
+            plugins_dir,
+            state_root,
+            log_dir,
+            cache_dir,
+            cache_max_bytes,
+            spool_dir,
+            limits,
+            max_parallel,
+            pressure: PressurePolicy::configured(install),
+        }
+    }
+}
+
+/// Makes room of what is kept for later, where the disk is full, and clears away what an earlier life left
+/// of it. For the start of the agent: whatever is to be opened then may need that room. Blocks.
+pub fn settle_cache(config: &PipelineConfig) {
+    let (dir, plugins) = (config.cache_dir.clone(), config.plugins_dir.clone());
+    Cache::new(dir, plugins, config.cache_max_bytes).settle();
+}
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// Makes a pipeline that trusts as told and, where it is missing, the folder for plugins.
+    ///
+    /// # Errors
+    /// The folder cannot be made or opened.
+    pub fn new(config: PipelineConfig, trust: Trust) -> Result<Self, PipelineError> {
+        let path = &config.plugins_dir;
+        let opened = std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(path)
+            .and_then(|()| Ok(open_folder(path)?))
+            .map_err(|source| PipelineError::Folder { path: path.clone(), source })?;
+        let (dir, most) = (config.cache_dir.clone(), config.cache_max_bytes);
+        Ok(Self {
+            spool: Spool::new(config.spool_dir.clone(), config.limits.archive_bytes),
+            downloader: Downloader::new(
+                config.limits,
+                config.max_parallel,
+                Resolver::detect(&opened),
+                trust,
+                Arc::new(Cache::new(dir, config.plugins_dir.clone(), most)),
+            ),
+            config,
+            locks: Mutex::default(),
+        })
+    }
+
+    /// The same pipeline for a dry run: nothing ever runs from its own folders, and the plugins would be
+    /// below `state_dir`.
+    pub(super) fn for_dry_run(mut self, state_dir: PathBuf) -> Self {
+        self.downloader.dry_run_for = Some(state_dir);
+        self
+    }
+
+    /// Trusts as told from now on. An installation that has begun a transfer ends it with the keys it
+    /// began with; what is installed stays.
+    pub fn set_trust(&self, trust: Trust) {
+        self.downloader.set_trust(trust);
+    }
+
+    /// Keeps so much in the cache from now on; what is there goes with the next sweep.
+    pub fn set_cache_max(&self, bytes: u64) {
+        self.downloader.cache.set_max(bytes);
+    }
+
+    /// Where archives are handed over.
+    #[must_use]
+    pub fn spool(&self) -> Spool {
+        self.spool.clone()
+    }
+
+    /// Lets go of an archive that was handed over: what is installed is more than a copy of it.
+    fn was_installed(&self, artifact: &Artifact) {
+        let (spool, sha256) = (self.spool.clone(), artifact.sha256);
+        // What becomes of it fails nothing.
+        drop(tokio::task::spawn_blocking(move || spool.installed(sha256)));
+    }
+
+    pub(super) fn folder(&self, name: &PluginName) -> (PluginFolder, Arc<PluginLocks>) {
+        let locks = self.locks_of(name);
+        (PluginFolder::new(&self.config.plugins_dir, name, Arc::clone(&locks)), locks)
+    }
+
+    fn locks_of(&self, name: &PluginName) -> Arc<PluginLocks> {
+        let mut all = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(locks) = all.get(name).and_then(Weak::upgrade) {
+            return locks;
+        }
+        // Plugins come and go; what nobody holds is forgotten.
+        all.retain(|_, locks| locks.strong_count() > 0);
+        let locks = Arc::new(PluginLocks::default());
+        all.insert(name.clone(), Arc::downgrade(&locks));
+        locks
+    }
+}
+
+// === impl Pipeline: sweeping ===
+
+impl Pipeline {
+    /// Where revisions are.
+    pub(crate) fn plugins_dir(&self) -> &Path {
+        &self.config.plugins_dir
+    }
+
+    /// Where plugins keep their data.
+    pub(crate) fn state_root(&self) -> &Path {
+        &self.config.state_root
+    }
+
+    /// Where plugins' output goes.
+    pub(crate) fn log_dir(&self) -> &Path {
+        &self.config.log_dir
+    }
+
+    /// Sweeps the cache and the spool. `go_on` is asked before each deletion. Blocks.
+    pub(crate) fn sweep_cache(
+        &self,
+        manner: SweepManner,
+        report: &mut SweepReport,
+        go_on: &mut dyn FnMut() -> bool,
+    ) {
+        self.downloader.cache.sweep(manner, report, go_on);
+        self.spool.sweep(manner, report, go_on);
+    }
+
+    /// Shuts installations and removals of a plugin out. `None` while one is under way.
+    pub(crate) fn turn_to_sweep(
+        &self,
+        name: &PluginName,
+        manner: SweepManner,
+    ) -> Option<SweepTurn> {
+        let (folder, locks) = self.folder(name);
+        let turn = match manner {
+            SweepManner::Pretend => None,
+            SweepManner::Delete => {
+                let guard = Arc::clone(&locks.installing).try_lock_owned().ok()?;
+                Some(Arc::new((guard, locks)))
+            }
+        };
+        Some(SweepTurn::new(folder, turn))
+    }
+}
+
+#[async_trait]
+impl Installer for Pipeline {
+    async fn install(
+        &self,
+        spec: Arc<PluginSpec>,
+        progress: ProgressSender,
+    ) -> Result<(), InstallError> {
+        let artifact = match &spec.source {
+            Source::Archive(artifact) => artifact,
+            Source::Local(files) => return local::preflight(&spec, files).await,
+        };
+        let (folder, locks) = self.folder(&spec.name);
+        let turn = take_turn(locks).await;
+        let prepared = {
+            let (folder, spec, turn) = (folder.clone(), Arc::clone(&spec), Arc::clone(&turn));
+            in_folder(move || {
+                let _turn = turn;
+                folder.prepare(&spec)
+            })
+        };
+        let is_there = prepared
+            .await
+            .map_err(|error| InstallError { step: InstallStep::Prepare, cause: error.into() })?;
+        if is_there {
+            self.was_installed(artifact);
+            return Ok(());
+        }
+        if self.downloader.dry_run_for.is_none() {
+            let plugins_dir = self.config.plugins_dir.clone();
+            let cache = Arc::clone(&self.downloader.cache);
+            let checked = tokio::task::spawn_blocking(move || {
+                preflight::usable(&plugins_dir)?;
+                let has_room = || preflight::has_room(&plugins_dir);
+                // What is only kept for later yields.
+                let yielding =
+                    |how, unfit| if cache.make_room(how) { has_room() } else { Err(unfit) };
+                has_room()
+                    .or_else(|unfit| yielding(Yield::Unneeded, unfit))
+                    .or_else(|unfit| yielding(Yield::All, unfit))
+            });
+            checked
+                .await
+                .map_err(|_| FolderError::Panicked.into())
+                .and_then(|checked| checked.map_err(Cause::from))
+                .map_err(|cause| InstallError { step: InstallStep::Prepare, cause })?;
+            let what = format!("{} {}", spec.name, spec.revision);
+            self.config.pressure.let_begin(&what, &progress).await;
+        }
+        progress.send_replace(Progress { attempt: 1, ..Progress::default() });
+        let retry = Retry {
+            downloader: &self.downloader,
+            spec: &spec,
+            artifact,
+            folder: &folder,
+            turn: &turn,
+            progress: &progress,
+        };
+        retry.until_done().await?;
+        self.was_installed(artifact);
+        Ok(())
+    }
+
+    async fn content(&self, spec: &PluginSpec) -> Result<Sha256Digest, InstallError> {
+        match &spec.source {
+            Source::Archive(artifact) => Ok(artifact.sha256),
+            Source::Local(files) => local::content(spec, files).await,
+        }
+    }
+
+    async fn activate(&self, name: &PluginName, revision: &RevisionId) -> Result<(), InstallError> {
+        let (folder, _) = self.folder(name);
+        let revision = revision.clone();
+        in_folder(move || folder.activate(&revision))
+            .await
+            .map_err(|error| InstallError { step: InstallStep::Activate, cause: error.into() })
+    }
+
+    async fn discard(&self, name: &PluginName, revision: &RevisionId) -> Result<(), RemoveError> {
+        let (folder, _) = self.folder(name);
+        let what = format!("revision {revision} of {name}");
+        let revision = revision.clone();
+        deleting(what, move || folder.discard(&revision)).await
+    }
+
+    async fn remove(&self, name: &PluginName) -> Result<(), RemoveError> {
+        let (folder, locks) = self.folder(name);
+        // An installation that was dropped may still be clearing up.
+        let turn = take_turn(locks).await;
+        let what = format!("the files of {name}");
+        let (name, config) = (name.clone(), self.config.clone());
+        deleting(what, move || {
+            let _turn = turn;
+            remove::everything(&folder, &name, &config.state_root, &config.log_dir)
+        })
+        .await
+    }
+}
+
+async fn take_turn(locks: Arc<PluginLocks>) -> Turn {
+    let guard = Arc::clone(&locks.installing).lock_owned().await;
+    Arc::new((guard, locks))
+}
+
+async fn in_folder<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FolderError> + Send + 'static,
+) -> Result<T, FolderError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(FolderError::Panicked))
+}
+
+async fn deleting(
+    what: String,
+    work: impl FnOnce() -> Result<(), DeleteError> + Send + 'static,
+) -> Result<(), RemoveError> {
+    let result = tokio::task::spawn_blocking(work).await.unwrap_or(Err(DeleteError::Panicked));
+    result.map_err(|error| RemoveError { what, cause: error.into() })
+}

@@ -1,0 +1,125 @@
+//! What a link is made with: where it leads, how long it waits, and who hears its messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use guest_agent_actors::ports::{DeliveryError, InboundMessage};
+
+use super::backoff;
+use super::headers::{Headers, LinkConfigError};
+use super::status::StreamEnd;
+use crate::net::dial::{DialVsock, KernelVsock, TlsFiles};
+use crate::net::endpoint::Endpoint;
+use crate::net::token::{NoToken, TokenSource};
+
+/// Largest message that is sent, and largest frame that is handed on, in bytes.
+pub const MAX_MESSAGE: usize = 4 << 20;
+
+/// Everything needed to reach a control plane.
+#[derive(Clone)]
+pub struct LinkConfig {
+    pub(super) endpoint: Endpoint,
+    pub(super) headers: Headers,
+    pub(super) tokens: Arc<dyn TokenSource>,
+    pub(super) tls: TlsFiles,
+    pub(super) timings: Timings,
+    pub(super) vsock: Arc<dyn DialVsock>,
+}
+
+/// Hears what the link hears.
+#[async_trait]
+pub trait LinkListener: Send + Sync {
+    /// A message arrived. The next frame of its stream is read when this returns, acknowledgements of
+    /// our own messages included: so this may acknowledge, and must not wait for a delivery.
+    async fn received(&self, message: InboundMessage);
+
+    /// A stream is registered and is the one that deliveries use from now on. The number is that of
+    /// the receipts. A stream that replaces another one is announced without a disconnection.
+    fn connected(&self, stream: u64);
+
+    /// There is no registered stream any more. The reason is for people.
+    fn disconnected(&self, reason: String);
+}
+
+/// How long things take. The defaults are the protocol's; tests shorten them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timings {
+    /// From the first packet to the accepted registration.
+    pub(super) register: Duration,
+    /// For an acknowledgement.
+    pub(super) acknowledge: Duration,
+    /// For what is outstanding on a stream that is let go.
+    pub(super) drain: Duration,
+    /// Age at which a stream is replaced; a little is taken off at random.
+    pub(super) max_age: Duration,
+    /// A stream that lived this long makes the next wait a short one again.
+    pub(super) settled: Duration,
+    /// For a message without a stream.
+    pub(super) unary: Duration,
+    pub(super) backoff: backoff::Bounds,
+}
+
+// === impl LinkConfig ===
+
+impl LinkConfig {
+    /// A link to `endpoint` for this resource and channel, without a token and with the system's
+    /// certificate authorities.
+    ///
+    /// # Errors
+    ///
+    /// When the resource or the channel is empty or cannot stand in a header.
+    pub fn new(endpoint: Endpoint, resource: &str, channel: &str) -> Result<Self, LinkConfigError> {
+        Ok(Self {
+            endpoint,
+            headers: Headers::new(resource, channel)?,
+            tokens: Arc::new(NoToken),
+            tls: TlsFiles::default(),
+            timings: Timings::default(),
+            vsock: Arc::new(KernelVsock),
+        })
+    }
+
+    /// Sends the tokens of this source.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Arc<dyn TokenSource>) -> Self {
+        Self { tokens, ..self }
+    }
+
+    /// Uses these files for `https` endpoints.
+    #[must_use]
+    pub fn with_tls(self, tls: TlsFiles) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// A token that was not believed is not sent again. Refusals are retried from 5 s on, so this
+    /// cannot make a loop of questions.
+    pub(super) fn heed(&self, end: &StreamEnd) {
+        if end.code == tonic::Code::Unauthenticated {
+            self.tokens.refused();
+        }
+    }
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            register: Duration::from_secs(30),
+            acknowledge: Duration::from_secs(2),
+            drain: Duration::from_secs(2),
+            // A few minutes below the hour, for the attempts that fail.
+            max_age: Duration::from_secs(55 * 60),
+            settled: Duration::from_secs(30),
+            unary: Duration::from_secs(10),
+            backoff: backoff::Bounds::default(),
+        }
+    }
+}
+
+/// A server would end the whole stream over it, and over every attempt after that.
+pub(super) fn refuse_oversize(len: usize) -> Result<(), DeliveryError> {
+    if len <= MAX_MESSAGE {
+        return Ok(());
+    }
+    Err(DeliveryError::Refused(format!("it is {len} bytes long; the limit is {MAX_MESSAGE}")))
+}

@@ -1,0 +1,65 @@
+//! Names, counts and clears away what was damaged: whole stores beside the one in use.
+//!
+//! A damaged store keeps its files under a name with a number, so that somebody can look at them.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// The beginning of the reason with which a record is set aside whose bytes are not those that were
+/// written.
+pub(crate) const DAMAGED: &str = "damaged on disk: ";
+
+/// How many damaged stores are kept.
+const DAMAGED_KEPT: usize = 3;
+
+/// Renames the store and deletes the oldest damaged ones beyond the number that is kept.
+pub(super) fn move_away(dir: &Path) -> std::io::Result<PathBuf> {
+    let mut damaged = damaged_stores(dir)?;
+    damaged.sort_unstable_by_key(|(number, _)| *number);
+    let number = damaged.last().map_or(1, |(number, _)| number.saturating_add(1));
+    let moved_to = numbered(dir, number);
+    fs::rename(dir, &moved_to)?;
+    sync_parent(dir)?;
+    let excess = (damaged.len() + 1).saturating_sub(DAMAGED_KEPT);
+    for (_, path) in damaged.into_iter().take(excess) {
+        if let Err(error) = fs::remove_dir_all(&path) {
+            tracing::warn!(path = %path.display(), %error, "an old damaged store remains");
+        }
+    }
+    Ok(moved_to)
+}
+
+fn damaged_stores(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
+    let Some(parent) = dir.parent() else { return Ok(Vec::new()) };
+    let prefix = format!("{}.damaged-", file_name(dir));
+    let mut stores = Vec::new();
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
+        stores.extend(number.map(|number| (number, entry.path())));
+    }
+    Ok(stores)
+}
+
+/// Where the damaged stores are that are kept, the oldest first.
+pub(super) fn damaged_paths(dir: &Path) -> std::io::Result<Vec<String>> {
+    let mut damaged = damaged_stores(dir)?;
+    damaged.sort_unstable_by_key(|(number, _)| *number);
+    Ok(damaged.into_iter().map(|(_, path)| path.to_string_lossy().into_owned()).collect())
+}
+
+fn numbered(dir: &Path, number: u64) -> PathBuf {
+    dir.with_file_name(format!("{}.damaged-{number}", file_name(dir)))
+}
+
+fn file_name(dir: &Path) -> String {
+    dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+pub(super) fn sync_parent(dir: &Path) -> std::io::Result<()> {
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => Ok(()),
+    }
+}
