@@ -9,9 +9,10 @@ use guest_agent_proto::local::StreamEventsRequest;
 use serde_json::{Value, json};
 
 use super::client::{self, Client, Patience};
-use super::install::order_and_report;
+use super::context::Context;
+use super::failure::{Exit, Failure};
 use super::order;
-use super::{Context, Exit, Failure};
+use super::submit::order_and_report;
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Exit, Failure};
+use super::failure::{Exit, Failure};
 use crate::config::Environment;
 
 /// How long a connection may take.

@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal, Write};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::failure::{Exit, Failure};
 use super::format::one_line;
-use super::{Exit, Failure};
 use crate::config::Environment;
 /// Colours go by what they mean.
 pub(super) use crate::display::Tone;

@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::client::{self, Patience};
 use super::console::{Console, Tone};
+use super::context::Context;
+use super::failure::Failure;
 use super::format::{one_line, rfc3339, timestamp};
-use super::{Context, Failure};
 use crate::config::parse_duration;
 use crate::display::event_kind;
 

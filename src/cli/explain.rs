@@ -5,9 +5,11 @@ use guest_agent_proto::local::{ExplainRequest, ExplainResponse};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::client;
 use super::console::{Console, Tone};
+use super::context::Context;
+use super::failure::Failure;
 use super::format::{one_line, rfc3339, timestamp};
-use super::{Context, Failure, client};
 use crate::display;
 
 #[derive(Debug, clap::Args)]

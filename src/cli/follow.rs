@@ -9,8 +9,8 @@ use std::time::Duration;
 use guest_agent_proto::local::{GetStatusRequest, PluginStatus};
 
 use super::client::Client;
+use super::failure::{Exit, Failure};
 use super::format::one_line;
-use super::{Exit, Failure};
 
 /// What stands for the state of a plugin that is gone.
 pub(super) const REMOVED: &str = "REMOVED";

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::client::{self, Patience};
 use super::console::Console;
-use super::{Context, Exit, Failure};
+use super::context::Context;
+use super::failure::{Exit, Failure};
 
 /// An agent that went away while it was followed may take so long to come back.
 const COMEBACK: Duration = Duration::from_secs(30);

@@ -29,9 +29,11 @@ use serde::Serialize;
 
 use super::client::{Client, Patience};
 use super::console::{Console, Tone};
+use super::context::Context;
+use super::failure::Failure;
 use super::format::{bytes, counted, one_line};
-use super::{Context, Failure, client, install, order};
-use crate::cli::upload;
+use super::upload;
+use super::{client, order, submit};
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::hostinfo::preflight::{self, Candidate, Unfit};
 use crate::install::{Contents, dry_run};
@@ -78,7 +80,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     // What a bundle was laid out in, until it was looked at.
     let mut scratch = None;
     let orders = match upload::open(&flags.file)? {
-        None => install::orders_in(&flags.file)?,
+        None => submit::orders_in(&flags.file)?,
         Some(given) => {
             let failed = "cannot look into the bundle";
             let folder =

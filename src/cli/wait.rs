@@ -8,8 +8,9 @@ use guest_agent_proto::local::{AskRequest, GetStatusRequest};
 use serde_json::json;
 
 use super::client::{Client, unknown_plugin};
+use super::context::Context;
+use super::failure::{Exit, Failure};
 use super::progress::Progress;
-use super::{Context, Exit, Failure};
 use crate::config::{format_duration, parse_duration};
 
 /// Time between two questions to a plugin.

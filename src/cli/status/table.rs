@@ -22,7 +22,7 @@ const EXPENDABLE: [usize; 6] = [5, 6, 7, 4, 3, 1];
 const GAP: usize = 2;
 
 /// All plugins, one line each, and a line about the agent.
-pub(in crate::cli) fn overview(
+pub(crate) fn overview(
     plugins: &[PluginStatus],
     agent: Option<&AgentStatus>,
     console: &Console<'_>,
@@ -55,7 +55,7 @@ pub(in crate::cli) fn overview(
 }
 
 /// One plugin, one fact per line.
-pub(in crate::cli) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
+pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let now = (console.now)();
     let ago = |time| {
         let time = timestamp(time)?;

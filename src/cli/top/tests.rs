@@ -14,9 +14,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 
+use super::canvas::Theme;
 use super::feed::{Detail, Told};
 use super::model::{EVENTS_MAX, Face, Flow, Happened, Key, Model, Order};
-use super::view::{Theme, view};
+use super::view::view;
 
 const NOW: i64 = 1_900_000_000;
 

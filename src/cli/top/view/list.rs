@@ -10,9 +10,9 @@ use super::super::super::console::Tone;
 use super::super::super::format::{
     age, bytes, fitting, one_line, padded, shortened, timestamp, width,
 };
+use super::super::canvas::{Theme, draw};
 use super::super::model::{Link, Model, Order, Way};
 use super::super::spark::spark;
-use super::Theme;
 use crate::display::{note as note_of, state_tone};
 
 /// Columns of a chart.
@@ -106,7 +106,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
         let note = shortened(&format!("{name}: {note}"), columns);
         lines.push(Line::styled(note, theme.style(Tone::Busy)));
     }
-    super::draw(&lines, area, &mut area.clone(), buffer);
+    draw(&lines, area, &mut area.clone(), buffer);
 }
 
 fn headings(
