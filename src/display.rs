@@ -6,8 +6,11 @@
 
 mod explain;
 mod plugin;
+pub(crate) mod values;
 
-use guest_agent_proto::local::NotEnforced;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_proto::local::{Event, NotEnforced};
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -29,26 +32,38 @@ pub(crate) enum Tone {
     Quiet,
 }
 
-/// What a state means, by its wire name.
-pub(crate) fn state_tone(state: &str) -> Tone {
+/// The tone of a state.
+pub(crate) const fn state_tone(state: StatusValue) -> Tone {
     match state {
-        "RUNNING" | "EXECUTION_COMPLETED" => Tone::Good,
-        "INSTALLING" | "STARTING" | "STOPPING" => Tone::Busy,
-        "CRASHED" | "INSTALL_FAILED" | "EXECUTION_FAILED" => Tone::Bad,
-        _ => Tone::Plain,
+        StatusValue::Running | StatusValue::ExecutionCompleted => Tone::Good,
+        StatusValue::Installing | StatusValue::Starting | StatusValue::Stopping => Tone::Busy,
+        StatusValue::Crashed | StatusValue::InstallFailed | StatusValue::ExecutionFailed => {
+            Tone::Bad
+        }
+        StatusValue::Stopped | StatusValue::StateValueUnspecified => Tone::Plain,
     }
 }
 
-/// What people call an event, and what it means; by its wire name.
-pub(crate) fn event_kind(name: &str) -> (&str, Tone) {
-    let kind = name.strip_prefix("PLUGIN_").unwrap_or(name);
-    let tone = match kind {
-        "STARTED" | "INSTALLED" | "EXECUTION_COMPLETED" => Tone::Good,
-        "CRASHED" => Tone::Bad,
-        failed if failed.ends_with("_FAILED") => Tone::Bad,
-        _ => Tone::Plain,
+/// The name of an event for people, and its tone.
+pub(crate) fn event_kind(event: &Event) -> (&str, Tone) {
+    use PluginEventType as Type;
+    let tone = match values::event_type(event) {
+        Type::PluginStarted | Type::PluginInstalled | Type::PluginExecutionCompleted => Tone::Good,
+        Type::PluginCrashed
+        | Type::PluginInstallFailed
+        | Type::PluginStartFailed
+        | Type::PluginRemoveFailed
+        | Type::PluginConfigApplyFailed
+        | Type::PluginExecutionFailed => Tone::Bad,
+        Type::PluginConfigInstall
+        | Type::PluginConfigRemove
+        | Type::PluginRemoved
+        | Type::PluginStopped
+        | Type::PluginConfigApply
+        | Type::PluginConfigApplied
+        | Type::Unspecified => Tone::Plain,
     };
-    (kind, tone)
+    (event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type), tone)
 }
 
 /// A wire time as RFC 3339 in UTC; `None` when it is absent or no time at all.

@@ -28,7 +28,7 @@ mod states;
 
 pub use local::decode_local;
 use model::decode_execution;
-use states::status_value;
+pub use states::status_value;
 
 /// The label that says what a message is.
 pub const MESSAGE_TYPE: &str = "message_type";
@@ -506,7 +506,9 @@ const NOTICES: [Notice; 15] = [
     Notice::ExecutionFailed,
 ];
 
-fn event_type(kind: Notice) -> pb::plugin_event_message::PluginEventType {
+/// The wire value of a notice.
+#[must_use]
+pub fn event_type(kind: Notice) -> pb::plugin_event_message::PluginEventType {
     use pb::plugin_event_message::PluginEventType as T;
     match kind {
         Notice::InstallRequested => T::PluginConfigInstall,

@@ -53,6 +53,7 @@ mod explain;
 mod health;
 mod logs;
 mod show;
+mod values;
 
 /// Messages waiting for one slow reader of a stream. When it is full, the stream waits for the reader.
 const STREAM_BUFFER: usize = 32;

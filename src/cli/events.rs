@@ -112,7 +112,7 @@ fn mark(event: &local::Event, follows: bool, now: Timestamp) -> &'static str {
 
 /// What an event is called, and how it is coloured.
 pub(super) fn kind(event: &local::Event) -> (String, Tone) {
-    let (kind, tone) = event_kind(&event.r#type);
+    let (kind, tone) = event_kind(event);
     (one_line(kind), tone)
 }
 

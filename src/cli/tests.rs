@@ -5,9 +5,11 @@ use std::path::Path;
 
 use guest_agent_actors::id::Sha256Digest;
 use guest_agent_actors::ports::Cause;
+use guest_agent_proto::agent_controlplane::PluginType;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{
-    AgentStatus, AskResponse, ConfigureResult, Event, Health, LastExit, Pending, PluginStatus,
-    Progress,
+    AgentStatus, AskResponse, ConfigureResult, Event, ExitKind, Health, Installation, LastExit,
+    Pending, PluginStatus, Progress,
 };
 use insta::assert_snapshot;
 use jiff::Timestamp;
@@ -18,6 +20,7 @@ use super::*;
 use crate::agent::RunArgs;
 use crate::config::{LogConfig, MapEnvironment};
 use crate::dev::{DevArgs, SamplePluginArgs};
+use crate::display::values::Named;
 use crate::install::pack::{Compression, Packed};
 use crate::process::logs::keeper::KeeperArgs;
 
@@ -156,6 +159,9 @@ fn plugin(name: &str, revision: &str, state: &str) -> PluginStatus {
         state: state.to_owned(),
         kind: "daemon".to_owned(),
         installation: "dynamic".to_owned(),
+        state_value: StatusValue::named(state).expect("a state").into(),
+        kind_value: PluginType::Daemon.into(),
+        installation_value: Installation::Dynamic.into(),
         ..PluginStatus::default()
     }
 }
@@ -174,6 +180,7 @@ fn running(name: &str) -> PluginStatus {
         last_exit: Some(LastExit {
             detail: "killed by SIGKILL".to_owned(),
             kind: "signaled".to_owned(),
+            kind_value: ExitKind::Signaled.into(),
             code: None,
             signal: Some(9),
             at: time(3 * 3600 + 1),

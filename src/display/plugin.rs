@@ -1,9 +1,9 @@
 //! What is said of a plugin, and of the agent, in a few words.
 
-use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
+use guest_agent_proto::local::{AgentStatus, ExitKind, LastExit, PluginStatus};
 use jiff::Timestamp;
 
-use super::{age, bytes, one_line, timestamp};
+use super::{age, bytes, one_line, timestamp, values};
 
 /// The one thing about a plugin that is most worth knowing; empty when there is none.
 pub(crate) fn note(plugin: &PluginStatus) -> String {
@@ -71,12 +71,16 @@ pub(crate) fn health(plugin: &PluginStatus, now: Timestamp) -> Option<String> {
 
 /// How a process ended.
 pub(crate) fn exit(exit: &LastExit) -> String {
-    match (exit.kind.as_str(), exit.code, exit.signal) {
-        ("exited", Some(code), _) => format!("exited with code {code}"),
-        ("signaled", _, Some(signal)) => format!("killed by signal {signal}"),
-        ("oom", _, _) if exit.detail.is_empty() => "killed for want of memory".to_owned(),
-        ("oom", _, _) => exit.detail.clone(),
-        _ => "ended for an unknown reason".to_owned(),
+    match (values::exit_kind(exit), exit.code, exit.signal) {
+        (ExitKind::Exited, Some(code), _) => format!("exited with code {code}"),
+        (ExitKind::Signaled, _, Some(signal)) => format!("killed by signal {signal}"),
+        (ExitKind::OutOfMemory, _, _) if exit.detail.is_empty() => {
+            "killed for want of memory".to_owned()
+        }
+        (ExitKind::OutOfMemory, _, _) => exit.detail.clone(),
+        (ExitKind::Exited | ExitKind::Signaled | ExitKind::Unknown | ExitKind::Unspecified, ..) => {
+            "ended for an unknown reason".to_owned()
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::console::{Console, Tone};
 use super::super::format::{
     age, bytes, fitting, not_enforced, one_line, shortened, timestamp, width,
 };
-use crate::display::{self, state_tone};
+use crate::display::{self, state_tone, values};
 
 const HEADINGS: [&str; 8] =
     ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
@@ -88,7 +88,8 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let mut text = [plugin.name.as_str(), "\n"].concat();
     for (label, fact) in facts {
         if let Some(fact) = fact {
-            let tone = if label == "state" { state_tone(&plugin.state) } else { Tone::Plain };
+            let tone =
+                if label == "state" { state_tone(values::state(plugin)) } else { Tone::Plain };
             let fact = console.paint(tone, &one_line(&fact));
             let label = format!("  {label:<13} ");
             text.push_str(&[&label, fact.as_str(), "\n"].concat());
@@ -136,7 +137,7 @@ impl Row {
             plugin.cpu_percent.map_or_else(dash, |cpu| format!("{cpu:.1}%")),
             plugin.memory_bytes.map_or_else(dash, bytes),
         ];
-        Self { cells, tone: state_tone(&plugin.state), note: display::note(plugin) }
+        Self { cells, tone: state_tone(values::state(plugin)), note: display::note(plugin) }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::install::Contents;
 use crate::install::pack::pack;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::json::configure_plugin_from_json;
 use guest_agent_proto::local::AskAdmissionResponse;
 
@@ -59,7 +60,11 @@ fn the_difference_to_what_runs_is_told() {
 
 fn planned() -> Vec<Planned> {
     let finding = |severity, what: &str| Finding::new(severity, what, "so it is", "change\nit");
-    let running = Running { revision: "1".to_owned(), state: "RUNNING".to_owned() };
+    let running = Running {
+        revision: "1".to_owned(),
+        state: "RUNNING".to_owned(),
+        value: StatusValue::Running,
+    };
     vec![
         Planned {
             name: "web".to_owned(),
@@ -211,7 +216,11 @@ fn what_would_not_be_admitted_stands_in_the_way() {
         let (verdict, reason) = (verdict.to_owned(), "not this one".to_owned());
         let agent = FakeAgent::start(Script {
             status: vec![plugins([])],
-            admission: Some(AskAdmissionResponse { verdict, reason }),
+            admission: Some(AskAdmissionResponse {
+                verdict,
+                reason,
+                ..AskAdmissionResponse::default()
+            }),
             ..Script::default()
         });
         let ran = planned_of(&agent, &file, &[]);

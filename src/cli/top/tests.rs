@@ -85,7 +85,7 @@ fn everything() -> Vec<PluginStatus> {
     upgrading.pending = Some(Pending {
         revision: "1.5".to_owned(),
         state: "INSTALLING".to_owned(),
-        error: String::new(),
+        ..Pending::default()
     });
     let mut failed = plugin("backup", "INSTALL_FAILED");
     failed.revision.clear();

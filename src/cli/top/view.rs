@@ -16,7 +16,7 @@ use super::super::events;
 use super::super::format::{age, one_line, padded, shortened, timestamp, width};
 use super::canvas::{Theme, draw, take_bottom, take_top};
 use super::model::{Face, Link, Model};
-use crate::display::state_tone;
+use crate::display::{state_tone, values};
 
 mod list;
 
@@ -121,17 +121,16 @@ fn header(model: &Model, theme: Theme, columns: usize) -> Vec<Line<'static>> {
 
 /// How many plugins there are, and in which states.
 fn counts(model: &Model) -> String {
-    let mut states: Vec<(&str, usize)> = Vec::new();
+    let mut states: Vec<(&str, Tone, usize)> = Vec::new();
     for plugin in &model.plugins {
-        match states.iter_mut().find(|(state, _)| *state == plugin.state) {
-            Some((_, count)) => *count += 1,
-            None => states.push((&plugin.state, 1)),
+        match states.iter_mut().find(|(state, ..)| *state == plugin.state) {
+            Some((.., count)) => *count += 1,
+            None => states.push((&plugin.state, state_tone(values::state(plugin)), 1)),
         }
     }
     // What is wrong comes first.
-    let is_bad = |state: &str| state_tone(state) == Tone::Bad;
-    states.sort_by_key(|(state, count)| (!is_bad(state), Reverse(*count), *state));
-    let each: Vec<_> = states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    states.sort_by_key(|(state, tone, count)| (*tone != Tone::Bad, Reverse(*count), *state));
+    let each: Vec<_> = states.iter().map(|(state, _, count)| format!("{count} {state}")).collect();
     match model.plugins.len() {
         0 => "no plugins".to_owned(),
         1 => format!("1 plugin: {}", each.join(", ")),

@@ -13,7 +13,7 @@ use super::super::super::format::{
 use super::super::canvas::{Theme, draw};
 use super::super::model::{Link, Model, Order, Way};
 use super::super::spark::spark;
-use crate::display::{note as note_of, state_tone};
+use crate::display::{note as note_of, state_tone, values};
 
 /// Columns of a chart.
 const CHART: usize = 10;
@@ -80,7 +80,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
                 _ if lost => Tone::Quiet,
                 // Reversed, what is quiet would be loud.
                 chart if Some(at) == selected && CHARTS.contains(&chart) => Tone::Plain,
-                STATE => state_tone(&plugin.state),
+                STATE => state_tone(values::state(plugin)),
                 chart if CHARTS.contains(&chart) => Tone::Quiet,
                 _ => Tone::Plain,
             };
