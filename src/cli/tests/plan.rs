@@ -39,7 +39,8 @@ fn the_difference_to_what_runs_is_told() {
     check(&install("2"), Some(configured("1")), "upgrade", &["revision 1 gives way to 2"]);
     let other = PluginStatus { config_hash: "ab".to_owned(), ..configured("2") };
     check(&install("2"), Some(other), "reconcile", &["its configuration"]);
-    let local = PluginStatus { installation: "local".to_owned(), ..configured("2") };
+    let mut local = PluginStatus { installation: "local".to_owned(), ..configured("2") };
+    local.set_installation_value(Installation::Local);
     check(&install("2"), Some(local), "upgrade", &["takes the place of the local revision 2"]);
     let failed = PluginStatus { revision: String::new(), ..configured("") };
     check(&install("2"), Some(failed), "install", &["it was ordered before and is not installed"]);
