@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main.rs ─► main ─► one file per verb ─► client.rs ─► the agent's socket
-//!                          │                 follow.rs: what became of an order
+//!                          │                 follow.rs: the progress of an order
 //!                          └─► Services: run, dev, sample-plugin, pack
 //! ```
 //!
@@ -121,8 +121,8 @@ enum Verb {
     Man(man::Flags),
 }
 
-/// Parses the arguments (the program's name comes first) and does what they say. What is to be read
-/// is on the console when this returns.
+/// Parses the arguments (the program's name comes first) and runs the verb. Everything is printed on
+/// the console when this returns.
 pub fn main<I>(
     arguments: I,
     environment: &dyn Environment,

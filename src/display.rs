@@ -1,8 +1,8 @@
-//! What people are told, on the command line and in the web console: how times, sizes and foreign text
-//! are written, and what is said of plugins, of events and of the agent.
+//! Times, sizes, states and foreign text as people read them, on the command line and in the web
+//! console, and sentences about plugins, events and the agent.
 //!
-//! Nothing here knows where the words go, and all foreign text comes out on one line and without control
-//! characters. It is not escaped for HTML: that is the matter of whoever writes HTML.
+//! Nothing here knows where the text is printed. All foreign text comes out on one line and without
+//! control characters. It is not escaped for HTML: the code that writes HTML does that.
 
 mod explain;
 mod plugin;
@@ -17,7 +17,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line};
 pub(crate) use plugin::{agent_line, exit, health, note, pending, progress};
 
-/// What something means for whoever looks after the machine: what colours are chosen by.
+/// How good or bad something is for the people who look after the machine. Colours follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// Nothing in particular.
@@ -107,8 +107,8 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
-/// A text on one line without control characters: plugins and archives choose what theirs say, and
-/// it must not move the cursor of whoever reads it.
+/// A text on one line without control characters: plugins and archives choose their texts, and no
+/// text may move the cursor of the reader's terminal.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for part in text.split(|c: char| moves_others(c) || c.is_whitespace()) {
@@ -129,7 +129,7 @@ pub(crate) fn moves_others(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What is not enforced, why, and what to do about it.
+/// A restriction that is not enforced, the reason and the fix.
 pub(crate) fn not_enforced(shortfall: &NotEnforced) -> String {
     let NotEnforced { what, why, fix } = shortfall;
     format!("{what}: {why}; {fix}")

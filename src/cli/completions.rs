@@ -7,7 +7,7 @@
 //! shell ─► script ─► GUEST_AGENT_COMPLETE=bash guest-agent -- words… ─► answer ─► the agent, if it is there
 //! ```
 //!
-//! Whoever presses Tab must not wait: an agent that does not answer at once has no plugins.
+//! A person who presses Tab must not wait: an agent that does not answer at once has no plugins.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

@@ -46,7 +46,7 @@ pub(super) enum Colour {
     Never,
 }
 
-/// What every verb gets.
+/// The arguments of every verb.
 pub(super) struct Context<'a, 'c> {
     pub(super) global: Global,
     pub(super) environment: &'a dyn Environment,
@@ -65,8 +65,8 @@ impl Context<'_, '_> {
         Ok(config::load(self.environment, &self.sources())?)
     }
 
-    /// The agent's socket. The configuration is read only when nothing nearer names the socket, so
-    /// that somebody who may not read it can still use the flag.
+    /// The agent's socket. The configuration is read only when no flag and no variable names the
+    /// socket, so that a user who may not read it can still use the flag.
     pub(super) fn socket(&self) -> Result<PathBuf, Failure> {
         if let Some(path) = &self.global.socket {
             return Ok(path.clone());

@@ -14,10 +14,10 @@ use super::failure::{Exit, Failure};
 use super::format::one_line;
 use crate::display::values;
 
-/// What stands for the state of a plugin that is gone.
+/// The word in place of a state for a plugin that is gone.
 pub(super) const REMOVED: &str = "REMOVED";
 
-/// What an order wanted.
+/// The goal of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// This revision is there and does its work.
@@ -35,18 +35,18 @@ pub(super) enum Goal {
 pub(super) struct Awaited {
     pub(super) name: String,
     pub(super) goal: Goal,
-    /// The number it was accepted under.
+    /// The number that the agent gave it.
     pub(super) generation: u64,
 }
 
-/// How an order stands.
+/// The progress of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Not settled.
     Waiting,
-    /// It is as it was ordered; the state the plugin is in, or `REMOVED`.
+    /// The goal is reached; the state of the plugin, or `REMOVED`.
     Done(String),
-    /// It came otherwise; why.
+    /// The goal cannot be reached any more, for this reason.
     Failed(String),
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Seen {
     Before,
 }
 
-/// How an order stands, given what the agent says of its plugin now.
+/// Judges an order by the current status of its plugin.
 pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen) -> Verdict {
     let Some(status) = status else {
         return match (&awaited.goal, seen) {

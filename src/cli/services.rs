@@ -1,4 +1,4 @@
-//! What the command line starts but does not contain.
+//! The functions that the command line starts but does not contain.
 
 use std::path::Path;
 

@@ -18,10 +18,10 @@ use super::order::{self, OrderError};
 use super::progress::Progress;
 use crate::config::Environment;
 
-/// Said of a plugin that was to be removed, and of which there is another version.
+/// The words for a removed plugin of which another version came with the machine.
 const STAYS: &str = ", as the version that came with the machine; it goes with its files";
 
-/// What became of one order, as JSON.
+/// The outcome of one order, as JSON.
 #[derive(Serialize)]
 struct Outcome<'a> {
     name: &'a str,

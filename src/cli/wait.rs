@@ -100,7 +100,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
 }
 
-/// What was seen last, for whoever waited in vain.
+/// The last status, for the message after a timeout.
 #[derive(Default)]
 struct Last {
     words: Option<String>,

@@ -18,13 +18,13 @@ pub(crate) struct Sentence {
     pub(crate) text: String,
 }
 
-/// What it is doing, and for how long.
+/// The activity of the plugin, and for how long.
 pub(crate) fn doing(answer: &ExplainResponse, now: Timestamp) -> String {
     let since = timestamp(answer.since.as_ref()).map(|since| format!(" for {}", age(since, now)));
     format!("{}{}", one_line(&answer.doing), since.unwrap_or_default())
 }
 
-/// Why, and what it waits for, the most telling first.
+/// The reasons for its state and its waits, the most important first.
 pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence> {
     let mut all = Vec::new();
     let mut say = |text: String| all.push(Sentence { label: "", tone: Tone::Plain, text });
@@ -72,7 +72,7 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
     all
 }
 
-/// What the rules say together: the verdict, marked, with its reason, and how they were put together.
+/// The verdict of all rules with its reason, and the policy that combined them.
 pub(crate) fn rules_heads(rules: &RulesVerdict) -> (Sentence, String) {
     let (label, tone) = match values::decision(rules) {
         RulesDecision::Enabled => ("enabled", Tone::Good),
@@ -88,7 +88,7 @@ pub(crate) fn rules_heads(rules: &RulesVerdict) -> (Sentence, String) {
     (Sentence { label, tone, text: one_line(&rules.because) }, policy)
 }
 
-/// What one rule says.
+/// The result of one rule.
 pub(crate) fn rule_line(rule: &RuleVerdict) -> String {
     let holds = values::holds(rule);
     let found = match &rule.found {
@@ -106,7 +106,7 @@ pub(crate) fn rule_line(rule: &RuleVerdict) -> String {
     format!("{scope} {attribute} {operator} {value}: {mark}, {found}")
 }
 
-/// What became of one trigger, and when it fires next.
+/// The last result of one trigger, and when it fires next.
 pub(crate) fn trigger_line(plan: &TriggerPlan, now: Timestamp) -> String {
     let next = timestamp(plan.next.as_ref()).map(|next| format!(", next in {}", age(now, next)));
     let (trigger, last) = (one_line(&plan.trigger), one_line(&plan.last));
