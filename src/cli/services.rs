@@ -13,6 +13,9 @@ use crate::process::logs::keeper::KeeperArgs;
 /// A function that does the work of a verb with these arguments, or says which step failed.
 pub(super) type Work<'a, A> = Box<dyn Fn(A) -> Result<(), Cause> + 'a>;
 
+/// A function that says what is wrong with a configuration.
+pub(super) type Check<'a> = Box<dyn Fn(&Config) -> Result<(), Cause> + 'a>;
+
 /// A function that packs a directory, its first argument, into an archive, its second.
 pub(super) type Packing<'a> = Box<dyn Fn(&Path, &Path, Compression) -> Result<Packed, Cause> + 'a>;
 
@@ -23,7 +26,7 @@ pub struct Services<'a> {
     /// Sends log lines to standard error, and panics to the log.
     pub start_logging: Box<dyn Fn(&LogConfig) + 'a>,
     /// Checks what the service would not start with, beyond what reading the configuration checks.
-    pub check: Box<dyn Fn(&Config) -> Result<(), Cause> + 'a>,
+    pub check: Check<'a>,
     /// Runs the service until a signal stops it.
     pub run: Work<'a, RunArgs>,
     /// Runs everything on this machine.
