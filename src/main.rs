@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 /// The services that are part of this binary.
 fn services() -> Services<'static> {
     Services {
-        start_logging: Box::new(|config| log::start(config)),
+        start_logging: Box::new(log::start),
         check: Box::new(agent::check),
         run: Box::new(agent::run),
         dev: Box::new(dev::run),
