@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main.rs ─► main ─► one file per verb ─► client.rs ─► the agent's socket
-//!                          │                 follow.rs: what became of an order
+//!                          │                 follow.rs: the progress of an order
 //!                          └─► Services: run, dev, sample-plugin, pack
 //! ```
 //!
@@ -11,11 +11,10 @@
 //! ends the process; it returns how the process is to end.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::{self, ConfigError, Environment, Sources};
+use crate::config::Environment;
 use crate::dev::DevArgs;
 use crate::process::logs::keeper::{self, KeeperArgs};
 
@@ -24,6 +23,7 @@ mod client;
 mod completions;
 mod config_verb;
 mod console;
+mod context;
 mod dev;
 mod doctor;
 mod events;
@@ -48,6 +48,7 @@ mod run;
 mod sample_plugin;
 mod services;
 mod status;
+mod submit;
 #[cfg(test)]
 mod tests;
 mod top;
@@ -58,6 +59,8 @@ mod wait;
 pub use console::Console;
 pub use failure::{Exit, Failure};
 pub use services::Services;
+
+use context::{Colour, Context, Global};
 
 /// The service inside a VM that a control plane tells which plugins should run there.
 #[derive(Debug, Parser)]
@@ -71,43 +74,6 @@ struct Arguments {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed, 2 usage, 3 agent not reachable, 4 timed out waiting.";
-
-/// Flags of every verb.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Options of every verb")]
-struct Global {
-    /// Socket of the running agent [env: GUEST_AGENT_SOCKET] [default: <runtime_dir>/agent.sock]
-    #[arg(long, global = true, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// Print JSON instead of text
-    #[arg(long, global = true)]
-    json: bool,
-    /// Configuration file [default: /etc/guest-agent/guest-agent.toml]
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Set one configuration key; may be repeated
-    #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
-    /// Colour the text: auto (on a terminal, unless NO_COLOR is set), always or never
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_possible_values = true,
-        hide_default_value = true
-    )]
-    color: Colour,
-}
-
-/// When text is coloured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Colour {
-    Auto,
-    Always,
-    Never,
-}
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -155,20 +121,12 @@ enum Verb {
     Man(man::Flags),
 }
 
-/// What every verb gets.
-struct Context<'a, 'c> {
-    global: Global,
-    environment: &'a dyn Environment,
-    services: &'a dyn Services,
-    console: &'a mut Console<'c>,
-}
-
-/// Parses the arguments (the program's name comes first) and does what they say. What is to be read
-/// is on the console when this returns.
+/// Parses the arguments (the program's name comes first) and runs the verb. Everything is printed on
+/// the console when this returns.
 pub fn main<I>(
     arguments: I,
     environment: &dyn Environment,
-    services: &dyn Services,
+    services: &Services<'_>,
     console: &mut Console<'_>,
 ) -> Exit
 where
@@ -194,7 +152,13 @@ where
         };
     }
     if let Some(shell) = environment.variable(completions::VARIABLE) {
-        return match completions::answer(&shell, &arguments, environment, console.out) {
+        return match completions::answer(
+            &shell,
+            &arguments,
+            Arguments::command(),
+            environment,
+            console.out,
+        ) {
             Ok(()) => Exit::Done,
             Err(failure) => console.fail(&failure),
         };
@@ -220,8 +184,8 @@ where
 }
 
 /// Nobody types this verb either; the agent does.
-fn keep_logs(arguments: &[OsString], services: &dyn Services) -> Result<(), Failure> {
-    let kept = KeeperArgs::parse(arguments).and_then(|args| services.keep_logs(args));
+fn keep_logs(arguments: &[OsString], services: &Services<'_>) -> Result<(), Failure> {
+    let kept = KeeperArgs::parse(arguments).and_then(|args| (services.keep_logs)(args));
     kept.map_err(|error| Failure::of(&*error))
 }
 
@@ -232,8 +196,8 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Pack(flags) => pack::run(flags, context),
         Verb::Keygen(flags) => keygen::run(flags, context),
         Verb::Config(flags) => config_verb::run(flags, context),
-        Verb::Completions(flags) => completions::run(&flags, context),
-        Verb::Man(flags) => man::run(flags, context),
+        Verb::Completions(flags) => completions::run(&flags, &Arguments::command(), context),
+        Verb::Man(flags) => man::run(flags, Arguments::command(), context),
         Verb::Status(flags) => wait_for(status::run(flags, context)),
         Verb::Top(flags) => wait_for(top::run(flags, context)),
         Verb::Install(flags) => wait_for(install::run(flags, context)),
@@ -258,39 +222,4 @@ fn wait_for(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
         .build()
         .map_err(|error| Failure::failed("failed to start an event loop").because(&error))?;
     runtime.block_on(verb)
-}
-
-// === impl Context ===
-
-impl Context<'_, '_> {
-    fn sources(&self) -> Sources {
-        Sources { file: self.global.config.clone(), set: self.global.set.clone() }
-    }
-
-    fn load(&self) -> Result<config::Loaded, Failure> {
-        Ok(config::load(self.environment, &self.sources())?)
-    }
-
-    /// The agent's socket. The configuration is read only when nothing nearer names the socket, so
-    /// that somebody who may not read it can still use the flag.
-    fn socket(&self) -> Result<PathBuf, Failure> {
-        if let Some(path) = &self.global.socket {
-            return Ok(path.clone());
-        }
-        if let Some(path) = self.environment.variable("GUEST_AGENT_SOCKET") {
-            return Ok(path.into());
-        }
-        match config::load(self.environment, &self.sources()) {
-            Ok(loaded) => Ok(loaded.config.agent.socket()),
-            Err(error @ ConfigError::Read { .. }) => {
-                Err(Failure::from(error)
-                    .hint("run as root, or name the agent's socket with --socket"))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn connect(&self) -> Result<client::Client, Failure> {
-        client::connect(&self.socket()?).await
-    }
 }

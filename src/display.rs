@@ -1,20 +1,23 @@
-//! What people are told, on the command line and in the web console: how times, sizes and foreign text
-//! are written, and what is said of plugins, of events and of the agent.
+//! Times, sizes, states and foreign text as people read them, on the command line and in the web
+//! console, and sentences about plugins, events and the agent.
 //!
-//! Nothing here knows where the words go, and all foreign text comes out on one line and without control
-//! characters. It is not escaped for HTML: that is the matter of whoever writes HTML.
+//! Nothing here knows where the text is printed. All foreign text comes out on one line and without
+//! control characters. It is not escaped for HTML: the code that writes HTML does that.
 
 mod explain;
 mod plugin;
+pub(crate) mod values;
 
-use guest_agent_proto::local::NotEnforced;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_proto::local::{Event, NotEnforced};
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line};
 pub(crate) use plugin::{agent_line, exit, health, note, pending, progress};
 
-/// What something means for whoever looks after the machine: what colours are chosen by.
+/// How good or bad something is for the people who look after the machine. Colours follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// Nothing in particular.
@@ -29,26 +32,38 @@ pub(crate) enum Tone {
     Quiet,
 }
 
-/// What a state means, by its wire name.
-pub(crate) fn state_tone(state: &str) -> Tone {
+/// The tone of a state.
+pub(crate) const fn state_tone(state: StatusValue) -> Tone {
     match state {
-        "RUNNING" | "EXECUTION_COMPLETED" => Tone::Good,
-        "INSTALLING" | "STARTING" | "STOPPING" => Tone::Busy,
-        "CRASHED" | "INSTALL_FAILED" | "EXECUTION_FAILED" => Tone::Bad,
-        _ => Tone::Plain,
+        StatusValue::Running | StatusValue::ExecutionCompleted => Tone::Good,
+        StatusValue::Installing | StatusValue::Starting | StatusValue::Stopping => Tone::Busy,
+        StatusValue::Crashed | StatusValue::InstallFailed | StatusValue::ExecutionFailed => {
+            Tone::Bad
+        }
+        StatusValue::Stopped | StatusValue::StateValueUnspecified => Tone::Plain,
     }
 }
 
-/// What people call an event, and what it means; by its wire name.
-pub(crate) fn event_kind(name: &str) -> (&str, Tone) {
-    let kind = name.strip_prefix("PLUGIN_").unwrap_or(name);
-    let tone = match kind {
-        "STARTED" | "INSTALLED" | "EXECUTION_COMPLETED" => Tone::Good,
-        "CRASHED" => Tone::Bad,
-        failed if failed.ends_with("_FAILED") => Tone::Bad,
-        _ => Tone::Plain,
+/// The name of an event for people, and its tone.
+pub(crate) fn event_kind(event: &Event) -> (&str, Tone) {
+    use PluginEventType as Type;
+    let tone = match values::event_type(event) {
+        Type::PluginStarted | Type::PluginInstalled | Type::PluginExecutionCompleted => Tone::Good,
+        Type::PluginCrashed
+        | Type::PluginInstallFailed
+        | Type::PluginStartFailed
+        | Type::PluginRemoveFailed
+        | Type::PluginConfigApplyFailed
+        | Type::PluginExecutionFailed => Tone::Bad,
+        Type::PluginConfigInstall
+        | Type::PluginConfigRemove
+        | Type::PluginRemoved
+        | Type::PluginStopped
+        | Type::PluginConfigApply
+        | Type::PluginConfigApplied
+        | Type::Unspecified => Tone::Plain,
     };
-    (kind, tone)
+    (event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type), tone)
 }
 
 /// A wire time as RFC 3339 in UTC; `None` when it is absent or no time at all.
@@ -92,8 +107,8 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
-/// A text on one line without control characters: plugins and archives choose what theirs say, and
-/// it must not move the cursor of whoever reads it.
+/// A text on one line without control characters: plugins and archives choose their texts, and no
+/// text may move the cursor of the reader's terminal.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for part in text.split(|c: char| moves_others(c) || c.is_whitespace()) {
@@ -114,7 +129,7 @@ pub(crate) fn moves_others(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What is not enforced, why, and what to do about it.
+/// A restriction that is not enforced, the reason and the fix.
 pub(crate) fn not_enforced(shortfall: &NotEnforced) -> String {
     let NotEnforced { what, why, fix } = shortfall;
     format!("{what}: {why}; {fix}")

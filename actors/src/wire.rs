@@ -28,7 +28,7 @@ mod states;
 
 pub use local::decode_local;
 use model::decode_execution;
-use states::status_value;
+pub use states::status_value;
 
 /// The label that says what a message is.
 pub const MESSAGE_TYPE: &str = "message_type";
@@ -508,7 +508,9 @@ const NOTICES: [PluginEventKind; 15] = [
     PluginEventKind::ExecutionFailed,
 ];
 
-fn event_type(kind: PluginEventKind) -> pb::plugin_event_message::PluginEventType {
+/// The wire value of an event kind.
+#[must_use]
+pub fn event_type(kind: PluginEventKind) -> pb::plugin_event_message::PluginEventType {
     use pb::plugin_event_message::PluginEventType as T;
     match kind {
         PluginEventKind::InstallRequested => T::PluginConfigInstall,

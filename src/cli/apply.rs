@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::local::StreamEventsRequest;
 use serde_json::{Value, json};
 
 use super::client::{self, Client, Patience};
-use super::install::order_and_report;
+use super::context::Context;
+use super::failure::{Exit, Failure};
 use super::order;
-use super::{Context, Exit, Failure};
+use super::submit::order_and_report;
 use crate::config::parse_duration;
+use crate::display::values;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -76,9 +79,9 @@ async fn refusal(client: &mut Client, name: &str) -> Option<String> {
     let mut events = client.stream_events(request).await.ok()?.into_inner();
     let mut last = None;
     while let Ok(Some(event)) = client::next(&mut events, Patience::Soon).await {
-        match event.r#type.as_str() {
-            "PLUGIN_CONFIG_APPLY" => last = None,
-            "PLUGIN_CONFIG_APPLY_FAILED" => last = Some(event.details),
+        match values::event_type(&event) {
+            PluginEventType::PluginConfigApply => last = None,
+            PluginEventType::PluginConfigApplyFailed => last = Some(event.details),
             _ => {}
         }
     }

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Exit, Failure};
+use super::failure::{Exit, Failure};
 use crate::config::Environment;
 
 /// How long a connection may take.
@@ -32,7 +32,7 @@ pub(super) async fn connect(socket: &Path) -> Result<Client, Failure> {
     Ok(LocalAgentClient::new(channel(socket).await?))
 }
 
-/// The same, for whichever service is there.
+/// Connects to the agent's socket, for a client of any of its services.
 pub(super) async fn channel(socket: &Path) -> Result<Channel, Failure> {
     // The first connection is made here, where the operating system's reason can still be seen.
     match tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(socket)).await {
@@ -64,8 +64,8 @@ pub(super) async fn channel(socket: &Path) -> Result<Channel, Failure> {
         })
 }
 
-/// A request that is part of what the environment says in `TRACEPARENT`, if it says anything: whoever calls
-/// from a pipeline finds the order in its own trace.
+/// A request that is part of the trace that the variable `TRACEPARENT` names, if it is set: a pipeline
+/// that calls this program finds the order in its own trace.
 pub(super) fn traced<T>(message: T, environment: &dyn Environment) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(parent) = environment.variable("TRACEPARENT").and_then(|text| text.parse().ok()) {
@@ -102,12 +102,12 @@ pub(super) async fn status(client: &mut Client) -> Result<GetStatusResponse, Fai
     Ok(client.get_status(GetStatusRequest::default()).await?.into_inner())
 }
 
-/// Whether a stream is to end by itself.
+/// Whether a stream has an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// It has an end, and each message must come soon.
+    /// It ends, and each message must come soon.
     Soon,
-    /// It goes on until the agent ends.
+    /// It lasts until the agent ends.
     Forever,
 }
 
@@ -130,14 +130,14 @@ pub(super) async fn next<T>(
     }
 }
 
-/// The one of these that was probably meant.
+/// The known name that is most like this one.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.map(|known| (strsim::jaro_winkler(name, known), known));
     let nearest = scored.max_by(|a, b| a.0.total_cmp(&b.0));
     nearest.filter(|(score, _)| *score > 0.7).map(|(_, known)| known)
 }
 
-/// The failure for a plugin that is not there, with the nearest one that is.
+/// The failure for an unknown plugin, with the known name that is most like it.
 pub(super) fn unknown_plugin<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
     let failure = Failure::failed(format_args!("there is no plugin {name}"));
     match nearest(name, known) {
@@ -146,7 +146,7 @@ pub(super) fn unknown_plugin<'a>(name: &str, known: impl Iterator<Item = &'a str
     }
 }
 
-/// Turns an error about one plugin into a failure; when the plugin is not there, says what is.
+/// Turns an error about one plugin into a failure; for an unknown plugin, suggests a known one.
 pub(super) async fn about(client: &mut Client, name: &str, error: tonic::Status) -> Failure {
     if error.code() != tonic::Code::NotFound {
         return error.into();

@@ -7,19 +7,21 @@
 //! shell ─► script ─► GUEST_AGENT_COMPLETE=bash guest-agent -- words… ─► answer ─► the agent, if it is there
 //! ```
 //!
-//! Whoever presses Tab must not wait: an agent that does not answer at once has no plugins.
+//! A person who presses Tab must not wait: an agent that does not answer at once has no plugins.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
 use guest_agent_proto::host::registry_client::RegistryClient;
 use guest_agent_proto::host::{ListRequest, Offer};
 
-use super::{Arguments, Context, Failure, client};
+use super::client;
+use super::context::Context;
+use super::failure::Failure;
 use crate::config::{self, Environment, Sources};
 
 /// The variable that a script asks with; it holds the name of the shell.
@@ -45,8 +47,11 @@ pub(super) struct Flags {
     shell: String,
 }
 
-pub(super) fn run(flags: &Flags, context: Context<'_, '_>) -> Result<(), Failure> {
-    let command = Arguments::command();
+pub(super) fn run(
+    flags: &Flags,
+    command: &Command,
+    context: Context<'_, '_>,
+) -> Result<(), Failure> {
     let name = command.get_name();
     let shells = Shells::builtins();
     let shell = shells.completer(&flags.shell);
@@ -59,6 +64,7 @@ pub(super) fn run(flags: &Flags, context: Context<'_, '_>) -> Result<(), Failure
 pub(super) fn answer(
     shell: &str,
     arguments: &[OsString],
+    command: Command,
     environment: &dyn Environment,
     out: &mut dyn std::io::Write,
 ) -> Result<(), Failure> {
@@ -70,7 +76,7 @@ pub(super) fn answer(
     })?;
     let words: Vec<OsString> =
         arguments.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();
-    let mut command = asking(socket(&words, environment));
+    let mut command = asking(command, socket(&words, environment));
     let here = std::env::current_dir().ok();
     shell.write_complete(&mut command, words, here.as_deref(), out)?;
     Ok(())
@@ -105,14 +111,13 @@ fn socket(words: &[OsString], environment: &dyn Environment) -> Option<PathBuf> 
 }
 
 /// The command, with arguments that know what the agent on this socket has.
-fn asking(socket: Option<PathBuf>) -> Command {
+fn asking(mut command: Command, socket: Option<PathBuf>) -> Command {
     let of = |list: fn(PathBuf) -> Option<Vec<String>>| {
         let socket = socket.clone();
         completer(move || list(socket.clone()?))
     };
     let (plugins, names, kinds) = (of(plugins), of(names), of(kinds));
     // Not `mut_arg`, which puts the argument behind the others.
-    let mut command = Arguments::command();
     for verb in OF_PLUGINS {
         command = command.mut_subcommand(verb, |verb| {
             verb.mut_args(|arg| match arg.get_id().as_str() {

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Context, Failure};
+use super::context::Context;
+use super::failure::Failure;
 use crate::config::{self, Entry};
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,7 @@ struct EntryJson<'a> {
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let loaded = context.load()?;
     if matches!(flags.action, Action::Check) {
-        context.services.check(&loaded.config).map_err(|error| Failure::of(&*error))?;
+        (context.services.check)(&loaded.config).map_err(|error| Failure::of(&*error))?;
     }
     let console = context.console;
     match flags.action {

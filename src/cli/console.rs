@@ -1,27 +1,27 @@
-//! Where a verb prints: what a person or a script asked for goes to `out`, everything about how it
-//! went goes to `err`. Knows whether somebody is looking, and how wide their terminal is.
+//! The outputs of a verb: results are printed to `out`, messages about the verb itself to `err`. The
+//! console knows whether `out` is a terminal, and how wide it is.
 
 use std::io::{self, IsTerminal, Write};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::failure::{Exit, Failure};
 use super::format::one_line;
-use super::{Exit, Failure};
 use crate::config::Environment;
 /// Colours go by what they mean.
 pub(super) use crate::display::Tone;
 
-/// Width of text that goes to no terminal but is laid out anyway.
+/// Width of text that is laid out where there is no terminal.
 const USUAL_WIDTH: usize = 100;
 
 /// Both outputs of a verb.
 pub struct Console<'a> {
-    /// What was asked for.
+    /// Results.
     pub out: &'a mut dyn Write,
-    /// How it went.
+    /// Errors, their causes and advice.
     pub err: &'a mut dyn Write,
-    /// Columns of the terminal that `out` is; `None` when it is none.
+    /// Columns of the terminal; `None` when `out` is no terminal.
     pub width: Option<usize>,
     /// Whether `err` is a terminal.
     pub err_is_terminal: bool,
@@ -82,7 +82,7 @@ impl<'a> Console<'a> {
         self.out.flush()
     }
 
-    /// Colours a text, where that is wanted.
+    /// Colours a text, if colours are on.
     pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Plain => return text.to_owned(),
@@ -94,7 +94,7 @@ impl<'a> Console<'a> {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Prints why a verb failed. What cannot be printed is left: there is nowhere to say so.
+    /// Prints why a verb failed. A failure to print is ignored: there is nowhere to report it.
     pub(super) fn fail(&mut self, failure: &Failure) -> Exit {
         if failure.exit != Exit::Done {
             let mut text = format!("guest-agent: {}\n", one_line(&failure.reason));
@@ -109,7 +109,7 @@ impl<'a> Console<'a> {
         failure.exit
     }
 
-    /// Prints what clap has to say: help and version are what was asked for, the rest is not.
+    /// Prints a message of clap: help and version are results, everything else is an error.
     pub(super) fn usage(&mut self, error: &clap::Error) -> Exit {
         let styled = error.render();
         if error.use_stderr() {

@@ -1,6 +1,7 @@
 //! `dev`: everything on this machine, without root and without a network.
 
-use super::{Context, Failure};
+use super::context::Context;
+use super::failure::Failure;
 use crate::config::LogConfig;
 use crate::dev::DevArgs;
 
@@ -8,6 +9,6 @@ pub(super) fn run(args: DevArgs, context: Context<'_, '_>) -> Result<(), Failure
     // The steps are what is to be seen; the log shows through only where something is amiss.
     let level =
         context.environment.variable("GUEST_AGENT_LOG").unwrap_or_else(|| "warn".to_owned());
-    context.services.start_logging(&LogConfig { level, ..LogConfig::default() });
-    context.services.dev(args).map_err(|error| Failure::of(&*error))
+    (context.services.start_logging)(&LogConfig { level, ..LogConfig::default() });
+    (context.services.dev)(args).map_err(|error| Failure::of(&*error))
 }

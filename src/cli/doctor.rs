@@ -9,8 +9,9 @@ use serde_json::json;
 
 use super::client::{self, Client};
 use super::console::{Console, Tone};
+use super::context::Context;
+use super::failure::{Exit, Failure};
 use super::format::{one_line, rfc3339};
-use super::{Context, Exit, Failure};
 use crate::doctor::{self, Agent, Finding, Host, Severity};
 
 #[derive(Debug, clap::Args)]

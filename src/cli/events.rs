@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::client::{self, Patience};
 use super::console::{Console, Tone};
+use super::context::Context;
+use super::failure::Failure;
 use super::format::{one_line, rfc3339, timestamp};
-use super::{Context, Failure};
 use crate::config::parse_duration;
 use crate::display::event_kind;
 
@@ -111,7 +112,7 @@ fn mark(event: &local::Event, follows: bool, now: Timestamp) -> &'static str {
 
 /// What an event is called, and how it is coloured.
 pub(super) fn kind(event: &local::Event) -> (String, Tone) {
-    let (kind, tone) = event_kind(&event.r#type);
+    let (kind, tone) = event_kind(event);
     (one_line(kind), tone)
 }
 

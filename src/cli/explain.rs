@@ -5,9 +5,11 @@ use guest_agent_proto::local::{ExplainRequest, ExplainResponse};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::client;
 use super::console::{Console, Tone};
+use super::context::Context;
+use super::failure::Failure;
 use super::format::{one_line, rfc3339, timestamp};
-use super::{Context, Failure, client};
 use crate::display;
 
 #[derive(Debug, clap::Args)]
@@ -129,8 +131,10 @@ pub(super) fn lines(name: &str, answer: &ExplainResponse, now: fn() -> Timestamp
 
 fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Result<(), Failure> {
     let now = (console.now)();
-    let state = answer.status.as_ref().map_or("", |status| &status.state);
-    let painted = console.paint(display::state_tone(state), &one_line(state));
+    let (state, tone) = answer.status.as_ref().map_or(("", Tone::Plain), |status| {
+        (&status.state, display::state_tone(display::values::state(status)))
+    });
+    let painted = console.paint(tone, &one_line(state));
     console.line(&format!("{name} is {painted}: {}", display::doing(answer, now)))?;
     for reason in display::reasons(answer, now) {
         let colon = if reason.label.is_empty() { "" } else { ": " };

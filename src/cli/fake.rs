@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use futures_util::{Stream, StreamExt, stream};
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use guest_agent_proto::local::{
-    AskAdmissionRequest, AskAdmissionResponse, AskRequest, AskResponse, ClearQuarantineRequest,
-    ClearQuarantineResponse, ConfigureRequest, ConfigureResponse, ConfigureResult, Event,
-    ExamineRequest, ExamineResponse, ExplainRequest, ExplainResponse, GetStatusRequest,
-    GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest, NotifyVmEventResponse,
-    PlaceArchiveRequest, PlaceArchiveResponse, PluginStatus, RestartRequest, RestartResponse,
-    StreamEventsRequest, StreamLogsRequest, SweepRequest, SweepResponse,
+    AdmissionVerdict, AskAdmissionRequest, AskAdmissionResponse, AskRequest, AskResponse,
+    ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest, ConfigureResponse,
+    ConfigureResult, Event, ExamineRequest, ExamineResponse, ExplainRequest, ExplainResponse,
+    GetStatusRequest, GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest,
+    NotifyVmEventResponse, PlaceArchiveRequest, PlaceArchiveResponse, PluginStatus, RestartRequest,
+    RestartResponse, StreamEventsRequest, StreamLogsRequest, SweepRequest, SweepResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -191,7 +191,11 @@ impl LocalAgent for Server {
         &self,
         _: Request<AskAdmissionRequest>,
     ) -> Result<Response<Self::AskAdmissionStream>, Status> {
-        let open = || AskAdmissionResponse { verdict: "open".to_owned(), reason: String::new() };
+        let open = || AskAdmissionResponse {
+            verdict: "open".to_owned(),
+            verdict_value: AdmissionVerdict::Open.into(),
+            ..AskAdmissionResponse::default()
+        };
         Ok(answers(vec![self.script().admission.unwrap_or_else(open)], Then::End))
     }
 

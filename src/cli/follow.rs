@@ -6,16 +6,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use guest_agent_proto::local::{GetStatusRequest, PluginStatus};
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+use guest_agent_proto::local::{GetStatusRequest, Installation, PluginStatus};
 
 use super::client::Client;
+use super::failure::{Exit, Failure};
 use super::format::one_line;
-use super::{Exit, Failure};
+use crate::display::values;
 
-/// What stands for the state of a plugin that is gone.
+/// The word in place of a state for a plugin that is gone.
 pub(super) const REMOVED: &str = "REMOVED";
 
-/// What an order wanted.
+/// The goal of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// This revision is there and does its work.
@@ -33,18 +35,18 @@ pub(super) enum Goal {
 pub(super) struct Awaited {
     pub(super) name: String,
     pub(super) goal: Goal,
-    /// The number it was accepted under.
+    /// The number that the agent gave it.
     pub(super) generation: u64,
 }
 
-/// How an order stands.
+/// The progress of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Not settled.
     Waiting,
-    /// It is as it was ordered; the state the plugin is in, or `REMOVED`.
+    /// The goal is reached; the state of the plugin, or `REMOVED`.
     Done(String),
-    /// It came otherwise; why.
+    /// The goal cannot be reached any more, for this reason.
     Failed(String),
 }
 
@@ -55,7 +57,7 @@ pub(super) enum Seen {
     Before,
 }
 
-/// How an order stands, given what the agent says of its plugin now.
+/// Judges an order by the current status of its plugin.
 pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen) -> Verdict {
     let Some(status) = status else {
         return match (&awaited.goal, seen) {
@@ -68,7 +70,9 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
         return Verdict::Waiting;
     }
     match &awaited.goal {
-        Goal::Removed if status.installation == "local" => Verdict::Done(status.state.clone()),
+        Goal::Removed if values::installation(status) == Installation::Local => {
+            Verdict::Done(status.state.clone())
+        }
         Goal::Removed => Verdict::Failed(explain(status, "it is still there")),
         Goal::Installed { revision } if status.revision != *revision => {
             if status.generation > awaited.generation {
@@ -89,19 +93,27 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
             }
         }
         // An upgrade that failed before has nothing to do with it.
-        Goal::Configured { .. } if status.state == "RUNNING" => Verdict::Done(status.state.clone()),
+        Goal::Configured { .. } if values::state(status) == StatusValue::Running => {
+            Verdict::Done(status.state.clone())
+        }
         Goal::Installed { .. } | Goal::Working | Goal::Configured { .. } => works(status),
     }
 }
 
 fn works(status: &PluginStatus) -> Verdict {
     let pending_failed = status.pending.as_ref().is_some_and(|pending| !pending.error.is_empty());
-    let works = match status.state.as_str() {
-        "RUNNING" | "EXECUTION_COMPLETED" => true,
+    let works = match values::state(status) {
+        StatusValue::Running | StatusValue::ExecutionCompleted => true,
         // Installed as ordered, and waiting: for its trigger, or for a machine its rules let it run on.
         // Nothing else rests in this state.
-        "STOPPED" => true,
-        _ => false,
+        StatusValue::Stopped => true,
+        StatusValue::Installing
+        | StatusValue::InstallFailed
+        | StatusValue::Starting
+        | StatusValue::Stopping
+        | StatusValue::Crashed
+        | StatusValue::ExecutionFailed
+        | StatusValue::StateValueUnspecified => false,
     };
     if works && !pending_failed {
         Verdict::Done(status.state.clone())
@@ -176,6 +188,7 @@ mod tests {
     use guest_agent_proto::local::Pending;
 
     use super::*;
+    use crate::display::values::Named;
 
     fn awaited(goal: Goal) -> Awaited {
         Awaited { name: "a".to_owned(), goal, generation: 5 }
@@ -192,6 +205,8 @@ mod tests {
             state: state.to_owned(),
             kind: "daemon".to_owned(),
             installation: "dynamic".to_owned(),
+            state_value: StatusValue::named(state).expect("a state").into(),
+            installation_value: Installation::Dynamic.into(),
             generation,
             ..PluginStatus::default()
         }
@@ -220,6 +235,21 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_of_an_older_version_sends_names_alone() {
+        let older = |state: &str| PluginStatus {
+            state_value: 0,
+            installation_value: 0,
+            ..status("2", state, 5)
+        };
+        check(&installed(), &older("RUNNING"), &done("RUNNING"));
+        check(&installed(), &older("CRASHED"), &failed("it is CRASHED"));
+        let order = awaited(Goal::Removed);
+        let local = PluginStatus { installation: "local".to_owned(), ..older("RUNNING") };
+        check(&order, &local, &done("RUNNING"));
+        check(&order, &older("RUNNING"), &failed("it is still there"));
+    }
+
+    #[test]
     fn an_older_order_or_work_under_way_says_nothing() {
         check(&installed(), &status("2", "RUNNING", 4), &Verdict::Waiting);
         let mut busy = status("1", "RUNNING", 5);
@@ -242,6 +272,7 @@ mod tests {
             revision: "2".to_owned(),
             state: "CRASHED".to_owned(),
             error: "it crashed".to_owned(),
+            ..Pending::default()
         });
         check(&installed(), &old, &failed("revision 1 is RUNNING instead: it crashed"));
     }
@@ -285,6 +316,7 @@ mod tests {
         check(&order, &status("2", "STOPPING", 4), &Verdict::Waiting);
         let mut local = status("0", "RUNNING", 5);
         local.installation = "local".to_owned();
+        local.set_installation_value(Installation::Local);
         check(&order, &local, &done("RUNNING"));
         check(&order, &status("2", "STOPPED", 5), &failed("it is still there"));
     }

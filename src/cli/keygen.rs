@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{Context, Failure};
+use super::context::Context;
+use super::failure::Failure;
 use crate::install::trust::sign;
 
 #[derive(Debug, clap::Args)]

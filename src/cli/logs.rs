@@ -11,18 +11,19 @@ use tokio::time::Instant;
 
 use super::client::{self, Patience};
 use super::console::Console;
-use super::{Context, Exit, Failure};
+use super::context::Context;
+use super::failure::{Exit, Failure};
 
-/// An agent that went away while it was followed may take so long to come back.
+/// Longest time that an agent may be away while its logs are followed.
 const COMEBACK: Duration = Duration::from_secs(30);
 
-/// How often it is looked for.
+/// Time between two attempts to connect.
 const BEAT: Duration = Duration::from_millis(200);
 
 /// A line longer than this many bytes becomes several objects.
 const LINE_MAX: usize = 64 * 1024;
 
-/// Longest beginning of a character that is not whole.
+/// Longest beginning of an incomplete character.
 const UNFINISHED_MAX: usize = 3;
 
 #[derive(Debug, clap::Args)]

@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use serde_json::json;
 
-use super::{Arguments, Context, Failure};
+use super::context::Context;
+use super::failure::Failure;
 
 /// What the page of the program says beyond its verbs: heading, then entries of a word and its meaning.
 const BEYOND: [(&str, &[(&str, &str)]); 3] = [
@@ -58,12 +59,12 @@ pub(super) struct Flags {
     out: Option<PathBuf>,
 }
 
-pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
-    let pages = pages()?;
+pub(super) fn run(flags: Flags, program: Command, context: Context<'_, '_>) -> Result<(), Failure> {
+    let pages = pages(program)?;
     let console = context.console;
     let Some(dir) = flags.out else {
-        let (_, program) = pages.first().ok_or_else(|| Failure::failed("there is no page"))?;
-        console.out.write_all(program)?;
+        let (_, page) = pages.first().ok_or_else(|| Failure::failed("there is no page"))?;
+        console.out.write_all(page)?;
         return Ok(());
     };
     let cannot = |path: &std::path::Path, error: &io::Error| {
@@ -84,8 +85,8 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
 }
 
 /// All pages with the names of their files, that of the program first.
-fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
-    let mut command = Arguments::command().disable_help_subcommand(true);
+fn pages(program: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut command = program.disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
     collect(&command, &mut pages)?;

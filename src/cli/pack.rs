@@ -1,6 +1,6 @@
 //! `pack`: an archive of a plugin's directory, and the order that installs it.
 //!
-//! The archive itself is written by [`Services::pack`](super::Services::pack); this file decides on
+//! The archive itself is written by [`Services::pack`](super::services::Services::pack); this file decides on
 //! the name, the revision and the entry point, and writes the order beside the archive.
 
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +10,10 @@ use guest_agent_actors::model::id::{PluginName, RevisionId};
 use guest_agent_actors::model::spec::EntryPoint;
 use serde_json::json;
 
+use super::context::Context;
+use super::failure::Failure;
 use super::format::{bytes, counted};
 use super::order::{file_url, install_json, order_beside};
-use super::{Context, Failure};
 use crate::install::bundle;
 use crate::install::error::SignError;
 use crate::install::pack::Compression;
@@ -77,7 +78,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         Some(folder) => folder.path().join("archive"),
         None => flags.output.clone(),
     };
-    let packed = context.services.pack(&flags.dir, &archive, compression).map_err(|error| {
+    let packed = (context.services.pack)(&flags.dir, &archive, compression).map_err(|error| {
         Failure::failed(format_args!("failed to pack {}", flags.dir.display())).because(&*error)
     })?;
     let sha256 = packed.sha256.to_string();

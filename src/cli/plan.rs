@@ -23,15 +23,21 @@ use guest_agent_actors::ports::InstallError;
 use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
-use guest_agent_proto::local::{AskAdmissionRequest, PluginStatus};
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+use guest_agent_proto::local::{
+    AdmissionVerdict, AskAdmissionRequest, AskAdmissionResponse, Installation, PluginStatus,
+};
 use prost::Message;
 use serde::Serialize;
 
 use super::client::{Client, Patience};
 use super::console::{Console, Tone};
+use super::context::Context;
+use super::failure::Failure;
 use super::format::{bytes, counted, one_line};
-use super::{Context, Failure, client, install, order};
-use crate::cli::upload;
+use super::upload;
+use super::{client, order, submit};
+use crate::display::values;
 use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::hostinfo::preflight::{self, Candidate, Unfit};
@@ -73,13 +79,15 @@ pub(super) struct Planned {
 pub(super) struct Running {
     pub(super) revision: String,
     pub(super) state: String,
+    #[serde(skip)]
+    pub(super) value: StatusValue,
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     // What a bundle was laid out in, until it was looked at.
     let mut scratch = None;
     let orders = match upload::open(&flags.file)? {
-        None => install::orders_in(&flags.file)?,
+        None => submit::orders_in(&flags.file)?,
         Some(given) => {
             let failed = "cannot look into the bundle";
             let folder =
@@ -140,6 +148,7 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
     let revision = plugin.revision_id;
     let there = there.filter(|status| !status.state.is_empty());
     let mut changes = Vec::new();
+    let is_local = |status: &PluginStatus| values::installation(status) == Installation::Local;
     let is_reconfigured = |status: &PluginStatus| status.config_hash != order::config_hash(order);
     let action = match (order.action(), there) {
         (Action::Remove, None) => "nothing",
@@ -158,7 +167,7 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
         }
         (Action::Install | Action::Unspecified, None) => "install",
         (Action::Install | Action::Unspecified, Some(status)) => {
-            if status.installation == "local" {
+            if is_local(status) {
                 changes.push(format!("takes the place of the local revision {}", status.revision));
             } else if status.revision.is_empty() {
                 changes.push("it was ordered before and is not installed".to_owned());
@@ -174,7 +183,7 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
                 }
                 Some(_) | None => {}
             }
-            if status.revision == revision && status.installation != "local" {
+            if status.revision == revision && !is_local(status) {
                 "reconcile"
             } else if status.revision.is_empty() {
                 "install"
@@ -183,8 +192,11 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
             }
         }
     };
-    let running = there
-        .map(|status| Running { revision: status.revision.clone(), state: status.state.clone() });
+    let running = there.map(|status| Running {
+        revision: status.revision.clone(),
+        state: status.state.clone(),
+        value: values::state(status),
+    });
     Planned {
         name: plugin.name,
         action,
@@ -199,7 +211,8 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
 /// Whether the installation would begin with the question whether it is admitted: what runs is not asked
 /// about again.
 fn is_deployed(planned: &Planned) -> bool {
-    let has_failed = |now: &Running| matches!(&*now.state, "INSTALL_FAILED" | "CRASHED");
+    let has_failed =
+        |now: &Running| matches!(now.value, StatusValue::InstallFailed | StatusValue::Crashed);
     match planned.action {
         "install" | "upgrade" => true,
         "reconcile" => planned.running.as_ref().is_some_and(has_failed),
@@ -212,9 +225,15 @@ fn is_deployed(planned: &Planned) -> bool {
 async fn refusal(agent: &mut Client, order: &ConfigurePlugin) -> Result<Option<String>, Failure> {
     let request = AskAdmissionRequest { order: Some(order.clone()) };
     let mut answer = agent.ask_admission(request).await?.into_inner();
+    let is_open = |answer: &AskAdmissionResponse| match values::admission(answer) {
+        AdmissionVerdict::Open | AdmissionVerdict::Admitted => true,
+        AdmissionVerdict::Denied | AdmissionVerdict::Closing | AdmissionVerdict::Unspecified => {
+            false
+        }
+    };
     // The agent says so itself when the plugin takes too long.
     let answer = client::next(&mut answer, Patience::Forever).await?;
-    Ok(answer.filter(|it| !matches!(&*it.verdict, "open" | "admitted")).map(|it| it.reason))
+    Ok(answer.filter(|it| !is_open(it)).map(|it| it.reason))
 }
 
 /// Checks what is to be installed against this machine.

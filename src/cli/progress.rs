@@ -1,5 +1,4 @@
-//! What happens while something is waited for, for somebody who watches a terminal; nothing at all for
-//! anybody else.
+//! The progress of a wait, on a terminal; nothing where standard error is no terminal.
 
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ impl Progress {
         Self { bar, template: "" }
     }
 
-    /// Shows how a plugin stands now.
+    /// Shows the state and the download of a plugin.
     pub(super) fn show(&mut self, status: &PluginStatus) {
         let state = status.pending.as_ref().map_or(&status.state, |pending| &pending.state);
         let (template, held_up) = match &status.progress {

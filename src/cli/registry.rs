@@ -16,7 +16,8 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::client::{self, Patience};
-use super::{Context, Exit, Failure};
+use super::context::Context;
+use super::failure::{Exit, Failure};
 use crate::config::{format_duration, parse_duration};
 
 mod show;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
 
-use super::install::order_and_report;
-use super::{Context, Failure};
+use super::context::Context;
+use super::failure::Failure;
+use super::submit::order_and_report;
 use crate::api::local::remove_order;
 use crate::config::parse_duration;
 

@@ -6,9 +6,11 @@ use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{PluginStatus, RestartRequest};
 use serde_json::json;
 
+use super::client;
+use super::context::Context;
+use super::failure::Failure;
 use super::follow::{Awaited, Goal, Verdict, follow};
 use super::progress::Progress;
-use super::{Context, Failure, client};
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,7 @@
 //! `run`: the service.
 
-use super::{Context, Failure};
+use super::context::Context;
+use super::failure::Failure;
 use crate::agent::{RunArgs, configured};
 
 #[derive(Debug, clap::Args)]
@@ -21,7 +22,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
             .hint("say where the service makes its sockets with --set agent.runtime_dir=DIR"));
     }
     let config = configured(context.environment, &context.sources())?;
-    context.services.start_logging(&config.log);
+    (context.services.start_logging)(&config.log);
     let args = RunArgs { config, sources: context.sources(), stop_plugins: flags.stop_plugins };
-    context.services.run(args).map_err(|error| Failure::of(&*error))
+    (context.services.run)(args).map_err(|error| Failure::of(&*error))
 }

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 
-use super::{Failure, Services};
+use super::failure::Failure;
+use super::services::Services;
 use crate::dev::SamplePluginArgs;
 
 /// What the verb is called.
 pub(super) const VERB: &str = "sample-plugin";
 
-pub(super) fn run(args: &[OsString], services: &dyn Services) -> Result<(), Failure> {
+pub(super) fn run(args: &[OsString], services: &Services<'_>) -> Result<(), Failure> {
     let args = SamplePluginArgs { args: args.to_vec() };
-    services.sample_plugin(args).map_err(|error| Failure::of(&*error))
+    (services.sample_plugin)(args).map_err(|error| Failure::of(&*error))
 }

@@ -1,4 +1,4 @@
-//! What the command line starts but does not contain.
+//! The functions that the command line starts but does not contain.
 
 use std::path::Path;
 
@@ -10,46 +10,31 @@ use crate::dev::{DevArgs, SamplePluginArgs};
 use crate::install::pack::{Compression, Packed};
 use crate::process::logs::keeper::KeeperArgs;
 
-/// The verbs that are not clients of a running agent. `main.rs` implements this with the real
-/// thing, tests with records of what they were asked. Nothing here is called on an event loop: each
-/// makes its own.
-pub trait Services {
-    /// Sends what is traced to standard error, and panics to the trace.
-    fn start_logging(&self, log: &LogConfig);
+/// A function that does the work of a verb with these arguments, or says which step failed.
+pub(super) type Work<'a, A> = Box<dyn Fn(A) -> Result<(), Cause> + 'a>;
 
+/// A function that says what is wrong with a configuration.
+pub(super) type Check<'a> = Box<dyn Fn(&Config) -> Result<(), Cause> + 'a>;
+
+/// A function that packs a directory, its first argument, into an archive, its second.
+pub(super) type Packing<'a> = Box<dyn Fn(&Path, &Path, Compression) -> Result<Packed, Cause> + 'a>;
+
+/// The functions behind the verbs that are not clients of a running agent. `main.rs` fills this with
+/// the real functions, tests with functions that record their arguments. No function is called on
+/// an event loop: each makes its own.
+pub struct Services<'a> {
+    /// Sends log lines to standard error, and panics to the log.
+    pub start_logging: Box<dyn Fn(&LogConfig) + 'a>,
     /// Checks what the service would not start with, beyond what reading the configuration checks.
-    ///
-    /// # Errors
-    /// Says what it would not start with.
-    fn check(&self, config: &Config) -> Result<(), Cause>;
-
-    /// Runs the service until it is told to stop.
-    ///
-    /// # Errors
-    /// Says why it could not start, or why it ended.
-    fn run(&self, args: RunArgs) -> Result<(), Cause>;
-
+    pub check: Check<'a>,
+    /// Runs the service until a signal stops it.
+    pub run: Work<'a, RunArgs>,
     /// Runs everything on this machine.
-    ///
-    /// # Errors
-    /// Says which step failed.
-    fn dev(&self, args: DevArgs) -> Result<(), Cause>;
-
-    /// Behaves as a plugin until it is told to stop.
-    ///
-    /// # Errors
-    /// Says why it ended.
-    fn sample_plugin(&self, args: SamplePluginArgs) -> Result<(), Cause>;
-
+    pub dev: Work<'a, DevArgs>,
+    /// Behaves as a plugin until the agent stops it.
+    pub sample_plugin: Work<'a, SamplePluginArgs>,
     /// Keeps the logs of plugins short while there is no agent.
-    ///
-    /// # Errors
-    /// Says why it cannot.
-    fn keep_logs(&self, args: KeeperArgs) -> Result<(), Cause>;
-
-    /// Writes a reproducible archive of `dir` to `out`.
-    ///
-    /// # Errors
-    /// Says what could not be read or written.
-    fn pack(&self, dir: &Path, out: &Path, compression: Compression) -> Result<Packed, Cause>;
+    pub keep_logs: Work<'a, KeeperArgs>,
+    /// Writes a reproducible archive.
+    pub pack: Packing<'a>,
 }

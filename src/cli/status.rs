@@ -6,7 +6,8 @@ use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse};
 
 use super::client::{self, Patience, unknown_plugin};
 use super::console::Console;
-use super::{Context, Failure};
+use super::context::Context;
+use super::failure::Failure;
 
 pub(super) mod json;
 pub(super) mod table;

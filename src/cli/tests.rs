@@ -5,9 +5,11 @@ use std::path::Path;
 
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::Cause;
+use guest_agent_proto::agent_controlplane::PluginType;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{
-    AgentStatus, AskResponse, ConfigureResult, Event, Health, LastExit, Pending, PluginStatus,
-    Progress,
+    AgentStatus, AskResponse, ConfigureResult, Event, ExitKind, Health, Installation, LastExit,
+    Pending, PluginStatus, Progress,
 };
 use insta::assert_snapshot;
 use jiff::Timestamp;
@@ -16,8 +18,9 @@ use tonic::Status;
 use super::fake::{FakeAgent, Script, Then, plugins};
 use super::*;
 use crate::agent::RunArgs;
-use crate::config::{Config, LogConfig, MapEnvironment};
-use crate::dev::SamplePluginArgs;
+use crate::config::{LogConfig, MapEnvironment};
+use crate::dev::{DevArgs, SamplePluginArgs};
+use crate::display::values::Named;
 use crate::install::pack::{Compression, Packed};
 use crate::process::logs::keeper::KeeperArgs;
 
@@ -51,47 +54,44 @@ struct Recorder {
     kept: RefCell<Vec<KeeperArgs>>,
 }
 
-impl Services for Recorder {
-    fn start_logging(&self, log: &LogConfig) {
-        self.logs.borrow_mut().push(log.clone());
-    }
-
-    fn check(&self, config: &Config) -> Result<(), Cause> {
-        if config.agent.name == "refused" {
-            Err("the service would refuse it".into())
-        } else {
-            Ok(())
+impl Recorder {
+    /// Services that record their arguments here.
+    fn services(&self) -> Services<'_> {
+        Services {
+            start_logging: Box::new(|log| self.logs.borrow_mut().push(log.clone())),
+            check: Box::new(|config| match config.agent.name.as_str() {
+                "refused" => Err("the service would refuse it".into()),
+                _ => Ok(()),
+            }),
+            run: Box::new(|args| {
+                self.runs.borrow_mut().push(args);
+                Ok(())
+            }),
+            dev: Box::new(|args| {
+                self.devs.borrow_mut().push(args);
+                Err("the walk ended early".into())
+            }),
+            sample_plugin: Box::new(|args| {
+                self.samples.borrow_mut().push(args);
+                Ok(())
+            }),
+            keep_logs: Box::new(|args| {
+                self.kept.borrow_mut().push(args);
+                Ok(())
+            }),
+            pack: Box::new(pack_nothing),
         }
     }
+}
 
-    fn run(&self, args: RunArgs) -> Result<(), Cause> {
-        self.runs.borrow_mut().push(args);
-        Ok(())
-    }
-
-    fn dev(&self, args: DevArgs) -> Result<(), Cause> {
-        self.devs.borrow_mut().push(args);
-        Err("the walk ended early".into())
-    }
-
-    fn sample_plugin(&self, args: SamplePluginArgs) -> Result<(), Cause> {
-        self.samples.borrow_mut().push(args);
-        Ok(())
-    }
-
-    fn keep_logs(&self, args: KeeperArgs) -> Result<(), Cause> {
-        self.kept.borrow_mut().push(args);
-        Ok(())
-    }
-
-    fn pack(&self, _dir: &Path, out: &Path, compression: Compression) -> Result<Packed, Cause> {
-        let bytes: &[u8] = match compression {
-            Compression::Gzip => &[0x1f, 0x8b, 8, 0],
-            Compression::Zstd => &[0x28, 0xb5, 0x2f, 0xfd],
-        };
-        std::fs::write(out, bytes)?;
-        Ok(Packed { sha256: Sha256Digest::of(bytes), bytes: 2048, entries: 3 })
-    }
+/// Writes the first bytes that an archive of this kind has.
+fn pack_nothing(_: &Path, out: &Path, compression: Compression) -> Result<Packed, Cause> {
+    let bytes: &[u8] = match compression {
+        Compression::Gzip => &[0x1f, 0x8b, 8, 0],
+        Compression::Zstd => &[0x28, 0xb5, 0x2f, 0xfd],
+    };
+    std::fs::write(out, bytes)?;
+    Ok(Packed { sha256: Sha256Digest::of(bytes), bytes: 2048, entries: 3 })
 }
 
 /// A terminal that is being looked at, or none.
@@ -104,7 +104,7 @@ enum Looks {
 fn ran_with(
     arguments: &[&str],
     environment: &MapEnvironment,
-    services: &dyn Services,
+    recorder: &Recorder,
     looks: Looks,
 ) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -121,7 +121,7 @@ fn ran_with(
         now: || Timestamp::from_second(NOW).expect("a time"),
     };
     let arguments = std::iter::once("guest-agent").chain(arguments.iter().copied());
-    let exit = main(arguments.map(OsString::from), environment, services, &mut console);
+    let exit = main(arguments.map(OsString::from), environment, &recorder.services(), &mut console);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran { exit, out: text(&out), err: text(&err) }
 }
@@ -159,6 +159,9 @@ fn plugin(name: &str, revision: &str, state: &str) -> PluginStatus {
         state: state.to_owned(),
         kind: "daemon".to_owned(),
         installation: "dynamic".to_owned(),
+        state_value: StatusValue::named(state).expect("a state").into(),
+        kind_value: PluginType::Daemon.into(),
+        installation_value: Installation::Dynamic.into(),
         ..PluginStatus::default()
     }
 }
@@ -177,6 +180,7 @@ fn running(name: &str) -> PluginStatus {
         last_exit: Some(LastExit {
             detail: "killed by SIGKILL".to_owned(),
             kind: "signaled".to_owned(),
+            kind_value: ExitKind::Signaled.into(),
             code: None,
             signal: Some(9),
             at: time(3 * 3600 + 1),

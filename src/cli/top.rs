@@ -15,12 +15,16 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+use self::canvas::Theme;
+use self::feed::since;
 use self::model::{Flow, Happened, Model, Order};
 use self::screen::Screen;
-use self::view::Theme;
 use super::client::{self, Client, Patience};
-use super::{Context, Failure, doctor, events, status};
+use super::context::Context;
+use super::failure::Failure;
+use super::{doctor, events, status};
 
+mod canvas;
 mod feed;
 mod model;
 mod screen;
@@ -28,9 +32,6 @@ mod spark;
 #[cfg(test)]
 mod tests;
 mod view;
-
-/// How far back events are shown.
-const EVENTS_BACK: i64 = 3600;
 
 /// Events in a snapshot.
 const EVENTS_SHOWN: usize = 10;
@@ -165,9 +166,4 @@ async fn snapshot(client: &mut Client, context: Context<'_, '_>) -> Result<(), F
         console.line(&line)?;
     }
     Ok(())
-}
-
-/// From when on events are shown.
-fn since(now: jiff::Timestamp) -> prost_types::Timestamp {
-    prost_types::Timestamp { seconds: now.as_second() - EVENTS_BACK, nanos: 0 }
 }

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::client::{Client, Patience, next};
+use super::failure::{Exit, Failure};
 use super::order::{self, file_url};
-use super::{Exit, Failure};
 use crate::install::bundle::{Bundle, BundleError};
 use crate::install::trust::SUFFIX;
 

@@ -6,8 +6,9 @@ use guest_agent_proto::local::{NotifiedPlugin, NotifyVmEventRequest};
 use serde::Serialize;
 
 use super::console::{Console, Tone};
+use super::context::Context;
+use super::failure::Failure;
 use super::format::one_line;
-use super::{Context, Failure};
 use crate::api::outcome::{FAILED, NOT_RUNNING};
 
 #[derive(Debug, clap::Args)]

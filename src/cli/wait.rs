@@ -8,9 +8,11 @@ use guest_agent_proto::local::{AskRequest, GetStatusRequest};
 use serde_json::json;
 
 use super::client::{Client, unknown_plugin};
+use super::context::Context;
+use super::failure::{Exit, Failure};
 use super::progress::Progress;
-use super::{Context, Exit, Failure};
 use crate::config::{format_duration, parse_duration};
+use crate::display::values;
 
 /// Time between two questions to a plugin.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
@@ -60,7 +62,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let mut progress = Progress::new(console);
     let waiting = async {
         if let Some(wanted) = wanted {
-            for_state(&mut client, name, wanted.as_str_name(), &mut progress, &mut last).await?;
+            for_state(&mut client, name, wanted, &mut progress, &mut last).await?;
         }
         if let Some(code) = flags.status_code {
             for_code(&mut client, name, flags.request.as_deref(), code, &mut last).await?;
@@ -98,7 +100,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
 }
 
-/// What was seen last, for whoever waited in vain.
+/// The last status, for the message after a timeout.
 #[derive(Default)]
 struct Last {
     words: Option<String>,
@@ -108,14 +110,14 @@ struct Last {
 async fn for_state(
     client: &mut Client,
     name: &str,
-    wanted: &str,
+    wanted: StatusValue,
     progress: &mut Progress,
     last: &mut Last,
 ) -> Result<(), Failure> {
     let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
     while let Some(status) = changes.message().await? {
         let plugin = status.plugins.iter().find(|plugin| plugin.name == name);
-        if plugin.is_some_and(|plugin| plugin.state == wanted) {
+        if plugin.is_some_and(|plugin| values::state(plugin) == wanted) {
             return Ok(());
         }
         if let Some(plugin) = plugin {

@@ -10,6 +10,7 @@ use guest_agent_control_plane::AgentEvent;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType as Kind;
 use guest_agent_proto::local::PluginStatus;
 use nix::sys::signal::{Signal, kill};
@@ -89,7 +90,7 @@ pub(super) async fn walk(world: &mut World) -> Result<(), Cause> {
     event(world, &step, Kind::PluginInstallFailed, "3").await?;
     let back = self::running(world, &step, "2").await?;
     let pending = back.pending.clone().unwrap_or_default();
-    step.check(pending.revision == "3" && pending.state == "CRASHED", || {
+    step.check(pending.revision == "3" && pending.state_value() == StatusValue::Crashed, || {
         format!("the failed revision is not shown as pending: {pending:?}")
     })?;
     step.done("revision 3 refused to start; revision 2 is RUNNING again".to_owned());
@@ -133,7 +134,7 @@ async fn event(
 /// Waits until a revision is RUNNING and nothing more is being done.
 async fn running(world: &World, step: &Step, revision: &str) -> Result<PluginStatus, Cause> {
     until(world, step, |plugin| {
-        plugin.revision == revision && plugin.state == "RUNNING" && !plugin.busy
+        plugin.revision == revision && plugin.state_value() == StatusValue::Running && !plugin.busy
     })
     .await
 }
@@ -145,7 +146,9 @@ async fn running_as_another(
     before: i32,
 ) -> Result<PluginStatus, Cause> {
     until(world, step, |plugin| {
-        plugin.revision == revision && plugin.state == "RUNNING" && pid(plugin) != before
+        plugin.revision == revision
+            && plugin.state_value() == StatusValue::Running
+            && pid(plugin) != before
     })
     .await
 }

@@ -1,9 +1,11 @@
 //! Why a plugin is in the state it is in, in sentences.
 
-use guest_agent_proto::local::{ExplainResponse, RuleVerdict, RulesVerdict, TriggerPlan};
+use guest_agent_proto::local::{
+    ExitKind, ExplainResponse, RuleResult, RuleVerdict, RulesDecision, RulesVerdict, TriggerPlan,
+};
 use jiff::Timestamp;
 
-use super::{Tone, age, not_enforced, one_line, timestamp};
+use super::{Tone, age, not_enforced, one_line, timestamp, values};
 
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +18,13 @@ pub(crate) struct Sentence {
     pub(crate) text: String,
 }
 
-/// What it is doing, and for how long.
+/// The activity of the plugin, and for how long.
 pub(crate) fn doing(answer: &ExplainResponse, now: Timestamp) -> String {
     let since = timestamp(answer.since.as_ref()).map(|since| format!(" for {}", age(since, now)));
     format!("{}{}", one_line(&answer.doing), since.unwrap_or_default())
 }
 
-/// Why, and what it waits for, the most telling first.
+/// The reasons for its state and its waits, the most important first.
 pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence> {
     let mut all = Vec::new();
     let mut say = |text: String| all.push(Sentence { label: "", tone: Tone::Plain, text });
@@ -43,11 +45,16 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
         let how = match (exit.code, exit.signal) {
             (Some(code), _) => format!("exited with code {code}"),
             (None, Some(signal)) => format!("was ended by signal {signal}"),
-            (None, None) if exit.kind == "oom" && !exit.detail.is_empty() => {
-                format!("was {}", one_line(&exit.detail))
-            }
-            (None, None) if exit.kind == "oom" => "was ended because memory ran out".to_owned(),
-            (None, None) => "ended, how is unknown".to_owned(),
+            (None, None) => match values::exit_kind(exit) {
+                ExitKind::OutOfMemory if exit.detail.is_empty() => {
+                    "was ended because memory ran out".to_owned()
+                }
+                ExitKind::OutOfMemory => format!("was {}", one_line(&exit.detail)),
+                ExitKind::Exited
+                | ExitKind::Signaled
+                | ExitKind::Unknown
+                | ExitKind::Unspecified => "ended, how is unknown".to_owned(),
+            },
         };
         say(format!("its last process {how}{}", ago(exit.at.as_ref(), now)));
     }
@@ -65,12 +72,12 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
     all
 }
 
-/// What the rules say together: the verdict, marked, with its reason, and how they were put together.
+/// The verdict of all rules with its reason, and the policy that combined them.
 pub(crate) fn rules_heads(rules: &RulesVerdict) -> (Sentence, String) {
-    let (label, tone) = match rules.verdict.as_str() {
-        "enabled" => ("enabled", Tone::Good),
-        "disabled" => ("disabled", Tone::Bad),
-        _ => ("not decided", Tone::Busy),
+    let (label, tone) = match values::decision(rules) {
+        RulesDecision::Enabled => ("enabled", Tone::Good),
+        RulesDecision::Disabled => ("disabled", Tone::Bad),
+        RulesDecision::Unknown | RulesDecision::Unspecified => ("not decided", Tone::Busy),
     };
     let policy = format!(
         "{} where {} of them hold, else {}",
@@ -81,24 +88,25 @@ pub(crate) fn rules_heads(rules: &RulesVerdict) -> (Sentence, String) {
     (Sentence { label, tone, text: one_line(&rules.because) }, policy)
 }
 
-/// What one rule says.
+/// The result of one rule.
 pub(crate) fn rule_line(rule: &RuleVerdict) -> String {
-    let found = match (&rule.found, rule.holds.as_str()) {
-        (Some(found), _) => format!("found {}", one_line(found)),
-        (None, "unknown") => one_line(&rule.why),
-        (None, _) => "found nothing".to_owned(),
+    let holds = values::holds(rule);
+    let found = match &rule.found {
+        Some(found) => format!("found {}", one_line(found)),
+        None if holds == RuleResult::Unknown => one_line(&rule.why),
+        None => "found nothing".to_owned(),
     };
-    let mark = match rule.holds.as_str() {
-        "yes" => "holds",
-        "no" => "does not hold",
-        _ => "cannot be decided",
+    let mark = match holds {
+        RuleResult::Yes => "holds",
+        RuleResult::No => "does not hold",
+        RuleResult::Unknown | RuleResult::Unspecified => "cannot be decided",
     };
     let (scope, attribute) = (one_line(&rule.scope), one_line(&rule.attribute));
     let (operator, value) = (one_line(&rule.operator), one_line(&rule.value));
     format!("{scope} {attribute} {operator} {value}: {mark}, {found}")
 }
 
-/// What became of one trigger, and when it fires next.
+/// The last result of one trigger, and when it fires next.
 pub(crate) fn trigger_line(plan: &TriggerPlan, now: Timestamp) -> String {
     let next = timestamp(plan.next.as_ref()).map(|next| format!(", next in {}", age(now, next)));
     let (trigger, last) = (one_line(&plan.trigger), one_line(&plan.last));

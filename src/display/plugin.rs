@@ -1,11 +1,11 @@
-//! What is said of a plugin, and of the agent, in a few words.
+//! A plugin, and the agent, in a few words.
 
-use guest_agent_proto::local::{AgentStatus, LastExit, PluginStatus};
+use guest_agent_proto::local::{AgentStatus, ExitKind, LastExit, PluginStatus};
 use jiff::Timestamp;
 
-use super::{age, bytes, one_line, timestamp};
+use super::{age, bytes, one_line, timestamp, values};
 
-/// The one thing about a plugin that is most worth knowing; empty when there is none.
+/// The most important fact about a plugin; empty when nothing is worth a note.
 pub(crate) fn note(plugin: &PluginStatus) -> String {
     let words = if let Some(pending) = &plugin.pending {
         let what = progress(plugin).unwrap_or_else(|| pending.state.clone());
@@ -30,7 +30,7 @@ pub(crate) fn note(plugin: &PluginStatus) -> String {
     one_line(&words)
 }
 
-/// How far a download is, while there is one.
+/// The progress of a download, while one is under way.
 pub(crate) fn progress(plugin: &PluginStatus) -> Option<String> {
     let progress = plugin.progress.as_ref()?;
     if !progress.held_up.is_empty() {
@@ -51,14 +51,14 @@ pub(crate) fn progress(plugin: &PluginStatus) -> Option<String> {
     })
 }
 
-/// What became of the revision beside the one that runs, if there is one.
+/// The state of the pending revision, if there is one.
 pub(crate) fn pending(plugin: &PluginStatus) -> Option<String> {
     let pending = plugin.pending.as_ref()?;
     let error = if pending.error.is_empty() { "" } else { ": " };
     Some(format!("{} {}{error}{}", pending.revision, pending.state, pending.error))
 }
 
-/// What it last said of itself, if it was asked.
+/// The last health check of a plugin, if there was one.
 pub(crate) fn health(plugin: &PluginStatus, now: Timestamp) -> Option<String> {
     let health = plugin.health.as_ref()?;
     let word = if health.code == 0 { "healthy" } else { "unhealthy" };
@@ -71,16 +71,20 @@ pub(crate) fn health(plugin: &PluginStatus, now: Timestamp) -> Option<String> {
 
 /// How a process ended.
 pub(crate) fn exit(exit: &LastExit) -> String {
-    match (exit.kind.as_str(), exit.code, exit.signal) {
-        ("exited", Some(code), _) => format!("exited with code {code}"),
-        ("signaled", _, Some(signal)) => format!("killed by signal {signal}"),
-        ("oom", _, _) if exit.detail.is_empty() => "killed for want of memory".to_owned(),
-        ("oom", _, _) => exit.detail.clone(),
-        _ => "ended for an unknown reason".to_owned(),
+    match (values::exit_kind(exit), exit.code, exit.signal) {
+        (ExitKind::Exited, Some(code), _) => format!("exited with code {code}"),
+        (ExitKind::Signaled, _, Some(signal)) => format!("killed by signal {signal}"),
+        (ExitKind::OutOfMemory, _, _) if exit.detail.is_empty() => {
+            "killed for want of memory".to_owned()
+        }
+        (ExitKind::OutOfMemory, _, _) => exit.detail.clone(),
+        (ExitKind::Exited | ExitKind::Signaled | ExitKind::Unknown | ExitKind::Unspecified, ..) => {
+            "ended for an unknown reason".to_owned()
+        }
     }
 }
 
-/// Which agent this is, and whether anybody hears it.
+/// The version of the agent, and whether the control plane is connected.
 pub(crate) fn agent_line(agent: &AgentStatus, now: Timestamp) -> String {
     let since = timestamp(agent.started_at.as_ref())
         .map_or_else(String::new, |at| format!(" for {}", age(at, now)));

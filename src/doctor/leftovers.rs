@@ -1,6 +1,9 @@
 //! Files that are in the way: what the agent would delete and cannot, and what is not its own.
 
+use guest_agent_proto::local::SweepFate;
+
 use super::check::{Agent, Finding, Host, Severity};
+use crate::display::values;
 
 /// Things that are named one by one.
 const NAMED: usize = 20;
@@ -15,19 +18,19 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             return vec![Finding::new(Severity::Note, what, why, fix)];
         }
     };
-    let of = |fate: &'static str| report.items.iter().filter(move |item| item.fate == fate);
-    let failed = of("failed").map(|item| {
+    let of = |fate| report.items.iter().filter(move |item| values::fate(item) == fate);
+    let failed = of(SweepFate::Failed).map(|item| {
         let what = format!("{} cannot be swept", item.path);
         let fix = "see why it cannot be read or deleted; the agent tries again by itself";
         Finding::new(Severity::Warning, what, item.why.as_str(), fix)
     });
-    let left = of("left alone").map(|item| {
+    let left = of(SweepFate::LeftAlone).map(|item| {
         let what = format!("{} is left alone", item.path);
         let fix = "move it away if it is yours, delete it if nobody needs it";
         Finding::new(Severity::Note, what, item.why.as_str(), fix)
     });
     let mut findings: Vec<Finding> = failed.take(NAMED).chain(left.take(NAMED)).collect();
-    let more = of("left alone").count().saturating_sub(NAMED);
+    let more = of(SweepFate::LeftAlone).count().saturating_sub(NAMED);
     if more > 0 {
         let what = format!("{more} more files are left alone");
         let fix = "`guest-agent doctor --sweep` names them all";

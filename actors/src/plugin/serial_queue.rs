@@ -1,4 +1,4 @@
-//! SerialQueue: work of one plugin that must not overlap.
+//! Work of one plugin that must not overlap, one piece after the other.
 
 use std::sync::Arc;
 

@@ -107,7 +107,9 @@ fn timestamp(at: SystemTime) -> Option<prost_types::Timestamp> {
     Some(at.into())
 }
 
-pub(super) fn status_value(state: Reported) -> cur::StatusValue {
+/// The wire value of a state.
+#[must_use]
+pub fn status_value(state: Reported) -> cur::StatusValue {
     match state {
         Reported::Installing => cur::StatusValue::Installing,
         Reported::InstallFailed => cur::StatusValue::InstallFailed,

@@ -95,6 +95,21 @@ pub struct PluginStatus {
     /// The last measurements, oldest first; as many as were asked for.
     #[prost(message, repeated, tag = "22")]
     pub usage: ::prost::alloc::vec::Vec<Usage>,
+    /// The value whose name is in `state`.
+    #[prost(
+        enumeration = "super::super::super::agent_controlplane::current_plugin_states::StatusValue",
+        tag = "23"
+    )]
+    pub state_value: i32,
+    /// The value whose name is in `kind`.
+    #[prost(
+        enumeration = "super::super::super::agent_controlplane::PluginType",
+        tag = "24"
+    )]
+    pub kind_value: i32,
+    /// The value whose name is in `installation`.
+    #[prost(enumeration = "Installation", tag = "25")]
+    pub installation_value: i32,
 }
 /// A measurement of a plugin's processes.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -131,6 +146,9 @@ pub struct LastExit {
     /// The exit as text.
     #[prost(string, tag = "5")]
     pub detail: ::prost::alloc::string::String,
+    /// The value whose name is in `kind`.
+    #[prost(enumeration = "ExitKind", tag = "6")]
+    pub kind_value: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Health {
@@ -149,6 +167,12 @@ pub struct Pending {
     pub state: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub error: ::prost::alloc::string::String,
+    /// The value whose name is in `state`.
+    #[prost(
+        enumeration = "super::super::super::agent_controlplane::current_plugin_states::StatusValue",
+        tag = "4"
+    )]
+    pub state_value: i32,
 }
 /// The progress of a download.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -293,6 +317,12 @@ pub struct Event {
     /// True when the control plane has acknowledged it.
     #[prost(bool, tag = "8")]
     pub delivered: bool,
+    /// The value whose name is in `type`.
+    #[prost(
+        enumeration = "super::super::super::agent_controlplane::plugin_event_message::PluginEventType",
+        tag = "9"
+    )]
+    pub type_value: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamLogsRequest {
@@ -396,6 +426,9 @@ pub struct RulesVerdict {
     pub on_default: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "6")]
     pub rules: ::prost::alloc::vec::Vec<RuleVerdict>,
+    /// The value whose name is in `verdict`.
+    #[prost(enumeration = "RulesDecision", tag = "7")]
+    pub verdict_value: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RuleVerdict {
@@ -417,6 +450,9 @@ pub struct RuleVerdict {
     /// Why the result is unknown.
     #[prost(string, tag = "7")]
     pub why: ::prost::alloc::string::String,
+    /// The value whose name is in `holds`.
+    #[prost(enumeration = "RuleResult", tag = "8")]
+    pub holds_value: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TriggerPlan {
@@ -474,6 +510,9 @@ pub struct AskAdmissionResponse {
     /// Why the order is denied.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
+    /// The value whose name is in `verdict`.
+    #[prost(enumeration = "AdmissionVerdict", tag = "3")]
+    pub verdict_value: i32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SweepRequest {
@@ -498,6 +537,9 @@ pub struct SweepItem {
     pub fate: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub why: ::prost::alloc::string::String,
+    /// The value whose name is in `fate`.
+    #[prost(enumeration = "SweepFate", tag = "4")]
+    pub fate_value: i32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClearQuarantineRequest {}
@@ -506,6 +548,218 @@ pub struct ClearQuarantineResponse {
     /// Number of records that were forgotten.
     #[prost(uint64, tag = "1")]
     pub records: u64,
+}
+/// The origin of a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Installation {
+    Unspecified = 0,
+    /// An order installed it.
+    Dynamic = 1,
+    /// It came with the machine.
+    Local = 2,
+}
+impl Installation {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "INSTALLATION_UNSPECIFIED",
+            Self::Dynamic => "INSTALLATION_DYNAMIC",
+            Self::Local => "INSTALLATION_LOCAL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "INSTALLATION_UNSPECIFIED" => Some(Self::Unspecified),
+            "INSTALLATION_DYNAMIC" => Some(Self::Dynamic),
+            "INSTALLATION_LOCAL" => Some(Self::Local),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ExitKind {
+    Unspecified = 0,
+    /// It exited with a code.
+    Exited = 1,
+    /// A signal ended it.
+    Signaled = 2,
+    /// It was killed because memory ran out, or because it stayed over its memory limit.
+    OutOfMemory = 3,
+    /// The kernel does not say how it ended.
+    Unknown = 4,
+}
+impl ExitKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EXIT_KIND_UNSPECIFIED",
+            Self::Exited => "EXIT_KIND_EXITED",
+            Self::Signaled => "EXIT_KIND_SIGNALED",
+            Self::OutOfMemory => "EXIT_KIND_OUT_OF_MEMORY",
+            Self::Unknown => "EXIT_KIND_UNKNOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EXIT_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "EXIT_KIND_EXITED" => Some(Self::Exited),
+            "EXIT_KIND_SIGNALED" => Some(Self::Signaled),
+            "EXIT_KIND_OUT_OF_MEMORY" => Some(Self::OutOfMemory),
+            "EXIT_KIND_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RulesDecision {
+    Unspecified = 0,
+    Enabled = 1,
+    Disabled = 2,
+    /// A rule cannot be decided yet.
+    Unknown = 3,
+}
+impl RulesDecision {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RULES_DECISION_UNSPECIFIED",
+            Self::Enabled => "RULES_DECISION_ENABLED",
+            Self::Disabled => "RULES_DECISION_DISABLED",
+            Self::Unknown => "RULES_DECISION_UNKNOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RULES_DECISION_UNSPECIFIED" => Some(Self::Unspecified),
+            "RULES_DECISION_ENABLED" => Some(Self::Enabled),
+            "RULES_DECISION_DISABLED" => Some(Self::Disabled),
+            "RULES_DECISION_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RuleResult {
+    Unspecified = 0,
+    Yes = 1,
+    No = 2,
+    Unknown = 3,
+}
+impl RuleResult {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RULE_RESULT_UNSPECIFIED",
+            Self::Yes => "RULE_RESULT_YES",
+            Self::No => "RULE_RESULT_NO",
+            Self::Unknown => "RULE_RESULT_UNKNOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RULE_RESULT_UNSPECIFIED" => Some(Self::Unspecified),
+            "RULE_RESULT_YES" => Some(Self::Yes),
+            "RULE_RESULT_NO" => Some(Self::No),
+            "RULE_RESULT_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum AdmissionVerdict {
+    Unspecified = 0,
+    /// There is no admission plugin.
+    Open = 1,
+    Admitted = 2,
+    Denied = 3,
+    /// The agent shuts down.
+    Closing = 4,
+}
+impl AdmissionVerdict {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ADMISSION_VERDICT_UNSPECIFIED",
+            Self::Open => "ADMISSION_VERDICT_OPEN",
+            Self::Admitted => "ADMISSION_VERDICT_ADMITTED",
+            Self::Denied => "ADMISSION_VERDICT_DENIED",
+            Self::Closing => "ADMISSION_VERDICT_CLOSING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ADMISSION_VERDICT_UNSPECIFIED" => Some(Self::Unspecified),
+            "ADMISSION_VERDICT_OPEN" => Some(Self::Open),
+            "ADMISSION_VERDICT_ADMITTED" => Some(Self::Admitted),
+            "ADMISSION_VERDICT_DENIED" => Some(Self::Denied),
+            "ADMISSION_VERDICT_CLOSING" => Some(Self::Closing),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SweepFate {
+    Unspecified = 0,
+    Deleted = 1,
+    /// It would be deleted, if the request said so.
+    WouldDelete = 2,
+    LeftAlone = 3,
+    Postponed = 4,
+    Failed = 5,
+}
+impl SweepFate {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SWEEP_FATE_UNSPECIFIED",
+            Self::Deleted => "SWEEP_FATE_DELETED",
+            Self::WouldDelete => "SWEEP_FATE_WOULD_DELETE",
+            Self::LeftAlone => "SWEEP_FATE_LEFT_ALONE",
+            Self::Postponed => "SWEEP_FATE_POSTPONED",
+            Self::Failed => "SWEEP_FATE_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SWEEP_FATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "SWEEP_FATE_DELETED" => Some(Self::Deleted),
+            "SWEEP_FATE_WOULD_DELETE" => Some(Self::WouldDelete),
+            "SWEEP_FATE_LEFT_ALONE" => Some(Self::LeftAlone),
+            "SWEEP_FATE_POSTPONED" => Some(Self::Postponed),
+            "SWEEP_FATE_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
 }
 /// Generated client implementations.
 pub mod local_agent_client {

@@ -7,18 +7,22 @@ use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
-use guest_agent_proto::local::AskAdmissionResponse;
+use guest_agent_proto::local::{AdmissionVerdict, AskAdmissionResponse};
 use prost::Message;
 use tonic::Status;
+
+use super::values;
+use crate::display::values::Named;
 
 /// Asks what the installation of this order would ask. The desk sees to it that there is an answer.
 pub(super) async fn ask(
     gate: &Recipient<Ask>,
     order: ConfigurePlugin,
 ) -> Result<AskAdmissionResponse, Status> {
-    let said = |verdict: &str, reason: &str| AskAdmissionResponse {
-        verdict: verdict.to_owned(),
+    let said = |verdict: AdmissionVerdict, reason: &str| AskAdmissionResponse {
+        verdict: verdict.name().to_owned(),
         reason: reason.to_owned(),
+        verdict_value: verdict.into(),
     };
     let bytes = ConfigurePluginStates { configure_plugins: vec![order] }.encode_to_vec();
     let decoded = wire::decode_orders(&bytes, Origin::Local)
@@ -29,11 +33,13 @@ pub(super) async fn ask(
         Some(Ok(_)) | None => return Err(Status::invalid_argument("nothing is to be installed")),
     };
     if admission::is_open(gate).await {
-        return Ok(said("open", ""));
+        return Ok(said(AdmissionVerdict::Open, ""));
     }
-    Ok(match admission::ask(gate, Question::of(&spec)).await {
-        Verdict::Admitted => said("admitted", ""),
-        Verdict::Denied(reason) => said("denied", &reason),
-        Verdict::Closing => said("closing", "the agent is stopping"),
-    })
+    let verdict = admission::ask(gate, Question::of(&spec)).await;
+    let reason = match &verdict {
+        Verdict::Admitted => "",
+        Verdict::Denied(reason) => reason,
+        Verdict::Closing => "the agent is stopping",
+    };
+    Ok(said(values::admission(&verdict), reason))
 }

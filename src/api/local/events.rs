@@ -1,4 +1,4 @@
-//! StoredEvent events, as a stream.
+//! Recorded events, as a stream.
 //!
 //! The past comes from the store, the present from the outbox's broadcast. A follower that falls
 //! behind the broadcast's bound is not told a lie: it reads the store from where it was.
@@ -11,12 +11,14 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::event::StoredEvent;
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{Storage, StorageError, Table};
-use guest_agent_actors::wire;
 use guest_agent_proto::local;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
+
+use super::values;
+use crate::display::values::Named;
 
 /// Whether something is recorded of a plugin, which may be gone.
 pub(super) async fn are_there_of(storage: &dyn Storage, name: &str) -> Result<bool, StorageError> {
@@ -132,14 +134,16 @@ async fn load(storage: &dyn Storage) -> Result<Vec<(StoredEvent, bool)>, Storage
 
 fn shown(recorded: &StoredEvent, delivered: bool) -> local::Event {
     let event = &recorded.event;
+    let r#type = values::event_type(event.kind);
     local::Event {
         seq: recorded.seq,
         id: recorded.id.to_string(),
         at: Some(event.at.into()),
         plugin: event.plugin.to_string(),
         revision: event.revision.to_string(),
-        r#type: wire::event_name(event.kind).to_owned(),
+        r#type: r#type.name().to_owned(),
         details: event.details.to_string(),
         delivered,
+        type_value: r#type.into(),
     }
 }

@@ -8,7 +8,8 @@ use guest_agent_actors::plugin::explain::{Explanation, Weighing};
 use guest_agent_actors::scheduler::rules::{Verdict, Weighed};
 use guest_agent_proto::local;
 
-use super::show;
+use super::{show, values};
+use crate::display::values::Named;
 
 /// Longest value that is shown.
 const VALUE_MAX: usize = 200;
@@ -54,13 +55,14 @@ pub(super) fn explanation(
 }
 
 fn verdict(weighing: Weighing, rules: &Rules) -> local::RulesVerdict {
-    let (verdict, because) = match weighing.verdict {
-        Verdict::Enabled { because } => ("enabled", because),
-        Verdict::Disabled { because } => ("disabled", because),
-        Verdict::Unknown { why } => ("unknown", why),
+    let decision = values::decision(&weighing.verdict);
+    let because = match weighing.verdict {
+        Verdict::Enabled { because } | Verdict::Disabled { because } => because,
+        Verdict::Unknown { why } => why,
     };
     local::RulesVerdict {
-        verdict: verdict.to_owned(),
+        verdict: decision.name().to_owned(),
+        verdict_value: decision.into(),
         because: because.to_string(),
         match_policy: match rules.policy {
             MatchPolicy::All => "all",
@@ -78,10 +80,10 @@ fn verdict(weighing: Weighing, rules: &Rules) -> local::RulesVerdict {
 }
 
 fn rule_verdict(rule: &Rule, weighed: Weighed) -> local::RuleVerdict {
-    let (holds, found, why) = match weighed {
-        Weighed::Decided { holds: true, found } => ("yes", found, String::new()),
-        Weighed::Decided { holds: false, found } => ("no", found, String::new()),
-        Weighed::Undecided { why } => ("unknown", None, why.to_string()),
+    let holds = values::holds(&weighed);
+    let (found, why) = match weighed {
+        Weighed::Decided { holds: _, found } => (found, String::new()),
+        Weighed::Undecided { why } => (None, why.to_string()),
     };
     local::RuleVerdict {
         scope: rule.scope.as_str().to_owned(),
@@ -89,8 +91,9 @@ fn rule_verdict(rule: &Rule, weighed: Weighed) -> local::RuleVerdict {
         operator: rule.operator.as_str().to_owned(),
         value: shortened(&rule.value.to_string()),
         found: found.map(|found| shortened(&found.to_string())),
-        holds: holds.to_owned(),
+        holds: holds.name().to_owned(),
         why,
+        holds_value: holds.into(),
     }
 }
 

@@ -9,6 +9,8 @@ use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::ports::{Losses, StorageError, StoreHealth, SweepReport};
 use guest_agent_proto::local;
 
+use super::values;
+use crate::display::values::Named;
 use crate::store::loss_reporter::{shown_key, table_name};
 
 /// The state of the HTTP server.
@@ -95,10 +97,14 @@ pub(super) fn examined(
 
 /// What a sweep found.
 pub(super) fn swept(report: SweepReport) -> local::SweepResponse {
-    let items = report.items.into_iter().map(|item| local::SweepItem {
-        path: item.path,
-        fate: item.fate.to_string(),
-        why: item.why,
+    let items = report.items.into_iter().map(|item| {
+        let fate = values::fate(item.fate);
+        local::SweepItem {
+            path: item.path,
+            fate: fate.name().to_owned(),
+            why: item.why,
+            fate_value: fate.into(),
+        }
     });
     local::SweepResponse { items: items.collect(), unfinished: report.unfinished }
 }

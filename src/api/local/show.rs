@@ -4,11 +4,12 @@ use std::path::Path;
 
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
-use guest_agent_actors::model::spec::{Kind, Source};
+use guest_agent_actors::model::spec::Source;
 use guest_agent_actors::model::view::{Activity, Reported};
-use guest_agent_actors::wire;
 use guest_agent_proto::local;
 
+use super::values;
+use crate::display::values::Named;
 use crate::link::LinkState;
 
 /// What is shown of one plugin.
@@ -28,16 +29,18 @@ pub(super) fn plugin(
         let path = plugins_dir.join(view.name.as_str()).join(view.revision.as_str());
         path.to_string_lossy().into_owned()
     };
+    let state = values::state(view.state);
+    let kind = values::kind(&view.spec.execution.kind);
+    let installation = values::installation(&view.spec);
     local::PluginStatus {
         name: view.name.to_string(),
         revision: view.revision.to_string(),
-        state: wire::state_name(view.state).to_owned(),
-        kind: match view.spec.execution.kind {
-            Kind::Daemon => "daemon",
-            Kind::OneShot(_) => "one_shot",
-        }
-        .to_owned(),
-        installation: if view.spec.is_local() { "local" } else { "dynamic" }.to_owned(),
+        state: state.name().to_owned(),
+        state_value: state.into(),
+        kind: kind.name().to_owned(),
+        kind_value: kind.into(),
+        installation: installation.name().to_owned(),
+        installation_value: installation.into(),
         pid: view.pid,
         started_at: view.started_at.map(Into::into),
         restarts: view.restarts,
@@ -49,10 +52,14 @@ pub(super) fn plugin(
             results: health.results.clone(),
             at: Some((*at).into()),
         }),
-        pending: view.pending.as_ref().map(|pending| local::Pending {
-            revision: pending.revision.to_string(),
-            state: wire::state_name(pending.state).to_owned(),
-            error: pending.error.to_string(),
+        pending: view.pending.as_ref().map(|pending| {
+            let state = values::state(pending.state);
+            local::Pending {
+                revision: pending.revision.to_string(),
+                state: state.name().to_owned(),
+                error: pending.error.to_string(),
+                state_value: state.into(),
+            }
         }),
         config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
         cpu_percent: newest.map(|point| f64::from(point.cpu_percent)),
@@ -99,11 +106,18 @@ pub(super) fn link(state: &LinkState) -> String {
 }
 
 fn last_exit(cause: ExitCause) -> local::LastExit {
-    let (kind, code, signal) = match cause {
-        ExitCause::Exited(code) => ("exited", Some(code), None),
-        ExitCause::Signaled(signal) => ("signaled", None, Some(signal)),
-        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => ("oom", None, None),
-        ExitCause::Unknown => ("unknown", None, None),
+    let kind = values::exit_kind(cause);
+    let (code, signal) = match cause {
+        ExitCause::Exited(code) => (Some(code), None),
+        ExitCause::Signaled(signal) => (None, Some(signal)),
+        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit | ExitCause::Unknown => (None, None),
     };
-    local::LastExit { kind: kind.to_owned(), code, signal, at: None, detail: cause.to_string() }
+    local::LastExit {
+        kind: kind.name().to_owned(),
+        code,
+        signal,
+        at: None,
+        detail: cause.to_string(),
+        kind_value: kind.into(),
+    }
 }

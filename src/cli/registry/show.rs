@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use guest_agent_proto::host::{Change, Entry, Offer, Snapshot, change};
 use serde::Serialize;
 
-use super::super::Failure;
 use super::super::console::{Console, Tone};
+use super::super::failure::Failure;
 use super::super::format::{fitting, one_line, padded, rfc3339, shortened, width};
 
 /// An entry as scripts see it.

@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::super::format::rfc3339;
 
 /// All plugins as JSON.
-pub(in crate::cli) fn plugins(plugins: &[local::PluginStatus]) -> Vec<Plugin<'_>> {
+pub(crate) fn plugins(plugins: &[local::PluginStatus]) -> Vec<Plugin<'_>> {
     plugins.iter().map(Plugin::from).collect()
 }
 
 /// One plugin.
 #[derive(Debug, Serialize)]
-pub(in crate::cli) struct Plugin<'a> {
+pub(crate) struct Plugin<'a> {
     name: &'a str,
     revision: Option<&'a str>,
     state: &'a str,

@@ -7,7 +7,7 @@ use super::super::console::{Console, Tone};
 use super::super::format::{
     age, bytes, fitting, not_enforced, one_line, shortened, timestamp, width,
 };
-use crate::display::{self, state_tone};
+use crate::display::{self, state_tone, values};
 
 const HEADINGS: [&str; 8] =
     ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
@@ -22,7 +22,7 @@ const EXPENDABLE: [usize; 6] = [5, 6, 7, 4, 3, 1];
 const GAP: usize = 2;
 
 /// All plugins, one line each, and a line about the agent.
-pub(in crate::cli) fn overview(
+pub(crate) fn overview(
     plugins: &[PluginStatus],
     agent: Option<&AgentStatus>,
     console: &Console<'_>,
@@ -55,7 +55,7 @@ pub(in crate::cli) fn overview(
 }
 
 /// One plugin, one fact per line.
-pub(in crate::cli) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
+pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let now = (console.now)();
     let ago = |time| {
         let time = timestamp(time)?;
@@ -88,7 +88,8 @@ pub(in crate::cli) fn details(plugin: &PluginStatus, console: &Console<'_>) -> S
     let mut text = [plugin.name.as_str(), "\n"].concat();
     for (label, fact) in facts {
         if let Some(fact) = fact {
-            let tone = if label == "state" { state_tone(&plugin.state) } else { Tone::Plain };
+            let tone =
+                if label == "state" { state_tone(values::state(plugin)) } else { Tone::Plain };
             let fact = console.paint(tone, &one_line(&fact));
             let label = format!("  {label:<13} ");
             text.push_str(&[&label, fact.as_str(), "\n"].concat());
@@ -136,7 +137,7 @@ impl Row {
             plugin.cpu_percent.map_or_else(dash, |cpu| format!("{cpu:.1}%")),
             plugin.memory_bytes.map_or_else(dash, bytes),
         ];
-        Self { cells, tone: state_tone(&plugin.state), note: display::note(plugin) }
+        Self { cells, tone: state_tone(values::state(plugin)), note: display::note(plugin) }
     }
 }
 

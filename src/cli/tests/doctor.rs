@@ -1,8 +1,9 @@
 //! What `doctor` prints.
 
-use guest_agent_proto::local::{ExamineResponse, LostRecord, SweepItem, SweepResponse};
+use guest_agent_proto::local::{ExamineResponse, LostRecord, SweepFate, SweepItem, SweepResponse};
 
 use super::*;
+use crate::display::values::Named;
 
 /// Runs `doctor` where nothing but what the agent says can be wrong.
 fn doctor(agent: Option<&FakeAgent>, more: &[&str]) -> Ran {
@@ -54,6 +55,7 @@ fn ailing() -> Script {
         path: path.to_owned(),
         fate: fate.to_owned(),
         why: why.to_owned(),
+        fate_value: SweepFate::named(fate).expect("a fate").into(),
     };
     let items = vec![
         item("/s/i/plugins/web/1", "would delete", "its plugin is gone"),

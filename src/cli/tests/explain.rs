@@ -1,5 +1,7 @@
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{
-    ExplainResponse, PluginMove, PluginTrouble, PluginWait, RuleVerdict, RulesVerdict, TriggerPlan,
+    ExplainResponse, PluginMove, PluginTrouble, PluginWait, RuleResult, RuleVerdict, RulesDecision,
+    RulesVerdict, TriggerPlan,
 };
 
 use super::*;
@@ -17,6 +19,7 @@ fn explained() -> ExplainResponse {
         value: "\"web\"".to_owned(),
         found: Some("\"db\"".to_owned()),
         holds: "no".to_owned(),
+        holds_value: RuleResult::No.into(),
         why: String::new(),
     };
     let undecided = RuleVerdict {
@@ -24,6 +27,7 @@ fn explained() -> ExplainResponse {
         attribute: "zone".to_owned(),
         found: None,
         holds: "unknown".to_owned(),
+        holds_value: RuleResult::Unknown.into(),
         why: "the metadata server\x1b has not answered".to_owned(),
         ..rule.clone()
     };
@@ -35,6 +39,7 @@ fn explained() -> ExplainResponse {
     ExplainResponse {
         status: Some(PluginStatus {
             state: "STOPPED".to_owned(),
+            state_value: StatusValue::Stopped.into(),
             kind: "one_shot".to_owned(),
             reason: "rule 1 (METADATA role EQUAL) does not hold".to_owned(),
             ..running("a")
@@ -53,6 +58,7 @@ fn explained() -> ExplainResponse {
         }),
         rules: Some(RulesVerdict {
             verdict: "disabled".to_owned(),
+            verdict_value: RulesDecision::Disabled.into(),
             because: "rule 1 (METADATA role EQUAL) does not hold".to_owned(),
             match_policy: "all".to_owned(),
             on_match: "enabled".to_owned(),

@@ -109,59 +109,59 @@ fn what_the_service_would_refuse_is_refused_by_the_check() {
 
 #[test]
 fn run_starts_the_service_with_the_checked_configuration() {
-    let services = Recorder::default();
+    let recorder = Recorder::default();
     let mut environment = MapEnvironment::default();
     environment.variables.insert("GUEST_AGENT_LOG".to_owned(), "debug".to_owned());
     let arguments = ["run", "--set", "agent.state_dir=/tmp/x", "--stop-plugins"];
-    let ran = ran_with(&arguments, &environment, &services, Looks::Plain);
+    let ran = ran_with(&arguments, &environment, &recorder, Looks::Plain);
     assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
-    let runs = services.runs.borrow();
+    let runs = recorder.runs.borrow();
     assert_eq!(runs[0].config.agent.state_dir, Path::new("/tmp/x"));
     assert!(runs[0].stop_plugins);
     assert_eq!(runs[0].sources.set, ["agent.state_dir=/tmp/x"]);
-    assert_eq!(services.logs.borrow()[0].level, "debug");
+    assert_eq!(recorder.logs.borrow()[0].level, "debug");
 }
 
 #[test]
 fn run_does_not_start_with_a_bad_configuration() {
-    let services = Recorder::default();
+    let recorder = Recorder::default();
     let arguments = ["run", "--set", "plugins.probation=forever"];
-    let ran = ran_with(&arguments, &MapEnvironment::default(), &services, Looks::Plain);
+    let ran = ran_with(&arguments, &MapEnvironment::default(), &recorder, Looks::Plain);
     assert_eq!(ran.exit, Exit::Failed);
-    assert!(services.runs.borrow().is_empty() && services.logs.borrow().is_empty());
+    assert!(recorder.runs.borrow().is_empty() && recorder.logs.borrow().is_empty());
 }
 
 #[test]
 fn dev_passes_its_flags_and_reports_its_failure() {
-    let services = Recorder::default();
+    let recorder = Recorder::default();
     let arguments = ["dev", "--once", "--plugins", "3", "--dir", "/tmp/d"];
-    let ran = ran_with(&arguments, &MapEnvironment::default(), &services, Looks::Plain);
+    let ran = ran_with(&arguments, &MapEnvironment::default(), &recorder, Looks::Plain);
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Failed, "guest-agent: the walk ended early\n"));
     let expected = DevArgs { once: true, plugins: 3, dir: Some("/tmp/d".into()) };
-    assert_eq!(services.devs.borrow()[0], expected);
+    assert_eq!(recorder.devs.borrow()[0], expected);
 }
 
 #[test]
 fn a_sample_plugin_gets_every_argument_untouched() {
-    let services = Recorder::default();
+    let recorder = Recorder::default();
     let own = ["--json", "--help", "x", "--", "--address=/x", "--set"];
     let arguments = [&["sample-plugin"][..], &own].concat();
-    let ran = ran_with(&arguments, &MapEnvironment::default(), &services, Looks::Plain);
+    let ran = ran_with(&arguments, &MapEnvironment::default(), &recorder, Looks::Plain);
     assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
-    assert_eq!(services.samples.borrow()[0].args, own);
+    assert_eq!(recorder.samples.borrow()[0].args, own);
 }
 
 #[test]
 fn a_keeper_of_logs_is_told_what_to_keep_and_by_nobody_else() {
-    let services = Recorder::default();
+    let recorder = Recorder::default();
     let keep = |arguments: &[&str]| {
         let arguments = [&["keep-logs"], arguments].concat();
-        ran_with(&arguments, &MapEnvironment::default(), &services, Looks::Plain)
+        ran_with(&arguments, &MapEnvironment::default(), &recorder, Looks::Plain)
     };
     assert_eq!(keep(&["/var/log/x", "4096", "/state"]).exit, Exit::Done);
     let expected =
         KeeperArgs { dir: "/var/log/x".into(), max: 4096, state_root: Some("/state".into()) };
-    assert_eq!(services.kept.borrow()[0], expected);
+    assert_eq!(recorder.kept.borrow()[0], expected);
     for wrong in [&[][..], &["/var/log/x"], &["/var/log/x", "much"], &["/x", "-1"]] {
         assert_eq!(keep(wrong).exit, Exit::Failed, "{wrong:?}");
     }

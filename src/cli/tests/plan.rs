@@ -6,6 +6,7 @@ use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::install::pack::pack;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::json::configure_plugin_from_json;
 use guest_agent_proto::local::AskAdmissionResponse;
 
@@ -38,7 +39,8 @@ fn the_difference_to_what_runs_is_told() {
     check(&install("2"), Some(configured("1")), "upgrade", &["revision 1 gives way to 2"]);
     let other = PluginStatus { config_hash: "ab".to_owned(), ..configured("2") };
     check(&install("2"), Some(other), "reconcile", &["its configuration"]);
-    let local = PluginStatus { installation: "local".to_owned(), ..configured("2") };
+    let mut local = PluginStatus { installation: "local".to_owned(), ..configured("2") };
+    local.set_installation_value(Installation::Local);
     check(&install("2"), Some(local), "upgrade", &["takes the place of the local revision 2"]);
     let failed = PluginStatus { revision: String::new(), ..configured("") };
     check(&install("2"), Some(failed), "install", &["it was ordered before and is not installed"]);
@@ -59,7 +61,11 @@ fn the_difference_to_what_runs_is_told() {
 
 fn planned() -> Vec<Planned> {
     let finding = |severity, what: &str| Finding::new(severity, what, "so it is", "change\nit");
-    let running = Running { revision: "1".to_owned(), state: "RUNNING".to_owned() };
+    let running = Running {
+        revision: "1".to_owned(),
+        state: "RUNNING".to_owned(),
+        value: StatusValue::Running,
+    };
     vec![
         Planned {
             name: "web".to_owned(),
@@ -211,7 +217,11 @@ fn what_would_not_be_admitted_stands_in_the_way() {
         let (verdict, reason) = (verdict.to_owned(), "not this one".to_owned());
         let agent = FakeAgent::start(Script {
             status: vec![plugins([])],
-            admission: Some(AskAdmissionResponse { verdict, reason }),
+            admission: Some(AskAdmissionResponse {
+                verdict,
+                reason,
+                ..AskAdmissionResponse::default()
+            }),
             ..Script::default()
         });
         let ran = planned_of(&agent, &file, &[]);

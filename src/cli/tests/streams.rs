@@ -1,6 +1,9 @@
 //! `events` and `logs`.
 
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+
 use super::*;
+use crate::display::values::Named;
 
 fn happened() -> Script {
     let event = |seq, kind: &str, details: &str, delivered| Event {
@@ -12,6 +15,7 @@ fn happened() -> Script {
         r#type: kind.to_owned(),
         details: details.to_owned(),
         delivered,
+        type_value: PluginEventType::named(kind).expect("a type").into(),
     };
     Script {
         events: vec![

@@ -11,12 +11,14 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
-use super::super::Failure;
 use super::super::client::{self, Client, Patience};
 use super::super::explain;
+use super::super::failure::{Exit, Failure};
 use super::super::format::one_line;
-use super::since;
 use crate::net::backoff::{Backoff, Jitter, Schedule};
+
+/// How far back events are shown.
+const EVENTS_BACK: i64 = 3600;
 
 /// Between two questions.
 const BEAT: Duration = Duration::from_secs(1);
@@ -163,7 +165,7 @@ async fn soon_detail(
 }
 
 fn unanswered() -> Failure {
-    Failure::new(super::super::Exit::Unreachable, "the agent does not answer")
+    Failure::new(Exit::Unreachable, "the agent does not answer")
 }
 
 /// What is not known is said in the place of what is.
@@ -198,6 +200,11 @@ fn lines(bytes: &[u8]) -> Vec<String> {
         line.chars().take(LINE_MAX).map(safe).collect()
     };
     text.lines().map(line).collect()
+}
+
+/// From when on events are shown.
+pub(super) fn since(now: jiff::Timestamp) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: now.as_second() - EVENTS_BACK, nanos: 0 }
 }
 
 #[cfg(test)]

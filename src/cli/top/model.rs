@@ -4,10 +4,12 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{AgentStatus, Event, PluginStatus};
 use jiff::{SignedDuration, Timestamp};
 
 use super::feed::{Detail, Told};
+use crate::display::values;
 
 /// Events that are kept, and plugins' names in a filter.
 pub(super) const EVENTS_MAX: usize = 200;
@@ -340,10 +342,12 @@ impl Model {
 
 /// What needs somebody stands first.
 fn badness(plugin: &PluginStatus) -> u8 {
-    match plugin.state.as_str() {
-        "CRASHED" | "INSTALL_FAILED" | "EXECUTION_FAILED" => 0,
-        "INSTALLING" | "STARTING" | "STOPPING" => 1,
-        "STOPPED" => 2,
-        _ => 3,
+    match values::state(plugin) {
+        StatusValue::Crashed | StatusValue::InstallFailed | StatusValue::ExecutionFailed => 0,
+        StatusValue::Installing | StatusValue::Starting | StatusValue::Stopping => 1,
+        StatusValue::Stopped => 2,
+        StatusValue::Running
+        | StatusValue::ExecutionCompleted
+        | StatusValue::StateValueUnspecified => 3,
     }
 }

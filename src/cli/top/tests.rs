@@ -14,9 +14,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 
+use super::canvas::Theme;
 use super::feed::{Detail, Told};
 use super::model::{EVENTS_MAX, Face, Flow, Happened, Key, Model, Order};
-use super::view::{Theme, view};
+use super::view::view;
 
 const NOW: i64 = 1_900_000_000;
 
@@ -84,7 +85,7 @@ fn everything() -> Vec<PluginStatus> {
     upgrading.pending = Some(Pending {
         revision: "1.5".to_owned(),
         state: "INSTALLING".to_owned(),
-        error: String::new(),
+        ..Pending::default()
     });
     let mut failed = plugin("backup", "INSTALL_FAILED");
     failed.revision.clear();

@@ -8,14 +8,15 @@ use std::cmp::Reverse;
 use guest_agent_proto::local::Event;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
 use super::super::console::Tone;
 use super::super::events;
 use super::super::format::{age, one_line, padded, shortened, timestamp, width};
+use super::canvas::{Theme, draw, take_bottom, take_top};
 use super::model::{Face, Link, Model};
-use crate::display::state_tone;
+use crate::display::{state_tone, values};
 
 mod list;
 
@@ -45,37 +46,6 @@ const HELP: [&str; 16] = [
     "  The charts are the agent's last measurements, the newest on",
     "  the right. CPU is of one processor.",
 ];
-
-/// Whether there are colours.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Theme {
-    colour: bool,
-}
-
-// === impl Theme ===
-
-impl Theme {
-    pub(super) fn new(colour: bool) -> Self {
-        Self { colour }
-    }
-
-    fn style(self, tone: Tone) -> Style {
-        let colour = match tone {
-            Tone::Plain => return Style::new(),
-            Tone::Bad if !self.colour => return Style::new().add_modifier(Modifier::BOLD),
-            Tone::Good | Tone::Busy | Tone::Quiet if !self.colour => return Style::new(),
-            Tone::Good => Color::Green,
-            Tone::Busy => Color::Yellow,
-            Tone::Bad => Color::Red,
-            Tone::Quiet => Color::DarkGray,
-        };
-        Style::new().fg(colour)
-    }
-
-    fn heading(self) -> Style {
-        self.style(Tone::Plain).add_modifier(Modifier::BOLD)
-    }
-}
 
 /// Draws the model.
 pub(super) fn view(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer) {
@@ -109,25 +79,6 @@ pub(super) fn view(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
             list::list(model, theme, rest, buffer);
         }
     }
-}
-
-/// Draws lines from the top of an area, as many as fit; what they took is gone from `rest`.
-fn draw(lines: &[Line<'_>], area: Rect, rest: &mut Rect, buffer: &mut Buffer) {
-    for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
-        buffer.set_line(area.x, y, line, area.width);
-        rest.y = y + 1;
-        rest.height = area.bottom() - rest.y;
-    }
-}
-
-fn take_top(rest: &mut Rect, rows: u16) -> Rect {
-    Rect { height: rows.min(rest.height), ..*rest }
-}
-
-fn take_bottom(rest: &mut Rect, rows: u16) -> Rect {
-    let rows = rows.min(rest.height);
-    rest.height -= rows;
-    Rect { y: rest.bottom(), height: rows, ..*rest }
 }
 
 /// About the agent and its link.
@@ -170,17 +121,16 @@ fn header(model: &Model, theme: Theme, columns: usize) -> Vec<Line<'static>> {
 
 /// How many plugins there are, and in which states.
 fn counts(model: &Model) -> String {
-    let mut states: Vec<(&str, usize)> = Vec::new();
+    let mut states: Vec<(&str, Tone, usize)> = Vec::new();
     for plugin in &model.plugins {
-        match states.iter_mut().find(|(state, _)| *state == plugin.state) {
-            Some((_, count)) => *count += 1,
-            None => states.push((&plugin.state, 1)),
+        match states.iter_mut().find(|(state, ..)| *state == plugin.state) {
+            Some((.., count)) => *count += 1,
+            None => states.push((&plugin.state, state_tone(values::state(plugin)), 1)),
         }
     }
     // What is wrong comes first.
-    let is_bad = |state: &str| state_tone(state) == Tone::Bad;
-    states.sort_by_key(|(state, count)| (!is_bad(state), Reverse(*count), *state));
-    let each: Vec<_> = states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    states.sort_by_key(|(state, tone, count)| (*tone != Tone::Bad, Reverse(*count), *state));
+    let each: Vec<_> = states.iter().map(|(state, _, count)| format!("{count} {state}")).collect();
     match model.plugins.len() {
         0 => "no plugins".to_owned(),
         1 => format!("1 plugin: {}", each.join(", ")),

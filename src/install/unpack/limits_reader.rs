@@ -35,7 +35,7 @@ pub(crate) enum Piece {
     Verified,
 }
 
-/// Counters and verdict, shared by the readers of one installation.
+/// Counters and the verdict, shared by the readers of one installation.
 #[derive(Debug)]
 pub(crate) struct Meter {
     limits: Limits,

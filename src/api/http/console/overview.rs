@@ -10,13 +10,16 @@ use maud::{Markup, html};
 use super::chart::{Series, Unit, spark};
 use super::pieces::{Ages, ago, fact, page_of, pill, some, state};
 use super::timeline;
-use crate::display::{Tone, note, one_line, shortened, state_tone};
+use crate::display::{Tone, note, one_line, shortened};
 
 /// Most plugins on one page. Others are found by a part of their name.
 pub(super) const SHOWN_MAX: usize = 200;
 
 /// Longest name or note in the table, in characters; the plugin's own page has all of it.
 const NOTE_MAX: usize = 200;
+
+/// The tone of each state, and how many plugins are in it, by the name of the state.
+pub(super) type States = BTreeMap<String, (Tone, usize)>;
 
 /// What is shown.
 #[derive(Clone, Debug)]
@@ -30,7 +33,7 @@ pub(super) struct Overview {
     /// How many there are of those.
     pub(super) matching: usize,
     /// How many plugins are in which state, of all.
-    pub(super) states: BTreeMap<String, usize>,
+    pub(super) states: States,
     /// What was looked for; empty for all.
     pub(super) filter: String,
     /// What happened lately, the newest first.
@@ -118,8 +121,8 @@ impl Overview {
             Readiness::Ready { .. } => pill(Tone::Good, "ready"),
             Readiness::Waiting { .. } => pill(Tone::Busy, "waiting"),
         };
-        let states = self.states.iter().map(|(name, count)| {
-            html! { span class="count" { (pill(state_tone(name), name)) " " (count) } }
+        let states = self.states.iter().map(|(name, (tone, count))| {
+            html! { span class="count" { (pill(*tone, name)) " " (count) } }
         });
         html! {
             dl class="cards" {

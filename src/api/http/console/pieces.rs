@@ -5,7 +5,7 @@ use guest_agent_proto::local::PluginStatus;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::display::{Tone, age, one_line, state_tone, timestamp};
+use crate::display::{Tone, age, one_line, state_tone, timestamp, values};
 
 /// How ages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) fn pill(tone: Tone, word: &str) -> Markup {
 
 /// The state of a plugin.
 pub(super) fn state(plugin: &PluginStatus) -> Markup {
-    pill(state_tone(&plugin.state), &plugin.state)
+    pill(state_tone(values::state(plugin)), &plugin.state)
 }
 
 /// How long ago something was, and when on a closer look. Nothing where that is unknown.

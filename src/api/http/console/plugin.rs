@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::model::spec::Limits;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::host::Entry;
 use guest_agent_proto::local::{Event, ExplainResponse};
 use jiff::Timestamp;
@@ -16,6 +17,7 @@ use super::pieces::{Ages, ago, class, fact, page_of, pill, some, state};
 use super::{log, timeline};
 use crate::api::http::access::Access;
 use crate::api::http::session::Visitor;
+use crate::display::values::Named;
 use crate::display::{self, Tone, bytes, not_enforced, one_line};
 
 /// What is shown.
@@ -187,7 +189,7 @@ impl Plugin {
             @if moves.is_empty() { p class="empty" { "None is remembered." } }
             ol class="events" {
                 @for step in moves.iter().rev() {
-                    li class=(class(display::state_tone(&step.state))) {
+                    li class=(class(display::state_tone(StatusValue::named(&step.state).unwrap_or_default()))) {
                         span class="when" { (ago(step.at.as_ref(), ages)) }
                         span class="kind" { (one_line(&step.state)) }
                         span class="what" { (one_line(&step.why)) }

@@ -15,11 +15,12 @@ use tracing::debug;
 
 use super::hidden;
 use super::log::{self, Part, Wanted};
-use super::overview::{Overview, Row, SHOWN_MAX};
+use super::overview::{Overview, Row, SHOWN_MAX, States};
 use super::plugin::Plugin;
 use super::timeline::Timeline;
 use crate::api::http::session::Sight;
 use crate::api::local::LocalApi;
+use crate::display::{state_tone, values};
 
 /// How many events are on the first page, and on that of a plugin.
 const EVENTS: usize = 25;
@@ -41,11 +42,12 @@ impl Source {
     pub(super) async fn overview(&self, filter: &str, sight: Sight) -> Result<Overview, Status> {
         let plugins = self.api.list().await?;
         let mut usage = self.usage().await?;
-        let mut states: BTreeMap<String, usize> = BTreeMap::new();
+        let mut states = States::new();
         let (mut rows, mut matching) = (Vec::new(), 0);
         for listed in &plugins {
             let plugin = self.shown(listed, sight);
-            *states.entry(plugin.state.clone()).or_default() += 1;
+            let tone = state_tone(values::state(&plugin));
+            states.entry(plugin.state.clone()).or_insert((tone, 0)).1 += 1;
             if !filter.is_empty() && !plugin.name.contains(filter) {
                 continue;
             }

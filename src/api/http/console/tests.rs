@@ -18,7 +18,7 @@ use super::overview::{Overview, Row};
 use super::plugin::Plugin;
 use super::*;
 use crate::api::http::access::Access;
-use crate::display;
+use crate::display::{self, Tone};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -46,7 +46,12 @@ fn status(text: &str) -> PluginStatus {
             ..LastExit::default()
         }),
         health: Some(Health { code: 1, results: vec![text(), text()], at: at() }),
-        pending: Some(Pending { revision: text(), state: text(), error: text() }),
+        pending: Some(Pending {
+            revision: text(),
+            state: text(),
+            error: text(),
+            ..Pending::default()
+        }),
         config_hash: text(),
         address: text(),
         install_path: text(),
@@ -91,7 +96,7 @@ fn overview_of(text: &str) -> Overview {
         readiness: Readiness::Ready { without: Vec::new() },
         rows: vec![row(text)],
         matching: 2,
-        states: [(text.to_owned(), 1)].into(),
+        states: [(text.to_owned(), (Tone::Plain, 1))].into(),
         filter: text.to_owned(),
         events: vec![event(text)],
     }
@@ -108,6 +113,7 @@ fn plugin_of(text: &str) -> Plugin {
         found: Some(own()),
         holds: own(),
         why: own(),
+        ..RuleVerdict::default()
     };
     let rules = RulesVerdict {
         verdict: own(),
@@ -116,6 +122,7 @@ fn plugin_of(text: &str) -> Plugin {
         on_match: own(),
         on_default: own(),
         rules: vec![rule],
+        ..RulesVerdict::default()
     };
     let why = ExplainResponse {
         status: Some(status(text)),

@@ -102,7 +102,7 @@ pub(super) fn list(events: &[Event], ages: Ages, names: Names) -> Markup {
         @if events.is_empty() { p class="empty" { "Nothing has happened yet." } }
         ol class="events" {
             @for event in events {
-                @let (kind, tone) = event_kind(&event.r#type);
+                @let (kind, tone) = event_kind(event);
                 li class=(class(tone)) {
                     span class="when" { (ago(event.at.as_ref(), ages)) }
                     span class="kind" { (words_of(kind)) }
@@ -125,7 +125,7 @@ pub(super) fn list(events: &[Event], ages: Ages, names: Names) -> Markup {
 pub(super) fn said(event: Option<&Event>) -> Markup {
     html! {
         @if let Some(event) = event {
-            (one_line(&event.plugin)) ": " (words_of(event_kind(&event.r#type).0))
+            (one_line(&event.plugin)) ": " (words_of(event_kind(event).0))
         }
     }
 }

@@ -10,10 +10,10 @@ use super::super::super::console::Tone;
 use super::super::super::format::{
     age, bytes, fitting, one_line, padded, shortened, timestamp, width,
 };
+use super::super::canvas::{Theme, draw};
 use super::super::model::{Link, Model, Order, Way};
 use super::super::spark::spark;
-use super::Theme;
-use crate::display::{note as note_of, state_tone};
+use crate::display::{note as note_of, state_tone, values};
 
 /// Columns of a chart.
 const CHART: usize = 10;
@@ -80,7 +80,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
                 _ if lost => Tone::Quiet,
                 // Reversed, what is quiet would be loud.
                 chart if Some(at) == selected && CHARTS.contains(&chart) => Tone::Plain,
-                STATE => state_tone(&plugin.state),
+                STATE => state_tone(values::state(plugin)),
                 chart if CHARTS.contains(&chart) => Tone::Quiet,
                 _ => Tone::Plain,
             };
@@ -106,7 +106,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
         let note = shortened(&format!("{name}: {note}"), columns);
         lines.push(Line::styled(note, theme.style(Tone::Busy)));
     }
-    super::draw(&lines, area, &mut area.clone(), buffer);
+    draw(&lines, area, &mut area.clone(), buffer);
 }
 
 fn headings(

@@ -1,0 +1,128 @@
+//! `Configure`, `Restart`, `AskAdmission` and `PlaceArchive`.
+
+use guest_agent_actors::control_plane::TRACEPARENT;
+use guest_agent_actors::error::Chain;
+use guest_agent_actors::messages::{Submission, Submit, SubmitError};
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    Action, ConfigurePlugin, Plugin,
+};
+use guest_agent_proto::local;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Status, Streaming};
+
+use super::reach::{LocalApi, parse_name, unknown};
+use super::{admission, archives};
+
+/// The order to remove a plugin.
+pub(crate) fn remove_order(name: &str) -> ConfigurePlugin {
+    let plugin = Plugin { name: name.to_owned(), ..Plugin::default() };
+    let mut order = ConfigurePlugin { plugin: Some(plugin), ..ConfigurePlugin::default() };
+    order.set_action(Action::Remove);
+    order
+}
+
+pub(super) async fn configure(
+    api: &LocalApi,
+    request: Request<local::ConfigureRequest>,
+) -> Result<local::ConfigureResponse, Status> {
+    let (metadata, _, request) = request.into_parts();
+    let orders = request.orders.unwrap_or_default().encode_to_vec();
+    let results = submit(api, Submission::Configure(orders), &metadata).await?;
+    Ok(local::ConfigureResponse { results })
+}
+
+pub(super) async fn restart(
+    api: &LocalApi,
+    request: Request<local::RestartRequest>,
+) -> Result<local::RestartResponse, Status> {
+    let (metadata, _, request) = request.into_parts();
+    let name = parse_name(&request.name)?;
+    if !api.list().await?.iter().any(|listed| listed.view.name == name) {
+        return Err(unknown(name.as_str()));
+    }
+    let results = submit(api, Submission::Restart(name), &metadata).await?;
+    let generation = results.first().map(|result| result.generation).unwrap_or_default();
+    Ok(local::RestartResponse { generation })
+}
+
+pub(super) async fn ask_admission(
+    api: &LocalApi,
+    request: local::AskAdmissionRequest,
+) -> Result<ReceiverStream<Result<local::AskAdmissionResponse, Status>>, Status> {
+    let order = request.order.unwrap_or_default();
+    let (sender, receiver) = mpsc::channel(1);
+    let gate = api.gate.clone();
+    tokio::spawn(async move {
+        // Who has gone takes the question back.
+        tokio::select! {
+            answer = admission::ask(&gate, order) => drop(sender.send(answer).await),
+            () = sender.closed() => {}
+        }
+    });
+    Ok(ReceiverStream::new(receiver))
+}
+
+pub(super) async fn place_archive(
+    api: &LocalApi,
+    request: Streaming<local::PlaceArchiveRequest>,
+) -> Result<ReceiverStream<Result<local::PlaceArchiveResponse, Status>>, Status> {
+    let (sender, receiver) = mpsc::channel(1);
+    let spool = api.spool.clone();
+    tokio::spawn(async move {
+        let placed = archives::place(spool, request).await;
+        let answer = placed
+            .map(|path| local::PlaceArchiveResponse { path: path.to_string_lossy().into_owned() });
+        // Who has gone does not want to know.
+        drop(sender.send(answer).await);
+    });
+    Ok(ReceiverStream::new(receiver))
+}
+
+async fn submit(
+    api: &LocalApi,
+    submission: Submission,
+    metadata: &MetadataMap,
+) -> Result<Vec<local::ConfigureResult>, Status> {
+    let traceparent = metadata.get(TRACEPARENT).and_then(|text| Some(text.to_str().ok()?.into()));
+    let verdicts = api
+        .control_plane
+        .send(Submit(submission, traceparent))
+        .await
+        .map_err(|_| Status::unavailable("the agent is stopping"))?
+        .map_err(|error| not_taken(&error))?;
+    let result = |verdict: guest_agent_actors::messages::Verdict| {
+        let (error, generation) = match verdict.result {
+            Ok(generation) => (String::new(), generation.0),
+            Err(reason) => (reason, 0),
+        };
+        local::ConfigureResult { name: verdict.name, error, generation }
+    };
+    Ok(verdicts.into_iter().map(result).collect())
+}
+
+fn not_taken(error: &SubmitError) -> Status {
+    match error {
+        SubmitError::Malformed(_) => Status::invalid_argument(error.to_string()),
+        SubmitError::NotSaved(error) => Status::internal(Chain(error).to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guest_agent_actors::messages::SaveFailed;
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn orders_that_cannot_be_decoded_are_an_invalid_argument_with_the_reason() {
+        let status = not_taken(&SubmitError::Malformed("the message has 5000 orders".into()));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains("5000 orders"), "{status:?}");
+        let status = not_taken(&SubmitError::NotSaved(SaveFailed("the disk is full".into())));
+        assert_eq!(status.code(), Code::Internal);
+    }
+}

@@ -1,0 +1,149 @@
+//! What the calls of the local API reach, and what more than one of them asks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use actix::{Addr, Recipient};
+use guest_agent_actors::admission::Ask;
+use guest_agent_actors::control_plane::ControlPlaneActor;
+use guest_agent_actors::manager::ManagerActor;
+use guest_agent_actors::manager::readiness::Readiness;
+use guest_agent_actors::messages::{ListPlugins, Listed, RefusedManifests};
+use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::outbox::OutboxView;
+use guest_agent_actors::ports::{PluginRpc, Storage};
+use guest_agent_actors::scheduler::SchedulerActor;
+use guest_agent_actors::sweep::SweepActor;
+use guest_agent_actors::vm_events::VmEventActor;
+use guest_agent_proto::local;
+use tokio::sync::{mpsc, watch};
+use tonic::Status;
+
+use super::health::HttpHealth;
+use super::{events, health, show};
+use crate::api::host::RegistryService;
+use crate::install::cache::spool::Spool;
+use crate::link::LinkState;
+use crate::process::logs::PluginLogs;
+
+/// What the local API reaches.
+#[derive(Clone)]
+pub struct LocalApi {
+    /// Knows what runs.
+    pub manager: Addr<ManagerActor>,
+    /// Takes orders.
+    pub control_plane: Addr<ControlPlaneActor>,
+    /// Tells plugins what happens to the machine.
+    pub vm_events: Addr<VmEventActor>,
+    /// Moves whenever the roster does.
+    pub changes: watch::Receiver<u64>,
+    /// New events, and how many wait.
+    pub outbox: OutboxView,
+    /// Recorded events.
+    pub storage: Arc<dyn Storage>,
+    /// Clears away what nothing refers to.
+    pub sweep: Addr<SweepActor>,
+    /// Says what may be deployed.
+    pub gate: Recipient<Ask>,
+    /// Takes archives.
+    pub spool: Spool,
+    /// Asks plugins.
+    pub rpc: Arc<dyn PluginRpc>,
+    /// State of the control-plane link.
+    pub link: watch::Receiver<LinkState>,
+    /// Knows what makes plugins run.
+    pub scheduler: Addr<SchedulerActor>,
+    /// What plugins offer each other.
+    pub registry: RegistryService,
+    /// How the HTTP server fares.
+    pub http: watch::Receiver<HttpHealth>,
+    /// Whether the agent counts as ready.
+    pub readiness: watch::Receiver<Readiness>,
+    /// Where plugins' output is.
+    pub logs: PluginLogs,
+    /// Where revisions are.
+    pub plugins_dir: PathBuf,
+    /// Instance this agent runs for.
+    pub instance_id: String,
+    /// When this agent was started.
+    pub started_at: SystemTime,
+}
+
+// === impl LocalApi ===
+
+impl LocalApi {
+    /// What runs.
+    ///
+    /// # Errors
+    /// When the agent ends.
+    pub(crate) async fn list(&self) -> Result<Vec<Listed>, Status> {
+        self.manager
+            .send(ListPlugins)
+            .await
+            .map_err(|_| Status::unavailable("the agent is stopping"))
+    }
+
+    pub(super) async fn status(
+        &self,
+        name: &str,
+        usage_points: usize,
+    ) -> Result<local::GetStatusResponse, Status> {
+        let plugins = self.list().await?;
+        if !name.is_empty() && !plugins.iter().any(|listed| listed.view.name.as_str() == name) {
+            return Err(unknown(name));
+        }
+        let shown = plugins
+            .iter()
+            .filter(|listed| name.is_empty() || listed.view.name.as_str() == name)
+            .map(|listed| self.shown(listed, usage_points))
+            .collect();
+        Ok(local::GetStatusResponse { plugins: shown, agent: Some(self.agent().await) })
+    }
+
+    /// What is shown of a plugin.
+    pub(crate) fn shown(&self, listed: &Listed, usage_points: usize) -> local::PluginStatus {
+        show::plugin(listed, &self.plugins_dir, usage_points)
+    }
+
+    /// Sends recorded events until the reader leaves or everything was sent.
+    pub(crate) async fn events(
+        &self,
+        request: local::StreamEventsRequest,
+        out: mpsc::Sender<Result<local::Event, Status>>,
+    ) {
+        events::stream(self.storage.clone(), self.outbox.clone(), request, out).await;
+    }
+
+    /// How the agent itself fares.
+    pub(crate) async fn agent(&self) -> local::AgentStatus {
+        // An agent that is stopping has other troubles.
+        let refused = self.manager.send(RefusedManifests).await.unwrap_or_default();
+        let link = self.link.borrow().clone();
+        let http = self.http.borrow().clone();
+        local::AgentStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: i32::try_from(std::process::id()).unwrap_or_default(),
+            started_at: Some(self.started_at.into()),
+            link_connected: matches!(link, LinkState::Connected { .. }),
+            link: show::link(&link),
+            outbox_depth: u64::try_from(*self.outbox.depth.borrow()).unwrap_or(u64::MAX),
+            instance_id: self.instance_id.clone(),
+            troubles: health::troubles(
+                &self.storage.health().borrow(),
+                &self.readiness.borrow(),
+                &refused,
+                &http,
+            ),
+            http: http.at.map(|at| at.to_string()).unwrap_or_default(),
+        }
+    }
+}
+
+pub(super) fn parse_name(name: &str) -> Result<PluginName, Status> {
+    name.parse().map_err(|error| Status::invalid_argument(format!("{error}")))
+}
+
+pub(super) fn unknown(name: &str) -> Status {
+    Status::not_found(format!("there is no plugin {name:?}"))
+}

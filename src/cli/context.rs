@@ -1,0 +1,90 @@
+//! What every verb is given: the flags that all verbs share, the environment, the services and the
+//! console.
+
+use std::path::PathBuf;
+
+use super::client;
+use super::console::Console;
+use super::failure::Failure;
+use super::services::Services;
+use crate::config::{self, ConfigError, Environment, Sources};
+
+/// Flags of every verb.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Options of every verb")]
+pub(super) struct Global {
+    /// Socket of the running agent [env: GUEST_AGENT_SOCKET] [default: <runtime_dir>/agent.sock]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(super) socket: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Configuration file [default: /etc/guest-agent/guest-agent.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Set one configuration key; may be repeated
+    #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Colour the text: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub(super) color: Colour,
+}
+
+/// When text is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Colour {
+    Auto,
+    Always,
+    Never,
+}
+
+/// The arguments of every verb.
+pub(super) struct Context<'a, 'c> {
+    pub(super) global: Global,
+    pub(super) environment: &'a dyn Environment,
+    pub(super) services: &'a Services<'a>,
+    pub(super) console: &'a mut Console<'c>,
+}
+
+// === impl Context ===
+
+impl Context<'_, '_> {
+    pub(super) fn sources(&self) -> Sources {
+        Sources { file: self.global.config.clone(), set: self.global.set.clone() }
+    }
+
+    pub(super) fn load(&self) -> Result<config::Loaded, Failure> {
+        Ok(config::load(self.environment, &self.sources())?)
+    }
+
+    /// The agent's socket. The configuration is read only when no flag and no variable names the
+    /// socket, so that a user who may not read it can still use the flag.
+    pub(super) fn socket(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.global.socket {
+            return Ok(path.clone());
+        }
+        if let Some(path) = self.environment.variable("GUEST_AGENT_SOCKET") {
+            return Ok(path.into());
+        }
+        match config::load(self.environment, &self.sources()) {
+            Ok(loaded) => Ok(loaded.config.agent.socket()),
+            Err(error @ ConfigError::Read { .. }) => {
+                Err(Failure::from(error)
+                    .hint("run as root, or name the agent's socket with --socket"))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn connect(&self) -> Result<client::Client, Failure> {
+        client::connect(&self.socket()?).await
+    }
+}
