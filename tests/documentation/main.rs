@@ -8,4 +8,6 @@ mod invariants;
 mod links;
 mod operations;
 mod pages;
+mod recipes;
 mod reference;
+mod structure;
