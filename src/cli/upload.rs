@@ -1,6 +1,6 @@
-//! Uploads the archive of a bundle to the agent, which then needs neither the network nor the bundle.
-//! `plan` unpacks the bundle into a folder of its own instead, so that the agent keeps only archives
-//! that were ordered.
+//! Uploads the archive of a bundle to the agent, which then needs neither the network nor the
+//! bundle. `plan` unpacks the bundle into a folder of its own instead, so that the agent keeps only
+//! archives that were ordered.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -38,7 +38,7 @@ pub(super) enum Way {
     Reversed,
 }
 
-/// What is seen.
+/// The page that the screen shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Face {
     List,
@@ -326,8 +326,8 @@ impl Model {
         (self.selected, self.at) = (selected, at);
     }
 
-    /// Updates the selection and the scroll position after the list changed: a selected plugin stays
-    /// selected when its row moves, and its neighbour is selected when it is gone.
+    /// Updates the selection and the scroll position after the list changed: a selected plugin
+    /// stays selected when its row moves, and its neighbour is selected when it is gone.
     fn settle(&mut self) {
         match self.selection() {
             Some(at) => self.at = at,
@@ -342,7 +342,7 @@ impl Model {
     }
 }
 
-/// What needs somebody stands first.
+/// Plugins that need attention come first.
 fn badness(plugin: &PluginStatus) -> u8 {
     match values::state(plugin) {
         StatusValue::Crashed | StatusValue::InstallFailed | StatusValue::ExecutionFailed => 0,

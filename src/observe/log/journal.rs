@@ -66,8 +66,8 @@ struct Sockets {
 
 impl Entries {
     /// Entries that name the unit which systemd started this process for, if it did. A search for
-    /// that unit with `journalctl -u` finds them also after the process has joined the control group
-    /// of another unit (`plugins.total_memory_bytes`).
+    /// that unit with `journalctl -u` finds them also after the process has joined the control
+    /// group of another unit (`plugins.total_memory_bytes`).
     pub(super) fn of_this_process() -> Self {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self { unit: service_in(&groups) }
