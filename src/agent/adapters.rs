@@ -241,8 +241,8 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<dyn Storage>, Ca
         StoreFate::SetAside { moved_to, reason } => error!(
             reason,
             moved_to = %moved_to.display(),
-            "THE STORE IS DAMAGED and was set aside; this agent knows of no plugin until it is \
-             told again"
+            "THE STORE IS DAMAGED and was set aside; this agent knows of no plugin until it \
+             receives orders again"
         ),
     }
     Ok(Arc::new(opened.storage))

@@ -342,7 +342,7 @@ impl Model {
     }
 }
 
-/// Plugins that need attention come first.
+/// Sorts plugins by state: those that need attention come first.
 fn badness(plugin: &PluginStatus) -> u8 {
     match values::state(plugin) {
         StatusValue::Crashed | StatusValue::InstallFailed | StatusValue::ExecutionFailed => 0,
