@@ -237,18 +237,19 @@ async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<dyn Storage>, Ca
     let opened = store::open(lock, dir).await?;
     match &opened.fate {
         StoreFate::Fresh => info!(store = %dir.display(), "begins with an empty store"),
-        StoreFate::Existing => info!(store = %dir.display(), "goes on with its store"),
+        StoreFate::Existing => info!(store = %dir.display(), "continues with its store"),
         StoreFate::SetAside { moved_to, reason } => error!(
             reason,
             moved_to = %moved_to.display(),
-            "THE STORE IS DAMAGED and was set aside; this agent knows of no plugin until it is \
-             told again"
+            "THE STORE IS DAMAGED and was set aside; this agent knows of no plugin until it \
+             receives orders again"
         ),
     }
     Ok(Arc::new(opened.storage))
 }
 
-/// Plugins run without walls on a machine that has none to offer; it is said once, here.
+/// Finds the control groups for plugins. On a machine without usable control groups, plugins run
+/// without limits; the agent logs that once, here.
 fn find_cgroups(config: &Config) -> Cgroups {
     let tasks_max = Some(config.plugins.max_tasks).filter(|tasks| *tasks > 0);
     let total = Total {

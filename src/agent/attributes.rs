@@ -107,8 +107,9 @@ fn take_up(
     }
 }
 
-/// The disk was cloned, and the server was silent at the start. Only an agent that has saved the
-/// new id continues under it; it would otherwise end again and again.
+/// Saves the id of another instance: the disk was cloned, and the metadata server did not answer at
+/// the start. Without a saved id the agent keeps the old one; it would otherwise restart again and
+/// again.
 fn become_another(memory: &mut Memory, id: &str) -> Found {
     match memory.become_another(id) {
         Ok(()) => {
@@ -116,7 +117,10 @@ fn become_another(memory: &mut Memory, id: &str) -> Found {
             Found::AnotherMachine
         }
         Err(error) => {
-            error!(error = %Chain(&error), "goes on as the instance that this machine no longer is");
+            error!(
+                error = %Chain(&error),
+                "continues as the instance that this machine no longer is"
+            );
             Found::Facts
         }
     }

@@ -86,8 +86,9 @@ pub(super) fn check(control: &ControlPlaneConfig) -> Result<(), Cause> {
     Ok(())
 }
 
-/// The link as configured. Without an endpoint and a metadata server there is none, and the agent
-/// is driven from the machine itself.
+/// Opens the link as configured. The link stays disabled when `control_plane.enabled` is false, and
+/// without both an endpoint and a metadata server; the agent then takes orders only from this
+/// machine.
 pub(super) fn open(
     config: &Config,
     client: Option<Client>,

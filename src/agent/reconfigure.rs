@@ -36,12 +36,15 @@ pub(super) async fn reload(
             let (reason, causes) = (error.reason(), error.causes().join("; "));
             error!(
                 reason,
-                causes, "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+                causes, "THE CONFIGURATION CANNOT BE USED; the agent continues with the one it has"
             );
             return;
         }
         Err(error) => {
-            error!(%error, "the configuration could not be read; the agent goes on with the one it has");
+            error!(
+                %error,
+                "the configuration could not be read; the agent continues with the one it has"
+            );
             return;
         }
     };
@@ -51,12 +54,12 @@ pub(super) async fn reload(
         Ok(Err(error)) => {
             error!(
                 error = %Chain(&error),
-                "THE CONFIGURATION CANNOT BE USED; the agent goes on with the one it has"
+                "THE CONFIGURATION CANNOT BE USED; the agent continues with the one it has"
             );
             return;
         }
         Err(error) => {
-            error!(%error, "the keys could not be read; the agent goes on with those it has");
+            error!(%error, "the keys could not be read; the agent continues with those it has");
             return;
         }
     };

@@ -311,7 +311,7 @@ async fn serve_commands(
     let listener = match socket::bind(&path, &access).await {
         Ok(listener) => listener,
         Err(error) => {
-            error!(error = %Chain(&error), "goes on without the command socket");
+            error!(error = %Chain(&error), "continues without the command socket");
             modules.failed(Module::Commands, begun_at, Chain(&error).to_string());
             return;
         }
@@ -331,7 +331,10 @@ async fn serve_host(
     match host.serve(&config.agent.host_socket(), ending).await {
         Ok(serving) => Some(serving),
         Err(error) => {
-            error!(error = %Chain(&error), "goes on without the host socket: plugins cannot call");
+            error!(
+                error = %Chain(&error),
+                "continues without the host socket: plugins cannot call"
+            );
             None
         }
     }

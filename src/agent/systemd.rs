@@ -151,8 +151,8 @@ fn open(name: &str) -> std::io::Result<(UnixDatagram, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// How often the watchdog wants to be fed: twice in its time. `None` when there is none for this
-/// process.
+/// How often to send `WATCHDOG=1`: twice in `WATCHDOG_USEC`. Returns `None` when systemd runs no
+/// watchdog for this process.
 #[must_use]
 pub fn watchdog_beat(environment: &dyn Environment) -> Option<Duration> {
     let mine = std::process::id().to_string();
@@ -163,8 +163,8 @@ pub fn watchdog_beat(environment: &dyn Environment) -> Option<Duration> {
     (usec >= 2).then(|| Duration::from_micros(usec / 2))
 }
 
-/// Says when the agent is ready, what it is doing, and, at every beat, that it lives. Goes on until
-/// it is dropped.
+/// Tells systemd when the agent is ready, what it is doing and, at every beat, that it is alive.
+/// Runs until the future is dropped.
 pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: Watched) {
     let Watched { list, mut roster, mut link, mut readiness } = watched;
     // Held back by the manager until it knows.
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use crate::config::MapEnvironment;
 
-    /// A manager that answers until it is told not to.
+    /// A manager that answers while the channel holds `true`.
     struct Manager(watch::Receiver<bool>);
 
     impl Actor for Manager {

@@ -107,7 +107,10 @@ impl Http {
                         "nothing is served over HTTP: {address} cannot be listened on: {error}; see \
                          who has it with `ss -ltnp`, or change api.http_listen"
                     );
-                    warn!(%address, %error, next_try_in = ?wait, "cannot listen; goes on without HTTP");
+                    warn!(
+                        %address, %error, next_try_in = ?wait,
+                        "cannot listen; continues without HTTP"
+                    );
                     self.health.send_modify(|health| {
                         health.at = None;
                         health.troubles.push(trouble);

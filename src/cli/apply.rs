@@ -56,7 +56,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let mut client = context.connect().await?;
     let name = flags.name.as_str();
     let known = client::status(&mut client).await?.plugins;
-    // As for `remove`: the agent would report it as an event, a person is told at once.
+    // As in `remove`: the agent would report an unknown plugin in an event, the command fails at
+    // once.
     if !known.iter().any(|plugin| plugin.name == name) {
         let names = known.iter().map(|plugin| plugin.name.as_str());
         return Err(client::unknown_plugin(name, names));

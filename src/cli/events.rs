@@ -78,7 +78,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             seconds: at.as_second(),
             nanos: at.subsec_nanosecond(),
         }),
-        // A script is told when; a person would read everything twice.
+        // The agent sends an event a second time when it is delivered. Scripts need to know when
+        // that is; a person would read every event twice.
         deliveries: flags.follow && context.global.json,
     };
     let mut events = match client.stream_events(request).await {
@@ -102,15 +103,15 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     Ok(())
 }
 
-/// What is said of an event that the control plane has not acknowledged. Whoever follows sees an event
-/// before anybody could have: that it is under way is no news.
+/// Returns the mark of an event that the control plane has not acknowledged. A follower sees an
+/// event before the control plane can have acknowledged it, so a new event has no mark there.
 fn mark(event: &local::Event, follows: bool, now: Timestamp) -> &'static str {
     let at = timestamp(event.at.as_ref());
     let is_new = at.is_some_and(|at| now.as_second() - at.as_second() <= UNDER_WAY);
     if event.delivered || (follows && is_new) { "" } else { "  (not delivered)" }
 }
 
-/// What an event is called, and how it is coloured.
+/// The name of an event's type, and its colour.
 pub(super) fn kind(event: &local::Event) -> (String, Tone) {
     let (kind, tone) = event_kind(event);
     (one_line(kind), tone)

@@ -59,7 +59,7 @@ pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<()
         }
         let since = *gone_since.get_or_insert_with(Instant::now);
         match ended {
-            // It goes on where it was, with the agent that comes next.
+            // The next agent's stream continues after the last byte that was printed.
             Err(failure)
                 if failure.exit == Exit::Unreachable
                     && request.from.is_some()

@@ -1,8 +1,8 @@
 //! Orders as people write them: protobuf JSON in a file, what `pack` made, or flags.
 //!
-//! All three become JSON first and go through one decoder, that of the control plane: snake_case and
-//! camelCase names, durations as `"10s"`, enums by name, and what is wrong is told with its field, line
-//! and column, never with its value.
+//! All three become JSON first and pass through the decoder of the control plane: it takes
+//! snake_case and camelCase names, durations as `"10s"` and enums by name. Its errors name the
+//! field, line and column, never the value.
 
 use std::path::{Path, PathBuf};
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Nothing is ordered and nothing of the agent's is touched. An admission plugin is asked as the
-//! installation would ask: about the digest that was ordered, whether or not the archive was looked at.
-//! An archive that would have to be fetched is fetched only with `--download`.
+//! installation would ask: about the digest that was ordered, whether or not the archive was looked
+//! at. An archive that would have to be fetched is fetched only with `--download`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,7 +49,8 @@ Examples:
   guest-agent plan -f metrics.tar.gz
   guest-agent plan -f order.json --json")]
 pub(super) struct Flags {
-    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made by `pack`
+    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made
+    /// by `pack`
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Fetch archives that are not on this machine, to look inside
@@ -208,8 +209,8 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
     }
 }
 
-/// Whether the installation would begin with the question whether it is admitted: what runs is not asked
-/// about again.
+/// Whether the installation would ask the admission plugin. The agent does not ask again about a
+/// revision that runs.
 fn is_deployed(planned: &Planned) -> bool {
     let has_failed =
         |now: &Running| matches!(now.value, StatusValue::InstallFailed | StatusValue::Crashed);
@@ -220,8 +221,8 @@ fn is_deployed(planned: &Planned) -> bool {
     }
 }
 
-/// Why the agent's admission plugin would not admit what is ordered. `None` where it would, and where
-/// there is none.
+/// Asks the agent's admission plugin about the order. Returns the reason of a refusal, and `None`
+/// when the plugin would admit the order or when the agent has no admission plugin.
 async fn refusal(agent: &mut Client, order: &ConfigurePlugin) -> Result<Option<String>, Failure> {
     let request = AskAdmissionRequest { order: Some(order.clone()) };
     let mut answer = agent.ask_admission(request).await?.into_inner();

@@ -63,7 +63,8 @@ pub(super) struct Flags {
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let socket = context.socket()?;
-    // An agent that is not there at all is told at once; one that goes away later is waited for.
+    // `top` fails at once when no agent answers at the start, and waits for an agent that goes away
+    // later.
     let mut client = client::connect(&socket).await?;
     if flags.once || context.global.json || context.console.width.is_none() {
         return snapshot(&mut client, context).await;

@@ -1,5 +1,6 @@
-//! Hands what is in a bundle to the agent, which needs no network and not the bundle either from then on.
-//! `plan` lays it out for itself instead: nothing is the agent's that was not ordered.
+//! Uploads the archive of a bundle to the agent, which then needs neither the network nor the
+//! bundle. `plan` unpacks the bundle into a folder of its own instead, so that the agent keeps only
+//! archives that were ordered.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -36,7 +37,7 @@ pub(super) struct Given {
     bundle: Bundle<File>,
 }
 
-/// Opens a bundle; nothing if the file is something else.
+/// Opens a bundle. Returns `None` when the file is not a bundle.
 pub(super) fn open(path: &Path) -> Result<Option<Given>, Failure> {
     let failed = |error: BundleError| {
         Failure::failed(format_args!("{} is no bundle that can be installed", path.display()))
@@ -45,13 +46,13 @@ pub(super) fn open(path: &Path) -> Result<Option<Given>, Failure> {
     if !path.is_file() {
         return Ok(None);
     }
-    // What cannot be read at all is told by whoever reads it as an order.
+    // The caller reads a file that is not a bundle as an order, and reports what is wrong with it.
     let Some(bundle) = Bundle::open(path).map_err(failed)? else { return Ok(None) };
     let order = order::of_bundle(path, &bundle.manifest).map_err(|error| Failure::of(&error))?;
     Ok(Some(Given { order, bundle }))
 }
 
-/// Hands the archive over, and answers with the order of it.
+/// Uploads the archive, and returns the order to install it.
 pub(super) async fn hand_over(
     client: &mut Client,
     given: Given,
@@ -96,7 +97,7 @@ pub(super) async fn hand_over(
     }
 }
 
-/// Puts the archive and its signature into a folder, and answers with the order to install them from
+/// Writes the archive and its signature into a folder, and returns the order to install them from
 /// there. Blocks.
 pub(super) fn lay_out(given: Given, folder: &Path) -> Result<ConfigurePlugin, Failure> {
     let Given { mut order, mut bundle } = given;

@@ -41,15 +41,16 @@ pub fn check(text: &str) -> Result<(), String> {
     }
 }
 
-/// What is traced with a filter that is right; with another one, as much as with `info`: an agent without a
-/// log helps nobody.
+/// Parses a filter. Returns that of `info` when the text is not a valid filter, so that the agent
+/// always has a log.
 pub(crate) fn filter(text: &str) -> EnvFilter {
     EnvFilter::try_new(meant(text)).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
-/// A level alone is meant for this project's own crates below `info`: the frames of an HTTP/2 library would
-/// bury what the agent does. An old name of a module is meant for the new one, too; what is said of
-/// the new one counts before it.
+/// Expands a filter. A level alone, when it is `debug` or `trace`, applies to this project's own
+/// crates: the frames of an HTTP/2 library would bury what the agent does. A directive for the old
+/// name of a module applies to the new name, too, unless the filter has a directive for the new
+/// name.
 fn meant(text: &str) -> String {
     let level = text.trim().to_ascii_lowercase();
     if !matches!(level.as_str(), "debug" | "trace") {

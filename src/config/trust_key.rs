@@ -26,7 +26,7 @@ pub enum KeyError {
          one is in a configuration now"
     )]
     Secret,
-    /// There is none in a file.
+    /// A file of keys holds no key.
     #[error("there is no key in it")]
     Empty,
     /// There are more than anybody needs.

@@ -13,7 +13,8 @@ use crate::net::metadata_address::MetadataAddress;
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Least bytes for the agent and its plugins together: the agent's own, and those of a small plugin.
+/// Least bytes for the agent and its plugins together: the agent's own, and those of a small
+/// plugin.
 const TOTAL_MEMORY_MIN: u64 = 64 << 20;
 
 /// All rules the configuration breaks.
@@ -205,7 +206,8 @@ fn trust(config: &Config, rules: &mut Rules<'_>) {
 fn api(config: &Config, rules: &mut Rules<'_>) {
     if let Some(program) = config.admission.command.first() {
         rules.require("admission.command", Path::new(program).is_absolute(), || {
-            // Not quoted: whoever wrote a whole command line here may have written a token, too.
+            // Not quoted: a user who wrote a whole command line here may have written a token in
+            // it.
             "its program is not an absolute path; start it with a slash".to_owned()
         });
     }
@@ -231,7 +233,7 @@ fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
     let is_one =
         !api.http_token_file.is_empty() && api.http_token_file == api.http_admin_token_file;
     rules.require("api.http_admin_token_file", !is_one, || {
-        "it is api.http_token_file, too, so whoever may look could act; name another file"
+        "it is api.http_token_file, too, so every client that may look could act; name another file"
             .to_owned()
     });
     if let Some(address) = api.http_listen {

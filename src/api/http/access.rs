@@ -138,12 +138,14 @@ impl Keys {
         &self.troubles
     }
 
-    /// Whether there is a token that allows actions: where there is none, nobody may act.
+    /// Whether `api.http_admin_token_file` holds a usable token. Without one, every action is
+    /// refused.
     pub fn may_anybody_act(&self) -> bool {
         matches!(self.acting, Lock::Token(_))
     }
 
-    /// A token that is wrong is refused even where none is needed: its owner means to be known.
+    /// Returns the access of a request. A wrong token is refused even where requests without a
+    /// token may read: its sender expects to be recognised.
     pub fn access_of(&self, token: Option<&str>) -> Option<Access> {
         let Some(token) = token else {
             return matches!(self.reading, Lock::None).then_some(Access::Read);

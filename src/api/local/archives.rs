@@ -1,7 +1,7 @@
-//! Archives that are handed over on the local socket, for machines without a network.
+//! Archives that a client uploads over the local socket, for machines without a network.
 //!
-//! What arrives is written by a thread of its own, into the spool; whoever hands it over waits when the
-//! disk does. The archive that was acknowledged is the agent's.
+//! A thread of its own writes the pieces into the spool; when the disk is slow, the client waits.
+//! The agent owns an archive once it has acknowledged it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +26,7 @@ enum Piece {
     End,
 }
 
-/// Takes an archive. Answers with where it is, when it is durable.
+/// Receives an archive. Returns its path once the archive is durable.
 pub(super) async fn place(
     spool: Spool,
     mut stream: Streaming<PlaceArchiveRequest>,
@@ -34,7 +34,7 @@ pub(super) async fn place(
     let first = next(&mut stream).await?;
     let first = first.ok_or_else(|| Status::invalid_argument("nothing was handed over"))?;
     let sha256: Sha256Digest = first.sha256.parse().map_err(|error| {
-        Status::invalid_argument(format!("the announced checksum is none: {error}"))
+        Status::invalid_argument(format!("the announced checksum is not a SHA-256 digest: {error}"))
     })?;
     let PlaceArchiveRequest { signature, total_bytes, data, .. } = first;
     let (pieces, mut received) = mpsc::channel(PIECES_IN_FLIGHT);

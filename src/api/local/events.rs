@@ -1,7 +1,7 @@
 //! Recorded events, as a stream.
 //!
-//! The past comes from the store, the present from the outbox's broadcast. A follower that falls
-//! behind the broadcast's bound is not told a lie: it reads the store from where it was.
+//! Past events come from the store, new ones from the outbox's broadcast. When a follower falls
+//! behind the broadcast's bound, its stream reads the store again from the last event it sent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tonic::Status;
 use super::values;
 use crate::display::values::Named;
 
-/// Whether something is recorded of a plugin, which may be gone.
+/// Whether the store has an event of a plugin. The plugin itself may be gone.
 pub(super) async fn are_there_of(storage: &dyn Storage, name: &str) -> Result<bool, StorageError> {
     let all = load(storage).await?;
     Ok(all.iter().any(|(recorded, _)| *recorded.event.plugin == *name))
@@ -28,7 +28,8 @@ pub(super) async fn are_there_of(storage: &dyn Storage, name: &str) -> Result<bo
 
 type Out = Sender<Result<local::Event, Status>>;
 
-/// Sends what was asked for until the reader leaves or, when not following, everything was sent.
+/// Sends the requested events until the client disconnects or, when not following, until all are
+/// sent.
 pub(super) async fn stream(
     storage: Arc<dyn Storage>,
     outbox: OutboxView,
@@ -40,12 +41,12 @@ pub(super) async fn stream(
         let name_fits = request.name.is_empty() || *recorded.event.plugin == *request.name;
         name_fits && since.is_none_or(|since| recorded.event.at >= since)
     };
-    // Subscribed before the store is read, so that nothing falls between the two.
+    // Subscribed before the store is read, so that no event is missed between the two.
     let mut live = outbox.events.subscribe();
     let mut settled = request.deliveries.then(|| outbox.settled.subscribe());
     let mut last = 0;
-    // What was told as not delivered, where its delivery is to be told as well. The outbox's own bound
-    // is its bound.
+    // Events that are not delivered yet; the stream sends them again once they are. Stays empty
+    // unless the client asked for deliveries. It holds no more events than the outbox.
     let mut open = BTreeSet::new();
     'store: loop {
         let loaded = load(&*storage).await.map_err(|error| Chain(&error).to_string());
@@ -105,7 +106,7 @@ pub(super) async fn stream(
     }
 }
 
-/// The next one, or never where none is asked for.
+/// Receives the next delivered event. Never returns when the client did not ask for deliveries.
 async fn next(settled: &mut Option<Receiver<StoredEvent>>) -> Result<StoredEvent, RecvError> {
     match settled {
         Some(settled) => settled.recv().await,

@@ -10,13 +10,13 @@ use tonic::Status;
 use crate::process::logs::PluginLogs;
 use crate::process::logs::read::{Begin, Piece, Reader};
 
-/// How often a followed log is looked at when nobody says that it was written into.
+/// How often a followed log is checked for new output when no notification of a write arrives.
 const BEAT: Duration = Duration::from_millis(200);
 
 type Out = Sender<Result<local::LogChunk, Status>>;
 
-/// Sends the last lines, or what comes after a position; then, when following, what is added, until
-/// whoever listens leaves.
+/// Sends the last lines, or what comes after a position; then, when following, sends what the
+/// plugin adds until the client disconnects.
 pub(super) async fn stream(
     logs: PluginLogs,
     name: PluginName,

@@ -25,7 +25,7 @@ struct EntryJson<'a> {
     registered_at: Option<String>,
 }
 
-/// What a watcher is told, as scripts see it.
+/// One message of the registry's watch stream, as JSON for scripts.
 #[derive(Serialize)]
 struct ToldJson<'a> {
     event: &'a str,

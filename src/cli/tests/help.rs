@@ -6,7 +6,7 @@ fn check(words: &[&str]) {
     let arguments = [words, &["--help"]].concat();
     let ran = ran(&arguments);
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""), "{words:?}");
-    // It fits the terminal that is laid out for when there is none.
+    // Without a terminal, help is wrapped at 100 columns.
     for line in ran.out.lines() {
         assert!(line.chars().count() <= 100, "{words:?}: {line}");
     }

@@ -8,7 +8,8 @@ use super::*;
 
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 
-/// How the last of the words may go on; fish is the shell that is told one candidate per line.
+/// Returns the completions of the last word. They are those for fish, which reads one candidate per
+/// line.
 fn completed(agent: Option<&FakeAgent>, words: &[&str]) -> Vec<String> {
     let mut environment = MapEnvironment::default();
     let variables = &mut environment.variables;

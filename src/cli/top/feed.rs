@@ -168,7 +168,7 @@ fn unanswered() -> Failure {
     Failure::new(Exit::Unreachable, "the agent does not answer")
 }
 
-/// What is not known is said in the place of what is.
+/// Fetches the page of a plugin. A part that cannot be fetched is replaced by the error.
 async fn detail(client: &mut Client, name: String, now: fn() -> Timestamp) -> Detail {
     let explained = match client.explain(ExplainRequest { name: name.clone() }).await {
         Ok(answer) => explain::lines(&name, answer.get_ref(), now),

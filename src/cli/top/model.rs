@@ -1,5 +1,5 @@
-//! What `top` knows and how it is looked at. [`Model::update`] is pure: what time it is comes with what
-//! happened.
+//! What `top` knows and how it shows it. [`Model::update`] is pure: the caller passes the time with
+//! each event.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -30,14 +30,15 @@ pub(super) enum Order {
     Memory,
 }
 
-/// Which way round. Downward is how a column is looked at usually: names from a, load from the highest.
+/// The direction of sorting. Downward is the usual one of each column: names from A, load from the
+/// highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Usual,
     Reversed,
 }
 
-/// What is seen.
+/// The page that the screen shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Face {
     List,
@@ -83,7 +84,7 @@ pub(super) enum Happened {
     Beat,
 }
 
-/// Whether it goes on.
+/// Whether `top` keeps running after an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Flow {
@@ -202,7 +203,8 @@ impl Model {
         }
     }
 
-    /// What the detail page shows, line by line: why the plugin is in its state, and what it printed.
+    /// What the detail page shows, line by line: why the plugin is in its state, and what it
+    /// printed.
     pub(super) fn detail_lines(&self) -> Vec<&str> {
         let Some(detail) = self.detail.as_ref().filter(|it| Some(&*it.name) == self.looked_at())
         else {
@@ -324,12 +326,12 @@ impl Model {
         (self.selected, self.at) = (selected, at);
     }
 
-    /// Keeps what is derived in line with what it is derived from: a plugin stays selected wherever it
-    /// moves, and its neighbour takes its place when it goes.
+    /// Updates the selection and the scroll position after the list changed: a selected plugin
+    /// stays selected when its row moves, and its neighbour is selected when it is gone.
     fn settle(&mut self) {
         match self.selection() {
             Some(at) => self.at = at,
-            // Who looks at a plugin keeps looking at it, and is told that it is gone.
+            // The page of a plugin that is gone stays open and says that the plugin is gone.
             None if matches!(self.face, Face::Detail { .. }) => {}
             None => self.select(self.at),
         }
@@ -340,7 +342,7 @@ impl Model {
     }
 }
 
-/// What needs somebody stands first.
+/// Sorts plugins by state: those that need attention come first.
 fn badness(plugin: &PluginStatus) -> u8 {
     match values::state(plugin) {
         StatusValue::Crashed | StatusValue::InstallFailed | StatusValue::ExecutionFailed => 0,

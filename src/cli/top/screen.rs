@@ -1,4 +1,4 @@
-//! The terminal: taken over, drawn on, and given back however this ends.
+//! The terminal: the program takes it over, draws on it, and restores it however it ends.
 
 use std::io::{self, Stdout};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 
 use super::model::Key;
 
-/// How often the thread that reads keys looks whether anybody still wants them.
+/// How often the thread that reads keys checks whether the receiver still exists.
 const BEAT: Duration = Duration::from_millis(100);
 
-/// The terminal in its other state; dropping this gives it back.
+/// The terminal in raw mode, on its alternate screen. Dropping this restores it.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Screen {
 // === impl Screen ===
 
 impl Screen {
-    /// Takes the terminal over. A panic gives it back before it is told.
+    /// Takes the terminal over. A panic restores it before the panic message is printed.
     pub(super) fn open() -> io::Result<Self> {
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
         Ok(Self { terminal })
@@ -42,7 +42,7 @@ impl Drop for Screen {
     }
 }
 
-/// What is pressed from now on. Ends with the terminal.
+/// Receives the keys that are pressed from now on. The channel closes when the terminal is gone.
 pub(super) fn keys(waiting_max: usize) -> io::Result<mpsc::Receiver<Key>> {
     let (tell, pressed) = mpsc::channel(waiting_max);
     std::thread::Builder::new().name("keys".to_owned()).spawn(move || {

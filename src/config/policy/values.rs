@@ -167,7 +167,7 @@ impl Capabilities {
     /// Reads names, with or without `CAP_`, in any case; `all` stands for every one.
     ///
     /// # Errors
-    /// Names the first that is none, and the nearest one.
+    /// Names the first word that is not a capability, and the capability with the nearest name.
     pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut kept = Self::Only(0);
         for name in names {
@@ -218,7 +218,7 @@ impl Seccomp {
     /// Finds a profile by its name.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// The text is not the name of a profile.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|profile| profile.name() == text);
         found.ok_or_else(|| format!("{text:?} is no profile; use \"default\" or \"none\""))
@@ -297,7 +297,7 @@ impl Umask {
     /// Reads an octal text such as `0027`.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is not a valid umask.
     pub fn parse(text: &str) -> Result<Self, String> {
         let octal = (1..=4).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_digit());
         match u32::from_str_radix(text, 8) {

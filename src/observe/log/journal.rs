@@ -1,4 +1,5 @@
-//! Entries of systemd's journal: what is said to people in `MESSAGE`, and every field for itself.
+//! Entries of systemd's journal: the text for people in `MESSAGE`, and each field of the line in a
+//! journal field of its own.
 //!
 //! ```text
 //! MESSAGE=Installed revision=1 plugin=echo
@@ -6,10 +7,10 @@
 //! GUEST_AGENT_PLUGIN=echo
 //! ```
 //!
-//! `journalctl` shows nothing but messages, so the fields of a line are in there, too. The form is
-//! that of <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>, with line breaks escaped, as nothing that
-//! is logged may begin a field of its own. A journal that takes nothing any more is waited for
-//! once, and not by every line.
+//! `journalctl` shows only `MESSAGE` by default, so the message repeats the fields of the line. The
+//! format is that of <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>, with line breaks escaped, so
+//! that no logged text can begin a journal field. When the journal takes no more entries, one line
+//! waits for it, and the lines after it do not.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -36,7 +37,7 @@ const VALUE_MAX: usize = 8 << 10;
 /// Longest name of a field that the journal takes, in bytes.
 const NAME_MAX: usize = 64;
 
-/// How long a journal that is busy may hold up who writes.
+/// Longest time that a line waits for a busy journal.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Formats events as entries.
@@ -54,7 +55,7 @@ struct Sockets {
     path: PathBuf,
     /// Waits for a busy journal.
     patient: UnixDatagram,
-    /// Does not.
+    /// Does not wait for a busy journal.
     hasty: UnixDatagram,
     /// Whether the journal did not take the last entry.
     is_stuck: AtomicBool,
@@ -64,9 +65,9 @@ struct Sockets {
 // === impl Entries ===
 
 impl Entries {
-    /// Entries about the unit that this process was started for, if it was. Whoever asks for that
-    /// unit finds them also after the process has joined the control group of another one
-    /// (`plugins.total_memory_bytes`).
+    /// Entries that name the unit which systemd started this process for, if it did. A search for
+    /// that unit with `journalctl -u` finds them also after the process has joined the control
+    /// group of another unit (`plugins.total_memory_bytes`).
     pub(super) fn of_this_process() -> Self {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self { unit: service_in(&groups) }
@@ -235,7 +236,7 @@ mod tests {
         let lost = journal.take_lost();
         assert!(lost > 0 && lost < 5000, "{lost} lost");
         assert!(began.elapsed() < PATIENCE * 25, "nobody waits for each of them");
-        // It goes on where the journal does.
+        // Once the journal takes entries again, they are written again.
         let mut buffer = [0; 64];
         socket.set_nonblocking(true).expect("a socket");
         while socket.recv(&mut buffer).is_ok() {}

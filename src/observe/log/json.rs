@@ -5,10 +5,9 @@
 //!  "message":"Installed","plugin":"a","revision":"1","order":7,"message_id":"…","span":"order"}
 //! ```
 //!
-//! The fields of the spans that a line stands in are fields of the line: whoever follows an order
-//! looks for `message_id` or `order`, whichever part of the program a line comes from. A field of
-//! the line itself goes before one of the same name of a span, and an inner span before an outer
-//! one.
+//! A line also has the fields of the spans that it was logged in: a search for a `message_id` or an
+//! `order` finds the lines of all parts of the program. A field of the line itself takes precedence
+//! over a span's field of the same name, and an inner span over an outer one.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! Bounds what one cause may write to the log. Pure; the clock is the caller's.
+//! Bounds what one cause may write to the log. Pure: the caller passes the time.
 //!
-//! Lines that are said at one place of the program, about one plugin, are of one kind. Of every
-//! kind so many are written in a window of time; the others are counted, and the count is logged
+//! Lines that one place of the program logs about one plugin are of one kind. In a window of time,
+//! [`LINES_MAX`] lines of each kind are written; the others are counted, and the count is logged
 //! when the window is over. Without this a plugin that fails in a loop, or a peer that sends
 //! nonsense, would push everything else out of the journal.
 
@@ -14,16 +14,16 @@ pub(crate) const LINES_MAX: u64 = 60;
 /// How long a window is.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// Most kinds that are counted by their subject. Beyond it lines are counted by their place alone.
+/// Most kinds that are counted by place and subject. Beyond it, lines are counted by place alone.
 const KINDS_MAX: usize = 1024;
 
-/// What a line is one of.
+/// The kind of a line: lines of one kind share a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kind {
-    /// Where in the program it is said.
+    /// The place in the program that logs the line.
     pub(crate) place: Place,
-    /// A hash of what it is about; zero where it says nothing of that, or too many other things are
-    /// talked of.
+    /// A hash of the line's subject, such as a plugin. Zero when the line has no subject, or when
+    /// [`KINDS_MAX`] kinds are counted already.
     pub(crate) about: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) line: u32,
 }
 
-/// What becomes of a line.
+/// What to do with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is written.
@@ -47,7 +47,7 @@ pub(crate) enum Verdict {
 /// Lines that were counted instead of written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unwritten {
-    /// Where they are said.
+    /// The place in the program that logs them.
     pub(crate) place: Place,
     /// How many.
     pub(crate) lines: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Unwritten {
     pub(crate) example: String,
 }
 
-/// The windows of all kinds that were lately heard of.
+/// The windows of all kinds with a recent line.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     windows: HashMap<Kind, Window>,
@@ -72,7 +72,8 @@ struct Window {
 // === impl Repeats ===
 
 impl Repeats {
-    /// A line of this kind comes. `text` is asked for what it says, once in a window.
+    /// Counts a line of this kind and decides whether to write it. Calls `text` for the first line
+    /// of a window that is not written.
     pub(crate) fn heard(
         &mut self,
         kind: Kind,
@@ -88,7 +89,8 @@ impl Repeats {
         let window = self.windows.entry(kind);
         let window =
             window.or_insert_with(|| Window { since: now, lines: 0, example: String::new() });
-        // What a window that is over did not write is kept until somebody asks for it.
+        // A window with unwritten lines stays, even when it is over, until `over` or `all` takes
+        // it.
         if window.unwritten() == 0 && window.is_over(now) {
             (window.since, window.lines) = (now, 0);
         }
@@ -103,12 +105,12 @@ impl Repeats {
         }
     }
 
-    /// What the windows that are over by now did not write. They are forgotten.
+    /// Removes the windows that are over by now, and returns the lines that they did not write.
     pub(crate) fn over(&mut self, now: Instant) -> Vec<Unwritten> {
         self.take(|window| window.is_over(now))
     }
 
-    /// What no window wrote so far, whether over or not.
+    /// Removes all windows, whether over or not, and returns the lines that they did not write.
     pub(crate) fn all(&mut self) -> Vec<Unwritten> {
         self.take(|_| true)
     }

@@ -122,7 +122,7 @@ catalogue! {
         "Ask `/readyz` or `guest-agent status` which plugin is waited for, and `guest-agent explain` why.";
     LINK_UP = "guest_agent_link_up" Gauge Number []
         "1 while there is a stream to the control plane, else 0; absent where none is configured."
-        "`guest-agent doctor` says why there is none. Plugins run on; orders and events wait.";
+        "`guest-agent doctor` says why there is no stream. Plugins keep running; orders and events wait.";
     LINK_CONNECTIONS = "guest_agent_link_connections" Counter Number []
         "How often the control plane was connected after it was not."
         "A link that comes and goes: look at proxies between, and at the control plane's own log.";
@@ -133,7 +133,7 @@ catalogue! {
         "Bytes of the events that the control plane has not acknowledged."
         "As for guest_agent_outbox_events.";
     OUTBOX_LAG = "guest_agent_outbox_lag" Gauge Seconds []
-        "Age of the oldest event that the control plane has not acknowledged; 0 when there is none."
+        "Age of the oldest event that the control plane has not acknowledged; 0 when it has acknowledged every event."
         "What the control plane knows of this machine is that old: see guest_agent_link_up.";
     INBOX_ORDERS = "guest_agent_inbox_orders" Gauge Number []
         "Orders that are kept because their plugins have not taken them up."
@@ -143,7 +143,7 @@ catalogue! {
         "Orders with the outcome refused make no sense to the agent; each has an event that says why.";
     STORE_UP = "guest_agent_store_up" Gauge Number []
         "1 while the store works, else 0."
-        "Nothing new is durable: make room on the disk of agent.state_dir, or replace it. Supervision goes on.";
+        "Nothing new is durable: make room on the disk of agent.state_dir, or replace it. The agent still supervises its plugins.";
     SAVES = "guest_agent_saves" Counter Number ["outcome"]
         "Commits of the store that somebody waited for."
         "Failed ones are tried again: see guest_agent_store_up.";

@@ -1,14 +1,15 @@
-//! A layer of the log that makes OTLP spans of tracing's, and hands them on when they end.
+//! A layer of the log that turns spans of `tracing` into OTLP spans, and passes them on when they
+//! end.
 //!
-//! Only what belongs to a trace is followed: a span with the field `trace_id`, and all spans below
-//! one. A span ends when its field `otel.end` says so, and at the latest when nobody holds it any
-//! more; connections hold the span they were opened in. A span that has a field `outcome` ends when
-//! the outcome is known, and is not exported without it: it goes on in another place, or in a later
-//! life of the agent, under the same id.
+//! The layer follows only spans that belong to a trace: a span with the field `trace_id`, and all
+//! spans below one. A span ends when its field `otel.end` says so, and at the latest when its last
+//! handle is dropped; connections hold the span they were opened in. A span that has a field
+//! `outcome` ends when the outcome is known, and is not exported without it: another part of the
+//! agent, or the agent after a restart, continues the span under the same id.
 //!
-//! A collector should not get what hangs in the air for ever, because the agent was killed in the
-//! middle of it. So what ended is handed on with the span that it is a part of, unless that span is
-//! exported without it.
+//! A collector should not get spans whose parent never arrives, because the agent was killed before
+//! the parent ended. So a span that ended is passed on together with its parent, unless the parent
+//! is exported without it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -179,7 +179,7 @@ pub(super) fn chart(series: &Series) -> Markup {
     let frame =
         Frame { left: LEFT, top: TOP, width: width - LEFT - 8.0, height: height - TOP - BOTTOM };
     let highest = series.highest();
-    // A limit far above is said and not drawn: the line would be flat.
+    // The caption names a limit far above the samples. Drawing it would flatten their line.
     let near = series.limit.filter(|limit| *limit <= highest * 4.0);
     let ceiling = series.unit.ceiling(near.unwrap_or(0.0).max(highest) * 1.05);
     let level = |part: f64| frame.top + (1.0 - part) * frame.height;

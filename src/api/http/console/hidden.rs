@@ -1,15 +1,15 @@
 //! Removes what plugins print from pages for visitors without a token.
 //!
-//! Last words of plugins are in their logs, and also in what is told of their ends: in events, in
-//! reasons and in errors. There they come last, after words that announce them.
+//! The last output of a plugin is in its log, and also in the texts that describe how it ended: in
+//! events, reasons and errors. These texts end with it, after the marker [`LAST_OUTPUT`].
 
 use guest_agent_actors::ports::LAST_OUTPUT;
 use guest_agent_proto::local::{Event, ExplainResponse, PluginStatus};
 
-/// What stands in the place of last words.
+/// Replaces the last output.
 const LEFT_OUT: &str = "its last output is shown with a token only";
 
-/// Removes last words from the status of a plugin.
+/// Removes the last output from the status of a plugin.
 pub(super) fn of_status(status: &mut PluginStatus) {
     leave_out(&mut status.reason);
     if let Some(pending) = &mut status.pending {
@@ -24,7 +24,7 @@ pub(super) fn of_status(status: &mut PluginStatus) {
     }
 }
 
-/// Leaves last words and what a run wrote out of how a plugin explains itself.
+/// Removes the last output, and what a run wrote, from the explanation of a plugin.
 pub(super) fn of_answer(answer: &mut ExplainResponse) {
     answer.last_output.clear();
     if let Some(status) = &mut answer.status {

@@ -1,5 +1,5 @@
-//! Laws of what is rendered: no text becomes markup, whoever wrote it, and no page goes without
-//! what people who do not see it need.
+//! Rules for every rendered page: no text becomes markup, wherever the text comes from, and every
+//! page has what screen readers need.
 
 use std::time::SystemTime;
 
@@ -261,7 +261,8 @@ fn the_newest_events_are_kept_and_no_more() {
     assert_eq!(odd.iter().map(|event| event.seq).collect::<Vec<_>>(), [699, 697, 695]);
 }
 
-/// Wherever a plugin's last words are told, they are left out for whoever may not see its log.
+/// A visitor who may not read a plugin's log does not see the plugin's last output either, in any
+/// field that can hold it.
 #[test]
 fn last_words_are_left_out_everywhere() {
     let words = "it ended; its last output:\na secret";
