@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The spool syncs an archive to the disk before it acknowledges it. It deletes an archive when the
-//! agent has installed it, or when no order names it for [`AGE_MAX`]. The spool holds a copy, so the
-//! caller may delete its own file. An order names the archive by a `file:` URL like any other, and the
+//! agent has installed it, or when no order has named it for seven days. The spool holds a copy, so
+//! the caller may delete its own file. An order names the archive by a `file:` URL like any other, and the
 //! signature stands beside the archive like any other. The local socket and the sweep call this; it
 //! blocks.
 
