@@ -127,8 +127,9 @@ impl Spool {
                 return;
             }
             let why = match Kind::of(name) {
-                Kind::Incoming => (!state.arriving.contains(name))
-                    .then_some("its upload was interrupted"),
+                Kind::Incoming => {
+                    (!state.arriving.contains(name)).then_some("its upload was interrupted")
+                }
                 Kind::Archive(_) | Kind::Signature(_) => is_old(&self.archives.dir().join(name))
                     .then_some("it was handed over and nobody ordered it"),
                 Kind::Odd => {
