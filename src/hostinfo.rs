@@ -51,10 +51,11 @@ pub enum InstanceSource {
     Random,
 }
 
-/// Why the machine cannot be told from others.
+/// Why the agent cannot distinguish this machine from others.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// Without the boot, no recorded process can be told from a later one with its pid.
+    /// Without the boot id, the agent cannot distinguish a recorded process from a later one with the
+    /// same pid.
     #[error("failed to read the boot id from {}", path.display())]
     BootId {
         /// Where it should be.

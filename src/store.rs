@@ -5,18 +5,18 @@
 //!                                            (panics stop here)
 //! ```
 //!
-//! Called by the store actor, and by `doctor` for what was set aside. What sled does not promise is
-//! made up for here: a durable commit also syncs the database's files, because sled's own flush
+//! The store actor calls this, and `doctor` does for the records in quarantine. It adds what sled does
+//! not promise: a durable commit also syncs the database's files, because sled's own flush
 //! survives a kill but not a power loss; every record carries a checksum; a database that panics,
 //! hangs or lost data while it opens is moved away whole (`opening`); a record that does not check
 //! out is moved into quarantine (`engine`). Nothing is written or synced while nobody commits.
 //!
-//! It does not know what the records mean, and it does not lock the state directory: whoever opens
-//! a store shows the [`StateLock`] it holds.
+//! It does not know what the records mean, and it does not lock the state directory: the caller that
+//! opens a store passes the [`StateLock`] that it holds.
 //!
-//! A record much larger than 100 KiB is kept by sled in a file of its own. Such a file is synced with
-//! the commit as well, but a power loss in the middle of that commit can damage the store, which
-//! is then set aside when it is opened. Ordinary records do not have this window.
+//! sled keeps a record much larger than 100 KiB in a file of its own. A commit syncs that file as well,
+//! but a power loss in the middle of the commit can damage the store; the next opening then moves the
+//! store away. Smaller records do not have this window.
 
 mod compaction;
 mod damage;

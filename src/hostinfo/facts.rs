@@ -1,9 +1,9 @@
-//! What rules of plugins look attributes up in: the port `Facts`.
+//! The attributes of this machine that plugins' rules refer to: implements the port `Facts`.
 //!
-//! The keys of os-release are read once, when the agent starts. Attributes of the instance and custom
-//! attributes come from the metadata server; whoever asks it hands them in with
-//! [`LocalFacts::set_instance`] and [`LocalFacts::set_metadata`], and until then rules about them
-//! cannot be decided. Plugins hear of a change through the watch, and only of a real one.
+//! The agent reads the keys of os-release once, when it starts. Attributes of the instance and custom
+//! attributes come from the metadata server; the task that reads it passes them to
+//! [`LocalFacts::set_instance`] and [`LocalFacts::set_metadata`]. Until then, rules that refer to them
+//! cannot be decided. The watch channel sends plugins a change only if an attribute differs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::hostinfo;
 
-/// What is said of a scope before the metadata server answered.
+/// Why a scope has no attributes before the metadata server has answered.
 const NOT_ASKED: &str = "the metadata server has not answered";
 
 /// What is known of this machine.

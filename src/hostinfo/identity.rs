@@ -40,7 +40,7 @@ struct Record {
     metadata_seen: bool,
 }
 
-/// What a machine looks like, as far as it can be told.
+/// The ids by which the agent recognizes a machine, as far as it can read them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Looks {
     boot: String,
@@ -86,7 +86,8 @@ pub struct RememberError {
 // === impl Memory ===
 
 impl Memory {
-    /// Reads what is remembered below this state directory. A record that cannot be read is none.
+    /// Reads the record in this state directory. If it is missing, unreadable or damaged, returns an
+    /// empty one.
     #[must_use]
     pub fn load(state_dir: &Path) -> Self {
         let path = state_dir.join(FILE);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Facts are gathered first and judged by pure functions; each finding names the thing, the reason and
-//! the fix. What cannot be told for sure is no finding: the kernel has the last word. Nothing here changes
-//! anything. A new check of `plan` is a line in [`CHECKS`].
+//! the fix. A check that cannot know for sure returns no finding: the kernel has the last word. Nothing
+//! here changes anything. A new check of `plan` is a line in [`CHECKS`].
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -38,7 +38,7 @@ const SIZE_MAX: u64 = (1 << 33) - 1;
 pub struct Bundle<R> {
     /// The order, as text.
     pub manifest: String,
-    /// The signature of the archive, which is one by its form.
+    /// The signature of the archive. It has the form of a signature; nobody has verified it yet.
     pub signature: Option<Vec<u8>>,
     /// The archive. Ends early when the bundle does.
     pub archive: Take<R>,
@@ -66,8 +66,8 @@ pub enum BundleError {
         /// How large it may be.
         most: u64,
     },
-    /// The signature is none.
-    #[error("the signature in the bundle is none: {0}")]
+    /// The bundle's signature does not have the form of a minisign signature.
+    #[error("the signature in the bundle is not a minisign signature: {0}")]
     Signature(&'static str),
     /// It cannot be written.
     #[error("cannot write {}", path.display())]
@@ -206,7 +206,8 @@ fn head(from: &mut impl Read) -> Result<Head, BundleError> {
         );
     };
     let bytes = octal(&block[124..136]).ok_or(BundleError::Damaged("a size is no number"))?;
-    // What is not told here is not in a bundle either: links, modes, long names.
+    // `pack` writes one and the same header for a member of this size. A header with a link, another
+    // mode or a long name is therefore damaged.
     if block != header(member, bytes) {
         return Err(BundleError::Damaged("a header is not as it was written"));
     }

@@ -253,8 +253,9 @@ impl Cache {
         Ok((entries, total))
     }
 
-    /// Which archives the installed revisions were made from: those that run, those to go back to and
-    /// those to go on with. `None` when that cannot be told.
+    /// Returns the checksums in the records of the plugin folders: those of the archives that the
+    /// installed revisions (current, previous and next) were made from. Returns `None` when it cannot
+    /// list a folder.
     fn needed(&self) -> Option<BTreeSet<Sha256Digest>> {
         let mut needed = BTreeSet::new();
         for plugin in fs::read_dir(&self.plugins_dir).ok()?.take(NAMES_MAX) {

@@ -201,8 +201,8 @@ pub enum SpoolError {
         /// What arrived.
         actual: Sha256Digest,
     },
-    /// Its signature is none.
-    #[error("the signature of the archive is none: {0}")]
+    /// The bytes that came as the signature do not have the form of a minisign signature.
+    #[error("the signature of the archive is not a minisign signature: {0}")]
     Signature(&'static str),
     /// A system call failed.
     #[error("cannot write {}", path.display())]
@@ -310,7 +310,7 @@ pub enum SignatureError {
          changed, or somebody else uses this key's id"
     )]
     Wrong {
-        /// Who is said to have signed.
+        /// The id of the key that the signature names.
         key: KeyId,
     },
     /// It does not say what it is for.
@@ -612,7 +612,8 @@ impl FetchError {
         }
     }
 
-    /// Whether nothing is there, and whoever was asked is sure of that.
+    /// Whether the archive does not exist: the server answered 404 or 410, or the file system has no
+    /// such file.
     #[must_use]
     pub fn is_absence(&self) -> bool {
         match self {

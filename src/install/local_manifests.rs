@@ -224,7 +224,8 @@ impl PluginFolders {
         }
     }
 
-    /// What stands where a folder should: a link to one is refused, anything else is none of ours.
+    /// Judges a directory entry that is not a directory: returns an error for a symbolic link to a
+    /// directory, and `None` for anything else, which the agent ignores.
     fn no_folder(
         &self,
         all: &OwnedFd,

@@ -111,7 +111,7 @@ pub fn settle_cache(config: &PipelineConfig) {
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// Makes a pipeline that trusts as told and, where it is missing, the folder for plugins.
+    /// Makes a pipeline that trusts what `trust` names, and the folder for plugins if it is missing.
     ///
     /// # Errors
     /// The folder cannot be made or opened.
@@ -145,8 +145,8 @@ impl Pipeline {
         self
     }
 
-    /// Trusts as told from now on. An installation that has begun a transfer ends it with the keys it
-    /// began with; what is installed stays.
+    /// Trusts what `trust` names from now on. An installation that has begun its transfer keeps the keys
+    /// it began with; installed revisions stay.
     pub fn set_trust(&self, trust: Trust) {
         self.downloader.set_trust(trust);
     }

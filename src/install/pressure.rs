@@ -1,9 +1,10 @@
-//! Holds installations back while memory is short: unpacking fills the file cache, which takes from those
-//! who need memory to live.
+//! Holds installations back while memory is short, because unpacking fills the page cache and so takes
+//! memory from running processes.
 //!
-//! The kernel says how much of the time somebody waited for memory (pressure stall information). An
-//! installation waits while that is too much, says so in its progress, and begins all the same when it has
-//! waited as long as it may: whoever ordered it does not wait for ever for a machine that is always short.
+//! The kernel reports the share of time in which some process waited for memory (pressure stall
+//! information). An installation waits while that share is above the configured limit, and its progress
+//! says so. After the longest allowed wait it begins all the same, so that an order on a machine that is
+//! always short of memory does not wait for ever.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -10,7 +10,8 @@ use guest_agent_actors::model::id::PluginName;
 use super::folder::PluginFolder;
 use crate::os::remove::{DeleteError, remove_below};
 
-/// Deletes revisions and link, state, and logs. Goes on after a failure and reports the first.
+/// Deletes a plugin's revisions and its `current` link, its state, and its logs. If one of them
+/// cannot be deleted, deletes the others all the same and returns the first error.
 pub(super) fn everything(
     folder: &PluginFolder,
     name: &PluginName,

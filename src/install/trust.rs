@@ -35,14 +35,14 @@ const KEY_FILE_MAX: u64 = 64 << 10;
 /// Most keys of one machine. Rotating one needs two.
 const KEYS_MAX: usize = 256;
 
-/// Whose archives are taken.
+/// Whose archives the agent installs.
 #[derive(Debug)]
 pub enum Trust {
-    /// Whoever's: no key is configured, the checksum of the order is all there is.
+    /// Anybody's: no key is configured, so the agent checks only the checksum that the order states.
     Anybody,
-    /// Those that one of these keys signed.
+    /// Archives that one of these keys signed.
     Keys(Keyring),
-    /// Nobody's: keys are configured and cannot be read, for this reason.
+    /// Nobody's: keys are configured, and the agent cannot read them, for this reason.
     Unreadable(String),
 }
 
@@ -109,8 +109,8 @@ impl Trust {
 // === impl Keyring ===
 
 impl Keyring {
-    /// Whether a signature may vouch for the archive of this revision, as far as can be told before
-    /// its bytes are there.
+    /// Whether this signature can be the one of this revision's archive, as far as the agent can check
+    /// that before it has the archive's bytes.
     pub(super) fn judge<'a>(
         &'a self,
         signature: &'a Signature,
@@ -173,10 +173,10 @@ impl Check<'_> {
     }
 }
 
-/// Whether bytes have the form of a signature, and which key is said to have made it.
+/// Checks that bytes have the form of a signature, and returns the id of the key that it names.
 ///
 /// # Errors
-/// Says what is wrong with them.
+/// The bytes do not have that form; the text says what is wrong with them.
 pub fn check_signature(bytes: &[u8]) -> Result<KeyId, &'static str> {
     Signature::parse(bytes).map(|signature| signature.key())
 }

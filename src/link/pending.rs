@@ -9,14 +9,14 @@ use tokio::sync::{oneshot, watch};
 /// Most deliveries that may wait on one stream.
 pub(super) const MAX_PENDING: usize = 1_024;
 
-/// What a server may answer, as far as the caller is concerned.
+/// What a server may answer, as the caller of the delivery sees it.
 pub(super) type Answer = Result<(), DeliveryError>;
 
 /// The waiting deliveries of one stream, by message id.
 #[derive(Debug)]
 pub(super) struct Pending {
     table: Mutex<Table>,
-    /// How many wait, for whoever waits for none.
+    /// How many deliveries wait. [`Self::settled`] waits until this is zero.
     count: watch::Sender<usize>,
 }
 
@@ -80,13 +80,13 @@ impl Pending {
     pub(super) fn close(&self) {
         let mut table = self.table();
         table.is_closed = true;
-        // Dropping the senders is the answer.
+        // `Ticket::answer` returns `NotConnected` when its sender is dropped.
         table.waiting.clear();
         let count = table.count;
         self.recount(&mut table, 0, count);
     }
 
-    /// Waits until nothing waits.
+    /// Returns as soon as no delivery waits for its acknowledgement.
     pub(super) async fn settled(&self) {
         // The sender lives as long as this future, so there is always an answer.
         drop(self.count.subscribe().wait_for(|&count| count == 0).await);

@@ -278,13 +278,13 @@ impl Drop for Live {
 struct Reader {
     session: Arc<Session>,
     listener: Arc<dyn LinkListener>,
-    /// Until the registration was answered.
+    /// Sends that the server accepted the registration; `None` after that.
     registered: Option<oneshot::Sender<()>>,
 }
 
 impl Reader {
-    /// Reads until the stream ends. Whoever waits for the registration or for an acknowledgement
-    /// hears of the end first.
+    /// Reads until the stream ends. Then closes the pending deliveries and drops `registered`, so that
+    /// the callers that wait for an acknowledgement or for the registration return an error.
     async fn read(mut self, mut frames: Streaming<StreamAgentMessagesResponse>) -> StreamEnd {
         let end = loop {
             match frames.message().await {

@@ -63,7 +63,7 @@ impl StreamEnd {
         }
     }
 
-    /// What a sender is told when its call ended so.
+    /// The error that a delivery returns when its call ended with this status.
     pub(super) fn into_delivery_error(self) -> DeliveryError {
         match self.code {
             Code::ResourceExhausted => DeliveryError::Exhausted(self.message),

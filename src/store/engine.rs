@@ -1,6 +1,6 @@
 //! The store itself, as plain blocking calls: one sled tree, its files, the quarantine.
 //!
-//! All tables live in one tree, told apart by the first byte of the key, because sled carries out a
+//! All tables live in one tree, and the first byte of a key names its table, because sled carries out a
 //! batch over one tree wholly or not at all, also across a crash. The quarantine and the store's own
 //! records are in it too, so that moving a record into quarantine is one such batch.
 //!

@@ -5,9 +5,10 @@
 //!                                             in one commit with the note that they were reported
 //! ```
 //!
-//! Records are set aside in many places, some of them before there is anybody to tell, so this looks at
-//! what is in quarantine and not at who put it there: whatever has a higher number than the last one
-//! told is told, once, also after a crash in between. The agent's wiring runs it beside the actors.
+//! Many places move a record into quarantine, some of them before the actors run that take events. So
+//! the reporter reads the quarantine itself: it reports each record whose number is higher than the
+//! last reported one, once, also if the agent crashes in between. The agent's wiring runs it beside the
+//! actors.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,38 +23,39 @@ use tracing::{error, warn};
 
 use super::damage::DAMAGED;
 
-/// Key among the facts of what was told last.
+/// The key, in the table of facts, of the note about which losses were reported.
 const TOLD: &[u8] = b"losses_told";
 
-/// Most events of one look; more records are told of as a number.
+/// Most records that one look reports each as its own event; one more event reports how many others
+/// there are.
 const EVENTS_MAX: usize = 20;
 
-/// Least time between two looks: what is lost in one go is told in one go.
+/// Least time between two looks, so that losses that happen together are reported together.
 const CALM: Duration = Duration::from_secs(1);
 
 /// Reports losses of records and stores, each once.
 pub(crate) struct LossReporter {
-    /// Knows them.
+    /// Lists the losses.
     pub(crate) storage: Arc<dyn Storage>,
     /// Makes events durable.
     pub(crate) store: Recipient<Save>,
-    /// The agent's name: what is lost is mostly no single plugin's.
+    /// The agent's name, under which the losses are reported that do not belong to a single plugin.
     pub(crate) agent: String,
 }
 
-/// Up to where losses were told.
+/// Which losses were reported: those with lower numbers than these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
-    /// One more than the number of the last record.
+    /// One more than the number of the last reported record.
     records: u64,
-    /// The number of the last store.
+    /// The number of the last reported store.
     store: u64,
 }
 
 // === impl LossReporter ===
 
 impl LossReporter {
-    /// Tells of what was lost, and of whatever will be, until the store is gone.
+    /// Reports the losses so far, and each later loss, until the store is closed.
     pub(crate) async fn run(self) {
         let mut health = self.storage.health();
         let mut told = None;
@@ -90,17 +92,17 @@ impl LossReporter {
         }
         let (table, key) = (Table::Facts, TOLD.to_vec());
         let writes = vec![Write::Put { table, key, value: now.to_bytes().to_vec() }];
-        // What cannot be written now is kept by the store's actor, and written later.
+        // If the store's actor cannot write this now, it keeps it and writes it later.
         let saved = self.store.send(Save { writes, events }).await;
         saved.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
     }
 }
 
-/// What was not told yet, as events, and up to where everything is told then.
+/// Returns events for the losses that were not reported yet, and the note to save with them.
 fn news(losses: &Losses, told: Told, agent: &str, at: SystemTime) -> (Vec<NewEvent>, Told) {
     let mut now = told;
     let mut events = Vec::new();
-    // Of the kinds there are on the wire this one says it best: what was ordered is not in place.
+    // Of the event kinds on the wire, `InstallFailed` fits best: an ordered plugin is not in place.
     let mut tell = |plugin: &str, details: String| {
         events.push(NewEvent::new(PluginEventKind::InstallFailed, plugin, "", at, &details));
     };
@@ -125,7 +127,7 @@ fn news(losses: &Losses, told: Told, agent: &str, at: SystemTime) -> (Vec<NewEve
              it is kept in the store's quarantine; see `guest-agent doctor`"
         );
         tell(agent, details);
-        // Of one that could be read but not understood the manager tells.
+        // The manager reports a record that could be read but not decoded.
         if record.table == Table::Plugins && reason.starts_with(DAMAGED) {
             let details = format!(
                 "the record of this plugin is {reason}, and was set aside; its processes are ended; \
@@ -147,7 +149,7 @@ fn numbered(path: &str) -> Option<(&str, u64)> {
     Some((path, number.parse().ok()?))
 }
 
-/// What a table is called when people are told of it.
+/// The name of a table in events and in answers of the local API.
 pub(crate) fn table_name(table: Table) -> &'static str {
     match table {
         Table::Plugins => "plugins",
@@ -159,7 +161,7 @@ pub(crate) fn table_name(table: Table) -> &'static str {
     }
 }
 
-/// A record's key, as people are shown it.
+/// The key of a record in events and in answers of the local API.
 pub(crate) fn shown_key(record: &QuarantinedRecord) -> String {
     let key = &record.key[..record.key.len().min(80)];
     match (record.table, <[u8; 8]>::try_from(record.key.as_slice())) {
@@ -224,14 +226,14 @@ mod tests {
         };
         let telling = actix_rt::spawn(teller.run());
         storage.set_aside(Table::Inbox, b"1".to_vec(), "odd".to_owned()).await.expect("set aside");
-        let first = saved.recv().await.expect("it is told");
+        let first = saved.recv().await.expect("the loss is reported");
         assert!(first.events[0].details.contains("odd"), "{:?}", first.events);
         assert_eq!(storage.health().borrow().records, 1);
         assert_eq!(storage.clear_quarantine().await.expect("cleared"), 1);
         assert_eq!(storage.health().borrow().records, 0);
         handle.lose_store("/s/store.damaged-1");
-        let second = saved.recv().await.expect("it is told");
-        assert_eq!(second.events.len(), 1, "the record was told before: {:?}", second.events);
+        let second = saved.recv().await.expect("the loss is reported");
+        assert_eq!(second.events.len(), 1, "the record was reported before: {:?}", second.events);
         assert!(second.events[0].details.contains("/s/store.damaged-1"));
         handle.set_failing(true);
         assert!(storage.health().borrow().trouble.is_some());

@@ -28,8 +28,8 @@ pub(super) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 /// The pages sled keeps in memory, in bytes: the whole of an ordinary agent's store.
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// How long another holder of the database gets to let go of it. There is none but an earlier
-/// opening in this process, whose threads end a moment after it was closed.
+/// How long `open_sled` waits for the database's lock. Only an earlier opening in this process can
+/// hold it; its threads release the lock a moment after the database was closed.
 const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where the contents of a store come from.
@@ -222,7 +222,7 @@ fn open_sled(dir: &Path) -> Result<sled::Db, Trouble> {
     }
 }
 
-/// sled reports a lock held by somebody else as an error without a kind of its own.
+/// sled reports a lock that another holder has as an error without a kind of its own.
 fn is_held(error: &sled::Error) -> bool {
     matches!(error, sled::Error::Io(io) if io.to_string().contains("could not acquire lock"))
 }

@@ -29,7 +29,8 @@ pub(super) struct Index {
     max_bytes: usize,
 }
 
-/// Encodes a quarantined record with (the head of) its contents, for whoever investigates.
+/// Encodes a quarantined record with its contents, cut to [`MAX_VALUE`], so that a person can
+/// investigate them.
 pub(super) fn encode(record: &QuarantinedRecord, contents: &[u8]) -> Vec<u8> {
     let millis = record.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let millis = u64::try_from(millis).unwrap_or(u64::MAX);

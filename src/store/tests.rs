@@ -563,7 +563,7 @@ fn a_caught_panic_does_not_look_like_a_crash() {
     assert!(stderr.contains("another thread"), "{stderr}");
 }
 
-/// This test binary, told to run one of the helpers above.
+/// This test binary, with the arguments to run one of the helpers above.
 fn helper(name: &str, dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command

@@ -15,10 +15,10 @@ use super::engine::Engine;
 use super::opening::{self, OPEN_DEADLINE, Trouble};
 use super::panics;
 
-/// How long a caller waits for the store before it is told that the store failed.
+/// How long a caller waits for an answer before its call returns an error.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Most calls that wait; another one waits for room before it is in the queue.
+/// Most calls in the queue; the caller of another one waits for room in it.
 const QUEUE: usize = 64;
 
 /// Least time between two attempts to open a failed database again.
@@ -184,11 +184,11 @@ fn run(
         State::Failed { reason, .. } => Err(error("sync", reason)),
     };
     drop_quietly(state);
-    // Whoever dropped the store instead of closing it does not listen.
+    // A caller that dropped the store instead of closing it does not receive the result.
     drop(close.send(result));
 }
 
-/// sled flushes when it is dropped, and may panic over it as anywhere else.
+/// sled flushes when it is dropped, and that flush may panic like any other call of sled.
 fn drop_quietly(state: State) {
     if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(state))) {
         tracing::warn!(reason = panics::message(&*panic), "the store did not close well");

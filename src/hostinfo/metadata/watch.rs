@@ -158,7 +158,7 @@ mod tests {
 
     type Script = dyn Fn(u32, Option<&Etag>) -> Result<Fetched, MetadataError> + Send + Sync;
 
-    /// A server that does what is said, and counts.
+    /// A metadata server that answers by the test's script, and counts the requests.
     struct Scripted {
         asked: AtomicU32,
         marks: Mutex<Vec<Option<Etag>>>,

@@ -54,7 +54,7 @@ impl Security {
         }
     }
 
-    /// What may stand in the way of plugins, as far as can be told. Pure.
+    /// Returns a finding for each security module that may keep plugins from running. Pure.
     #[must_use]
     pub fn judge(&self) -> Vec<Finding> {
         let mut findings = Vec::new();

@@ -6,9 +6,10 @@
 //!                       Machine: what is installed, where commands are looked for
 //! ```
 //!
-//! The kernel answers "no such file" when a program's loader or interpreter is missing and "exec format
-//! error" when it is for another processor; here it is said which. What cannot be told for sure is left
-//! to the kernel: files without a magic number, and everything where an emulator is registered.
+//! The kernel answers "no such file" when a program's loader or interpreter is missing, and "exec format
+//! error" when the program is for another processor; the findings here name the loader, interpreter or
+//! processor. This module does not judge what it cannot know for sure, and leaves it to the kernel:
+//! files without a magic number, and every file where an emulator is registered (binfmt_misc).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -220,8 +221,8 @@ pub fn judge(name: &str, program: &Program, machine: &Machine<'_>) -> Option<Fin
     }
 }
 
-/// Looks at a program on this machine. Nothing is found in what is not a regular file; whoever needs
-/// one says so better.
+/// Reads the head of a program on this machine. Returns [`Program::Other`] if it is not a regular file;
+/// callers that need a regular file check that themselves, with a better error.
 ///
 /// # Errors
 /// It cannot be read.
@@ -233,8 +234,8 @@ pub fn look_at(path: &Path) -> io::Result<Program> {
     Program::read(&mut file)
 }
 
-/// What keeps this machine from executing a file. What lies below `coming` may not be there yet, and is
-/// taken for granted. Blocks.
+/// Returns what keeps this machine from executing a file. Paths below `coming` may not exist yet; the
+/// check takes them for executable files. Blocks.
 #[must_use]
 pub fn check(name: &str, path: &Path, search: &OsStr, coming: Option<&Path>) -> Option<Finding> {
     let look = |path: &Path| match coming {
@@ -247,12 +248,12 @@ pub fn check(name: &str, path: &Path, search: &OsStr, coming: Option<&Path>) -> 
         search,
         look: &look,
     };
-    // Who cannot even look leaves it to whoever starts it, and to the reason that they are given.
+    // If the agent cannot read the file, it reports no finding: the launcher gets the kernel's reason.
     let program = look_at(path).ok()?;
     judge(name, &program, &machine).or_else(|| forbidden(name, path))
 }
 
-/// A file that its mode allows to be executed, and something else does not.
+/// Returns a finding if the file's mode allows its execution, but the kernel refuses it all the same.
 fn forbidden(name: &str, path: &Path) -> Option<Finding> {
     let found = std::fs::metadata(path).ok()?;
     let refused = rustix::fs::access(path, Access::EXEC_OK).is_err();

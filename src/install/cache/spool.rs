@@ -5,10 +5,11 @@
 //!                     (archive_store)
 //! ```
 //!
-//! What is here was acknowledged, so it is durable first, and it goes when it was installed, or when
-//! nobody ordered it for days. It is the agent's own: whoever handed it over may take their file away. An
-//! order names it by a `file:` URL like any other, and its signature stands beside it like any other.
-//! The local socket and the sweep call this; it blocks.
+//! The spool syncs an archive to the disk before it acknowledges it. It deletes an archive when the
+//! agent has installed it, or when no order has named it for seven days. The spool holds a copy, so
+//! the caller may delete its own file. An order names the archive by a `file:` URL like any other, and the
+//! signature stands beside the archive like any other. The local socket and the sweep call this; it
+//! blocks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -126,8 +127,9 @@ impl Spool {
                 return;
             }
             let why = match Kind::of(name) {
-                Kind::Incoming => (!state.arriving.contains(name))
-                    .then_some("whoever handed it over was interrupted"),
+                Kind::Incoming => {
+                    (!state.arriving.contains(name)).then_some("its upload was interrupted")
+                }
                 Kind::Archive(_) | Kind::Signature(_) => is_old(&self.archives.dir().join(name))
                     .then_some("it was handed over and nobody ordered it"),
                 Kind::Odd => {
@@ -162,11 +164,11 @@ impl Arriving {
         self.file.write_all(bytes).map_err(|source| self.failed(source))
     }
 
-    /// Accepts the archive: it is the one that was announced, and durable from here on. Answers with
-    /// where it is.
+    /// Checks that the archive has the announced checksum, makes it durable and returns its path.
     ///
     /// # Errors
-    /// It is another one, its signature is none, or it cannot be made durable.
+    /// The checksum is another one, the signature does not have the form of a signature, or the
+    /// archive cannot be made durable.
     pub fn accept(
         mut self,
         expected: Sha256Digest,

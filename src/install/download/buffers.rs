@@ -1,8 +1,9 @@
-//! Lends the same few buffers out again and again.
+//! Uses the same few buffers again and again for the bytes of a download.
 //!
-//! What arrives is handed on to the digest, the thread that unpacks and the cache, and let go of by the last of
-//! them. With new memory for each piece, the system has to find and clear pages for all that is received; with
-//! memory that was given back it does so once. `fetch` fills the buffers.
+//! The download hands each received piece to the digest, to the thread that unpacks and to the cache.
+//! The last of them that drops the piece frees its buffer for the next one. With new memory for each
+//! piece, the kernel would have to find and clear pages for every received byte; with reused buffers
+//! it does so once. `fetch` fills the buffers.
 
 use std::collections::VecDeque;
 
@@ -11,10 +12,11 @@ use bytes::{Bytes, BytesMut};
 /// How much a buffer holds.
 pub(in crate::install) const BUFFER_BYTES: usize = 128 * 1024;
 
-/// How many are waited for. More of them can be out, and are freed by whoever is the last to have them.
+/// Most lent buffers that [`Buffers`] keeps to use again. More can be lent; the holder that drops such
+/// a buffer last frees its memory.
 const LENT_MAX: usize = 16;
 
-/// Those that are out, the longest first.
+/// The lent buffers, the one that was lent first at the front.
 #[derive(Debug, Default)]
 pub(in crate::install) struct Buffers {
     lent: VecDeque<BytesMut>,
@@ -23,7 +25,8 @@ pub(in crate::install) struct Buffers {
 // === impl Buffers ===
 
 impl Buffers {
-    /// An empty one, with room for [`BUFFER_BYTES`]: the one that was lent first if it is back, else a new one.
+    /// Returns an empty buffer with room for [`BUFFER_BYTES`]: the one that was lent first if all its
+    /// pieces were dropped, else a new one.
     pub(in crate::install) fn take(&mut self) -> BytesMut {
         if let Some(mut oldest) = self.lent.pop_front() {
             if oldest.try_reclaim(BUFFER_BYTES) {
@@ -36,7 +39,8 @@ impl Buffers {
         BytesMut::with_capacity(BUFFER_BYTES)
     }
 
-    /// Hands out what is in a buffer that was taken. It is back when no copy of this is left.
+    /// Returns the bytes of a buffer that [`Self::take`] returned. The buffer can be used again when no
+    /// copy of these bytes is left.
     pub(in crate::install) fn lend(&mut self, mut filled: BytesMut) -> Bytes {
         let bytes = filled.split().freeze();
         self.lent.push_back(filled);

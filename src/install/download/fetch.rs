@@ -1,9 +1,9 @@
-//! Opens an archive where its URL says: over HTTP, on a unix socket, or on this machine's disk.
+//! Opens the archive that a URL names: over HTTP, on a unix socket, or on this machine's disk.
 //!
-//! The bytes are handed on exactly as they were sent. Redirections are followed within bounds and
-//! never from https to http. A transfer that broke off can be gone on with where the server vouches,
-//! by a strong entity tag, that it is still the same archive (RFC 9110, sections 13.1.5 and 14.2).
-//! `transfer` calls this; it knows nothing of retries and deadlines.
+//! It returns the bytes exactly as the server sent them. It follows a bounded number of redirections,
+//! and none from https to http. A transfer that broke off can be resumed if the server
+//! confirms with a strong entity tag that it still serves the same archive (RFC 9110, sections 13.1.5
+//! and 14.2). `transfer` calls this and decides on retries and deadlines.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -33,10 +33,10 @@ const MAX_REDIRECTIONS: usize = 10;
 /// Opens archives.
 #[derive(Debug, Default)]
 pub(in crate::install) struct Fetcher {
-    /// Made with the first use: it reads the machine's certificates, and an agent that installs
-    /// from sockets and files only must work where there are none.
+    /// Made at the first use, because it reads the machine's certificates: an agent that installs only
+    /// from sockets and files must work on a machine that has no certificates.
     client: OnceLock<Client>,
-    /// Trusts nobody, for plain HTTP on a machine without certificates.
+    /// Trusts no certificate. For plain HTTP on a machine that has no certificates.
     plain: OnceLock<Client>,
 }
 
@@ -262,7 +262,7 @@ impl Location {
         let url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
         match url.scheme() {
             "http" | "https" => Ok(Self::Http(url)),
-            _ => Err(wrong("is none of http:, https:, unix: and file:")),
+            _ => Err(wrong("does not begin with http:, https:, unix: or file:")),
         }
     }
 }

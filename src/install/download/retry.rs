@@ -162,7 +162,8 @@ impl Retry<'_> {
         self.transfer(ArchiveOrigin::Ordered, check, slot, course).await
     }
 
-    /// Given back after a transfer, so that an unreachable server holds nobody up.
+    /// Waits for one of the download slots. The caller releases it after one transfer, so that an order
+    /// whose server is unreachable does not delay the others.
     async fn slot(&self) -> OwnedSemaphorePermit {
         let slot = Arc::clone(&self.downloader.slots).acquire_owned();
         let slot = trace::within(error_span!("queue", otel.end = Empty), slot).await;
@@ -186,7 +187,7 @@ impl Retry<'_> {
     ) -> Result<(), Failure> {
         let Self { downloader, spec, artifact, .. } = *self;
         let cache = &downloader.cache;
-        // Where room had to be made there is none to fill.
+        // If the cache had to give up room for this installation, it does not keep the archive.
         let keeps =
             matches!(origin, ArchiveOrigin::Ordered) && course.yielded.is_none() && cache.is_on();
         let transfer = Transfer {

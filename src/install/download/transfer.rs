@@ -6,14 +6,15 @@
 //!                                           └─ bounded channel ─► tee: keep it in the cache
 //! ```
 //!
-//! The thread publishes only after it has heard that the checksum is right, and the signature where one
-//! is necessary. If this future is
-//! dropped, the thread is told to stop and deletes what it wrote; whether it may still publish is
-//! decided by one atomic step, so it is never half done.
+//! The thread publishes the revision only after this task has sent it "verified": the checksum is
+//! right, and so is the signature where one is necessary. If the caller drops this future, the thread
+//! stops and deletes what it wrote. One atomic step decides between "cancelled" and "may publish", so
+//! the thread never publishes half a revision.
 //!
-//! A transfer that breaks off or is too slow is gone on with where it stopped, if the server can do
-//! that: the digest and the thread just wait. Each such request counts as one of the ordered download
-//! attempts. If it cannot, the pipeline begins anew with what is left of them.
+//! If a transfer breaks off or is too slow, this task requests the remaining bytes, if the server
+//! supports that; the digest and the thread wait meanwhile. Each such request counts as one of the
+//! ordered download attempts. If the server does not support it, the pipeline downloads the archive
+//! from its beginning with the attempts that are left.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -254,21 +255,21 @@ struct Feed<'a> {
     post_mortem: u64,
 }
 
-/// What is known of the bytes so far.
+/// What the task knows about the received bytes so far.
 struct Heard<'a> {
     digest: Sha256,
     check: Option<Check<'a>>,
-    /// What the worker thinks of the archive, if it has stopped early, and what was received then.
+    /// If the worker stopped early: the reason, and how many bytes the task had received by then.
     verdict: Option<(Failure, u64)>,
-    /// Whether the worker was told that it is the right one.
+    /// Whether the task has sent [`Piece::Verified`] to the worker.
     verified: bool,
 }
 
 // === impl Feed ===
 
 impl Feed<'_> {
-    /// Hands on what comes until all is there, then waits for the worker. After a failure it can be
-    /// called again with a body that goes on where the last one stopped.
+    /// Sends the received bytes to the worker until the body ends, then waits for the worker. After a
+    /// failure it can be called again with a body that begins where the last one stopped.
     async fn whole(
         &mut self,
         body: &mut Body,
@@ -413,7 +414,7 @@ impl Feed<'_> {
                 received = reporter.now.received,
                 pause_ms = pause.as_millis(),
                 error = %Chain(&error),
-                "the download will be gone on with"
+                "the download will resume where it stopped"
             );
             tokio::time::sleep(pause).await;
             budget.number += 1;
@@ -532,7 +533,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Whoever dropped the installation does not want it. The channel closes with this, too.
+        // The caller dropped the installation, so the thread must not publish it. The channel closes as
+        // well.
         self.fate.cancel();
     }
 }
@@ -562,7 +564,7 @@ impl Fate {
     }
 }
 
-/// Counts what arrives and tells about it.
+/// Counts the received bytes and reports their number as progress.
 struct ProgressReporter<'a> {
     now: Progress,
     progress: &'a ProgressSender,
@@ -578,14 +580,14 @@ impl<'a> ProgressReporter<'a> {
         reporter
     }
 
-    /// Another request for the rest.
+    /// Reports that another request for the remaining bytes is the given attempt.
     fn again(&mut self, attempt: u32) {
         self.now.attempt = attempt;
         self.tell();
     }
 
-    /// Tells at once: a transfer that hangs from here on is seen where it hangs. Whoever shows it
-    /// looks when it wants to, so this costs no more than the store it is.
+    /// Reports each piece at once, so that the progress of a transfer that hangs shows where it hangs.
+    /// The reader of the watch channel polls it, so a report costs no more than storing the value.
     fn add(&mut self, bytes: u64) {
         self.now.received = self.now.received.saturating_add(bytes);
         self.tell();

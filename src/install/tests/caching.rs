@@ -104,7 +104,7 @@ async fn what_is_not_installed_is_not_kept() {
     let cut = &bytes[..bytes.len() - 9];
     rig.install_bytes(cut).await.expect_err("cut off");
     let cache = rig.dir.path().join("cache");
-    // The thread that writes hears of it a moment later.
+    // The thread that writes the cache file deletes it a moment after the installation failed.
     let wait = async {
         while cache.exists() && !listing(&cache).is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;

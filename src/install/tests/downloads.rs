@@ -117,7 +117,7 @@ async fn the_rest_of_another_archive_is_not_put_behind_the_beginning_of_this_one
         let broken = Answer::Tagged("\"a\"", archive.clone(), half);
         let server = Server::new(vec![broken, other, whole.clone()]).await;
         rig.install(spec(&server.address, Sha256Digest::of(&archive))).await.expect("installable");
-        assert_eq!(server.requests(), 3, "the beginning, the attempt to go on, the whole");
+        assert_eq!(server.requests(), 3, "the beginning, the attempt to resume, the whole");
     }
 }
 

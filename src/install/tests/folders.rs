@@ -151,7 +151,7 @@ async fn switching_is_atomic() {
     let which = rig.plugins().join("sample/current/which");
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    // Whoever looks at any moment finds one revision or the other.
+    // A process that reads `current` at any moment finds one revision or the other.
     let watcher = std::thread::spawn(move || {
         let mut seen = 0;
         while !stopped.load(Ordering::Relaxed) {

@@ -72,7 +72,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: a thread that was told to stop may be about to close its last file.
+        // `umount -l`, because a thread of the cancelled installation may still have its last file
+        // open.
         let unmounted = Command::new("umount").arg("-l").arg(self.dir.path()).status();
         assert!(unmounted.is_ok_and(|status| status.success()), "it stays mounted");
     }

@@ -1,4 +1,4 @@
-//! A tiny HTTP server that answers as it is told.
+//! A tiny HTTP server that sends the answers that the test gives it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ pub(super) enum Answer {
     Whole(Vec<u8>),
     /// With only these bytes of the many that are announced.
     Truncated(Vec<u8>),
-    /// With the first so many bytes of a body whose tag is told.
+    /// With this entity tag and the length of this body, but only the first so many bytes of it.
     Tagged(&'static str, Vec<u8>, usize),
     /// With status, headers and a body as they are.
     Raw(Vec<u8>),

@@ -97,7 +97,8 @@ async fn a_signature_of_other_bytes_is_refused_before_anything_is_visible() {
     let ours = Pair::new(&rig, "ours");
     rig.pipeline.set_trust(trust(&[&ours]));
     ours.sign(&url, "sample", "r1");
-    // Whoever changes the archive changes the order with it, as a control plane could.
+    // The attacker changes the archive and puts its new checksum into the order, as a control plane
+    // could.
     let tampered = gzip(&Tarball::good().file("extra", 0o755, b"evil").finish()).await;
     fs::write(url.trim_start_matches("file:"), &tampered).expect("written");
     let result = rig.install(spec(&url, Sha256Digest::of(&tampered))).await;

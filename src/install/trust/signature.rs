@@ -46,12 +46,13 @@ impl Signature {
         Ok(Self { key: KeyId::from_bytes(id), prehashed, parsed, text: text.to_owned() })
     }
 
-    /// Which key is said to have made it.
+    /// The id of the key that the signature names as its signer.
     pub(in crate::install) fn key(&self) -> KeyId {
         self.key
     }
 
-    /// Whether it is over a digest, which can be computed while an archive flows by.
+    /// Whether the signature covers a digest of the archive, which the agent computes while it downloads
+    /// the archive.
     pub(super) fn is_prehashed(&self) -> bool {
         self.prehashed
     }

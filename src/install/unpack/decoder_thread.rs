@@ -26,13 +26,14 @@ use crate::install::unpack::limits_reader::{Intake, Meter, Source, block_on};
 const BUFFERS: usize = 4;
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// What the decoding thread tells.
+/// What the decoding thread sends.
 enum Step {
     /// The next expanded bytes, and how many compressed ones were read until then.
     Data { bytes: Vec<u8>, compressed: u64 },
-    /// There are no more, and whether all of the archive was read and its checksum right.
+    /// There are no more bytes. `is_verified`: the decoder read all of the archive, and the checksum
+    /// was right.
     End { is_verified: bool },
-    /// It cannot go on, with the reason where it is not the decoder's own.
+    /// The decoder failed. `verdict` is the reason when the download caused it, not the decoder.
     Failed { error: io::Error, verdict: Option<UnpackError> },
 }
 
@@ -49,8 +50,8 @@ pub(crate) struct DecoderThread {
 // === impl DecoderThread ===
 
 impl DecoderThread {
-    /// Begins to expand on a thread of this scope, which ends soon after this is dropped. Whoever gave the pieces
-    /// to the source may have to wait for that.
+    /// Starts a thread in this scope that expands the archive. The thread ends soon after this is
+    /// dropped; the task that sends pieces to the source may have to wait until then.
     ///
     /// # Errors
     /// The system has no thread to spare.

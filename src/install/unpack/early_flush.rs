@@ -1,25 +1,27 @@
-//! Has the disk make durable what is there while more is being written.
+//! Flushes the disk's write cache on a thread of its own while `tree` still writes files.
 //!
-//! A disk takes what it is given into memory of its own, and many begin to move it from there only when they are
-//! told to flush: virtual ones above all, whose memory is the host's. A flush of all at the end then waits for
-//! nearly all of an installation, however early each file was handed to the disk. A thread of its own flushes
-//! from time to time; the last flush has little left. `tree` calls this.
+//! A disk takes written data into a write cache, and many disks move it to durable storage only when
+//! the kernel sends a flush: above all virtual disks, whose cache is the memory of the host. A single
+//! flush at the end then waits for nearly all of an installation, however early the kernel sent each
+//! file to the disk. This thread flushes from time to time, so the last flush has little left.
+//! `tree` calls this.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// After so much the disk is told again. What is smaller than this waits for the flush at its end alone.
+/// After so many written bytes, the thread flushes again. A smaller installation has only the flush at
+/// its end.
 const EVERY_BYTES: u64 = 8 << 20;
 
-/// Flushes a file, and with it the disk's own memory.
+/// Flushes a file, and with it the disk's write cache.
 type Flush = fn(&OwnedFd) -> io::Result<()>;
 
-/// Flushes that go on beside the writing of files, one at a time.
+/// Flushes files, one at a time, while the caller writes others.
 pub(crate) struct EarlyFlush {
     flush: Flush,
-    /// Bytes that were written since a flush was begun.
+    /// Bytes that were written since a flush was last due.
     since: u64,
     thread: Option<Thread>,
 }
@@ -33,7 +35,7 @@ struct Thread {
 // === impl EarlyFlush ===
 
 impl EarlyFlush {
-    /// Nothing is to be flushed yet.
+    /// Starts no thread: the first flush that is due does.
     pub(crate) fn new() -> Self {
         Self::with(|file| Ok(rustix::fs::fdatasync(file)?))
     }
@@ -42,14 +44,15 @@ impl EarlyFlush {
         Self { flush, since: 0, thread: None }
     }
 
-    /// So much was written into a file. Does not wait: while one flush goes on no other is begun.
+    /// Counts the bytes that were written into a file, and begins a flush when one is due. Does not
+    /// wait: while a flush is running, another one that is due is left out.
     pub(crate) fn has_written(&mut self, file: impl AsFd, bytes: u64) {
         self.since = self.since.saturating_add(bytes);
         if self.since < EVERY_BYTES {
             return;
         }
         self.since = 0;
-        // Without a descriptor or a thread to spare, all is left to the last flush.
+        // If the system has no descriptor or thread to spare, the last flush does all the work.
         let Ok(file) = file.as_fd().try_clone_to_owned() else { return };
         match &self.thread {
             Some(thread) => drop(thread.files.try_send(file)),
@@ -57,10 +60,11 @@ impl EarlyFlush {
         }
     }
 
-    /// Waits for the flush that goes on.
+    /// Waits for the flush that is running.
     ///
     /// # Errors
-    /// A flush has failed. The one that comes after it may not: the kernel tells of what could not be written once.
+    /// A flush has failed. A later flush of the same file may succeed all the same, because the kernel
+    /// reports a failed write only once.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         let Some(Thread { files, handle }) = self.thread.take() else { return Ok(()) };
         drop(files);
@@ -70,7 +74,8 @@ impl EarlyFlush {
 
 impl Drop for EarlyFlush {
     fn drop(&mut self) {
-        // Whoever gives up needs no answer, but the thread has one of the files.
+        // A caller that gives up does not need the result, but has to wait: the thread holds one of
+        // the files open.
         drop(self.end());
     }
 }
@@ -120,7 +125,8 @@ mod tests {
         let (until, mut tell) = io::pipe().unwrap();
         let mut early = EarlyFlush::with(flush_until_told);
         early.has_written(&until, 8 * MIB);
-        // The first is not over, so that nothing is told of the others, and nothing waits for it.
+        // The first flush is still running, so the others are left out, and `has_written` does not
+        // wait for it.
         for _ in 0..100 {
             early.has_written(&until, 8 * MIB);
         }

@@ -168,7 +168,7 @@ impl Intake {
         self.verified.load(Ordering::Relaxed)
     }
 
-    /// Why there were no more, if that is what kept the decoder from going on.
+    /// Why the source had no more bytes, if that is why the decoder failed.
     pub(crate) fn verdict(&self) -> Option<UnpackError> {
         self.abandoned.load(Ordering::Relaxed).then_some(UnpackError::Abandoned)
     }

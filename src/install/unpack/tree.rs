@@ -23,12 +23,14 @@ use crate::os::procfs;
 /// system is flushed at once, which costs less than so many single flushes, but waits for everybody's data.
 const SYNC_SINGLY: usize = 64;
 
-/// With so much or less that others have not written yet, a flush of everything is the cheaper one also for a few
-/// files: each single flush has the disk empty its own memory, which takes milliseconds.
+/// If other processes have at most so many bytes that the kernel has not written out yet, one flush of
+/// the whole file system (`syncfs`) is cheaper than a flush of each file, also for a few files: each
+/// single flush empties the disk's write cache, which takes milliseconds.
 const LITTLE_OF_OTHERS: u64 = 64 << 20;
 
-/// What `statfs` says of ext4: the file system that gains from being told how large a file becomes. Btrfs would not compress
-/// it any more, and one in memory would clear what is written next.
+/// The magic number that `statfs` returns for ext4, the file system that `fallocate` makes faster.
+/// Btrfs would not compress an allocated file any more, and tmpfs would clear the pages that are
+/// written next.
 const EXT4: FsWord = 0xEF53;
 
 /// A folder that is being filled.
@@ -120,8 +122,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes an empty file that is said to hold so many bytes in the end. A file or hard link of that name is replaced, never
-    /// written into.
+    /// Makes an empty file, for which the archive states a size of `size` bytes. Replaces a file or
+    /// hard link of that name, and never writes into it.
     pub(crate) fn make_file(&mut self, path: &MemberPath, size: u64) -> Result<WriteOut, Obstacle> {
         let (parent, name) = path.split();
         let expected = if self.makes_room { size } else { 0 };

@@ -1,11 +1,13 @@
-//! Writes a file and has the disk begin with it at once, so that a flush of all has less left to wait for.
+//! Writes a file and has the kernel send its pages to the disk at once (`sync_file_range`), so that
+//! the flush of the whole installation has less left to write.
 //!
-//! The kernel keeps what is written for a while, because it may be deleted soon, and looks for a place on the disk when it
-//! knows how much it is. What is installed stays, and its size is known: room for it is made first, in large pieces, which
-//! spares the kernel to account for each block. And flushing a hundred megabytes after the last of them came takes as long as
-//! unpacking them. `tree` calls this.
+//! The kernel keeps written pages in memory for a while, because the file may be deleted soon, and
+//! allocates their blocks on the disk when it writes them out. An installed file stays, and the
+//! archive states its size, so this allocates the blocks first (`fallocate`), in large pieces: the
+//! kernel then does not account for each block on its own. To flush a hundred megabytes only after
+//! the last of them was written takes as long as to unpack them. `tree` calls this.
 //!
-//! One of the places with `unsafe`: no safe wrapper of the system call exists.
+//! This is one of the modules with `unsafe`: no safe wrapper of `sync_file_range` exists.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,32 +16,33 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use nix::libc;
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// Told to the disk in pieces of this size, as long as they come.
+/// After each so many written bytes, the kernel is asked to begin to write them to the disk.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Room is made for so much at once. How much a file will hold is only what its archive says.
+/// Most bytes for which one call allocates blocks. The archive states the size of a file, and that
+/// size may be wrong.
 const ROOM_BYTES: u64 = 8 << 20;
 
-/// What is smaller is left to the flush, which writes many small files together.
+/// Fewer bytes than this are left to the final flush, which writes many small files together.
 const WORTH_IT_BYTES: u64 = 64 << 10;
 
 /// A file that is being written, from its beginning.
 #[derive(Debug)]
 pub(crate) struct WriteOut {
     file: File,
-    /// What it is said to hold in the end.
+    /// The size that the archive states for the file; 0 when no blocks are to be allocated.
     expected: u64,
-    /// Up to where room was made, or could not be.
+    /// Blocks were allocated, or could not be, for the bytes before this offset.
     room: u64,
     written: u64,
-    /// Up to where the disk was told.
+    /// The kernel was asked to write the bytes before this offset to the disk.
     begun: u64,
 }
 
 // === impl WriteOut ===
 
 impl WriteOut {
-    /// An empty file that is said to hold so many bytes in the end.
+    /// Begins to write an empty file, for which the archive states a size of `expected` bytes.
     pub(crate) fn new(file: OwnedFd, expected: u64) -> Self {
         Self { file: file.into(), expected, room: 0, written: 0, begun: 0 }
     }
@@ -71,7 +74,8 @@ impl WriteOut {
             let made = fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.room, more);
             self.room += more;
             if made.is_err() {
-                // It is not tried again. A file system that is full says so when the bytes are written.
+                // The allocation is not tried again. If the file system is full, `write` returns the
+                // error.
                 self.expected = 0;
             }
         }
@@ -81,10 +85,11 @@ impl WriteOut {
     fn begin(&mut self) {
         let from = i64::try_from(self.begun).unwrap_or(i64::MAX);
         let length = i64::try_from(self.written - self.begun).unwrap_or(0);
-        // SAFETY: the call takes numbers and touches no memory of this process. The descriptor is open for as long as
-        // `self` is, and the call changes neither it nor the file.
+        // SAFETY: the call takes numbers and touches no memory of this process. `self` owns the
+        // descriptor, which stays open during the call, and the call changes neither it nor the file.
         unsafe {
-            // File systems that cannot do it have all left to the flush, which tells of errors.
+            // If the file system does not support the call, the final flush writes everything, and
+            // returns the errors.
             libc::sync_file_range(self.file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE)
         };
         self.begun = self.written;
@@ -106,7 +111,8 @@ mod tests {
     const KIB: usize = 1 << 10;
     const MIB: usize = 1 << 20;
 
-    /// What a file holds and the bytes it takes of the disk when these pieces were written, after so much was said.
+    /// Writes pieces of these sizes into a file for which `expected` bytes were announced. Returns the
+    /// contents of the file and the bytes that it takes on the disk.
     fn written(expected: u64, sizes: &[usize]) -> (Vec<u8>, u64) {
         let path = tempfile::NamedTempFile::new().unwrap();
         let mut file = WriteOut::new(path.reopen().unwrap().into(), expected);

@@ -46,7 +46,8 @@ pub(super) fn cases() -> Vec<Case> {
             sized(b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff"),
             "ends early",
         ),
-        // Whoever reads all twelve bytes reads another number than who reads the last eight.
+        // A parser that reads all twelve bytes of the size field finds another number than a parser
+        // that reads the last eight.
         refused(
             "binary size of more than 64 bits",
             sized(b"\x80\0\0\x01\0\0\0\0\0\0\0\x11"),

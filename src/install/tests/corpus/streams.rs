@@ -1,4 +1,4 @@
-//! Streams that end early, go on after their end, or are something else altogether.
+//! Streams that end early, that have bytes after their end, or that are not archives at all.
 
 use super::super::tarball::{Head, Tarball, gzip, xz, zstd};
 use super::{Case, refused, refused_bytes, taken_bytes};
