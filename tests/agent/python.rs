@@ -34,8 +34,8 @@ impl Python {
         }
     }
 
-    /// Shell words that become a script. Plugins get a clean environment, so these words set the path
-    /// of its modules.
+    /// Shell words that become a script. Plugins get a clean environment, so these words set the
+    /// path of the generated modules.
     pub(crate) fn executes(&self, script: &str) -> String {
         format!(
             "GUEST_AGENT_PYTHON_GEN='{}' exec '{}' '{}'",

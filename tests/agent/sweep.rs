@@ -38,8 +38,8 @@ async fn what_a_killed_agent_left_is_swept_and_nothing_else_is() {
     let outside = bed.dir().join("outside");
     write(&outside.join("file"));
     let folder = bed.plugin_dir("echo");
-    // A deletion of revision 0 that was lost, the deletion of a plugin that the agent does not know,
-    // and the files that interrupted steps leave, all with links to files that must stay.
+    // A deletion of revision 0 that was lost, the deletion of a plugin that the agent does not
+    // know, and the files that interrupted steps leave, all with links to files that must stay.
     copy_revision(&folder, "1", "0");
     symlink(&outside, folder.join("0/link")).unwrap();
     let plugins = bed.state_root().join("plugins");

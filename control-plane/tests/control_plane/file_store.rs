@@ -1,5 +1,5 @@
-//! The file store: what it saved is there after a restart, and one bad file does not harm the records
-//! in other files.
+//! The file store: what it saved is there after a restart, and one bad file does not harm the
+//! records in other files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -41,8 +41,8 @@ impl World {
         self.nothing_is_kept_of_what_is_gone().await;
     }
 
-    /// Every plugin is as ordered last. One that was killed at a bad moment may have failed instead, if
-    /// the agent reported it; ordered again it must not fail.
+    /// Every plugin is as ordered last. One that was killed at a bad moment may have failed instead,
+    /// if the agent reported it; ordered again it must not fail.
     async fn everything_is_as_ordered(&mut self) {
         let mut failed = self.at_rest().await;
         while !failed.is_empty() {

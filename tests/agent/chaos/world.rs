@@ -152,7 +152,7 @@ impl World {
         self.read_at = Instant::now();
         for event in events {
             if let Some(before) = self.seen.get(&event.id) {
-                // An agent that is killed can forget an acknowledgement; the next one sends the event again.
+                // A killed agent can forget an acknowledgement; the next one sends the event again.
                 let before = local::Event { delivered: event.delivered, ..before.clone() };
                 assert_eq!(before, event, "an event was changed after it was recorded");
             }

@@ -57,8 +57,8 @@ pub(super) fn hash(config: &str) -> String {
     })
 }
 
-/// The events are exactly those of a run without deaths. A start that a death cut short begins anew,
-/// and its process was stopped, which is one more event.
+/// The events are exactly those of a run without deaths. A start that a death cut short begins
+/// anew, and its process was stopped, which is one more event.
 pub(super) fn events(told: &Told, deaths: usize) {
     let mut story = STORY.iter().peekable();
     let mut extra = 0;
@@ -106,8 +106,8 @@ impl Witness {
         Self(dir.join("witness"))
     }
 
-    /// A shell script that notes its start and which other processes of the plugin live, and then runs
-    /// `then`.
+    /// A shell script that notes its start and which other processes of the plugin live, and then
+    /// runs `then`.
     pub(super) fn script(&self, then: &str) -> String {
         let place = self.0.display();
         format!(
