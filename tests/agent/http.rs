@@ -111,8 +111,7 @@ async fn tokens_decide_who_may_look_and_are_changed_without_a_restart() {
     assert_eq!(look("0123456789abcdef").await, 401);
     fs::write(&token, "another-token-another-token").unwrap();
     signal(bed.agent_pid(), Signal::SIGHUP);
-    bed.until("the old token is refused", async || (look(TOKEN).await == 401).then_some(()))
-        .await;
+    bed.until("the old token is refused", async || (look(TOKEN).await == 401).then_some(())).await;
     assert_eq!(look("another-token-another-token").await, 404);
     fs::write(&token, "short").unwrap();
     signal(bed.agent_pid(), Signal::SIGHUP);
