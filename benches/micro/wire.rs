@@ -117,7 +117,8 @@ fn event_record() -> Pair {
     Pair { name: "event-record", own, reference }
 }
 
-/// What a control plane is told of everything that runs. Beside it the encoding of the finished message.
+/// Encodes the states of all plugins for a control plane. The reference encodes the finished
+/// message.
 fn states() -> Pair {
     let listed: Vec<Listed> = (0..PLUGINS).map(listed).collect();
     let receipt = Receipt { stream: 1, message_id: "id".to_owned() };

@@ -25,7 +25,7 @@ struct Kind {
     of_unpacking: f64,
     /// The same of what a shell does.
     of_shell: Option<f64>,
-    /// What tar is told.
+    /// The options of tar.
     tar: &'static str,
 }
 

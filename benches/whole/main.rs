@@ -56,7 +56,7 @@ pub(crate) struct Extent {
     pub(crate) window: u64,
     /// Agents that a control plane has.
     pub(crate) agents: usize,
-    /// Events that are told at once.
+    /// Events that are sent at once.
     pub(crate) events: usize,
     /// How long a fleet is left alone first.
     pub(crate) rest: Duration,

@@ -1,4 +1,4 @@
-//! Counts what a control plane is told of.
+//! Counts the events that a control plane receives.
 
 use std::time::{Duration, SystemTime};
 

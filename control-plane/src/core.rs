@@ -151,7 +151,7 @@ impl Core {
         self.events.subscribe()
     }
 
-    /// Sends a frame to the receivers of the tap; costs nothing while there is none.
+    /// Sends a frame to the receivers of the tap; costs nothing while the tap has no receiver.
     pub(crate) fn tap(
         &self,
         resource: &Arc<str>,

@@ -1,4 +1,4 @@
-// A whole plugin in Go: it greets whoever asks, counts how often, and remembers the count.
+// A whole plugin in Go: it answers requests with a greeting, counts them, and remembers the count.
 //
 // guest-agent is the client, the plugin is the server of four calls. What it is started with and what
 // each call means is in docs/writing-plugins.md.

@@ -335,7 +335,7 @@ fn sleep_for_ever() {
     }
 }
 
-#[expect(clippy::exit, reason = "ending abruptly is what it was told to do")]
+#[expect(clippy::exit, reason = "the command line asks for an abrupt end")]
 fn exit(code: i32) -> ! {
     std::process::exit(code)
 }

@@ -104,7 +104,7 @@ mod tests {
             port: u16,
         }
         assert_eq!(config.parse::<Settings>().expect("it fits").port, 8);
-        let missing = read_config(&dir.path().join("none")).expect_err("there is none");
+        let missing = read_config(&dir.path().join("none")).expect_err("the file is absent");
         assert!(chain(&missing).contains("cannot be read"), "{missing}");
     }
 }

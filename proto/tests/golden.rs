@@ -102,7 +102,7 @@ fn plugin_apply() {
         plugin::ApplyRequest { service_config: Some(ServiceConfig::StructConfig(one_field())) },
         &["1a 0a 0a 08 0a 01 6b 12 03 1a 01 76"],
     );
-    // An empty configuration is one; no configuration is none.
+    // An empty configuration is encoded as a field; an absent one has no field.
     golden(
         plugin::ApplyRequest { service_config: Some(ServiceConfig::StringConfig(String::new())) },
         &["12 00"],

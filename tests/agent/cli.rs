@@ -64,7 +64,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A command that goes on, read line by line.
+/// A command that runs until it is stopped, read line by line.
 pub(crate) struct Following {
     _child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -88,7 +88,7 @@ impl Following {
     pub(crate) async fn next_with(&mut self, bed: &Bed, wanted: &str) -> String {
         let search = async {
             loop {
-                let line = self.lines.next_line().await.unwrap().expect("the command goes on");
+                let line = self.lines.next_line().await.unwrap().expect("the command still prints");
                 if line.contains(wanted) {
                     return line;
                 }
@@ -333,7 +333,7 @@ async fn a_script_that_follows_is_told_when_an_event_is_delivered() {
     let archive = bed.echo().await;
     bed.configure(vec![orders::install("echo", "1", &archive).order()]).await;
     followed.next_with(&bed, "\"PLUGIN_STARTED\"").await;
-    // It listens now, so it hears of what is next before the control plane does.
+    // It listens now, so it gets the next event before the control plane does.
     bed.configure(vec![orders::install("late", "1", &archive).order()]).await;
     let first = json(&followed.next_with(&bed, "\"late\"").await);
     assert_eq!(first["delivered"], false);

@@ -198,7 +198,7 @@ async fn a_policy_that_is_changed_counts_from_the_next_start_on() {
     let reload = async |policy: &str, times: usize| {
         std::fs::write(&path, format!("{without}{policy}")).unwrap();
         signal(bed.agent_pid(), Signal::SIGHUP);
-        bed.until("the reload is told", async || {
+        bed.until("the log reports the reload", async || {
             (bed.log().matches("from its next start on").count() == times).then_some(())
         })
         .await;

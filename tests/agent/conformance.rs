@@ -63,7 +63,7 @@ impl Raw {
         peer
     }
 
-    /// Ends the test. The removal of what still runs is told to nobody.
+    /// Ends the test. No control plane receives the removal of the plugins that still run.
     async fn finish(self) {
         drop(self.server);
         self.bed.finish().await;

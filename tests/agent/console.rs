@@ -32,7 +32,7 @@ async fn served(tokens: &[(&str, &str)]) -> (Bed, String, tempfile::TempDir) {
     (bed, at, folder)
 }
 
-/// Installs the plugin that does what it is told.
+/// Installs the trouble plugin, which does what the test asks of it.
 async fn install(bed: &Bed, name: &str) {
     let archive = bed.trouble().await;
     bed.configure(vec![orders::install(name, "1.0", &archive).order()]).await;
@@ -100,7 +100,7 @@ async fn a_page_follows_its_plugins_and_shows_hostile_text_as_text() {
     );
     assert_eq!(browser.evaluate("document.title").await, "web · guest-agent");
 
-    // The log is there in pages as well, and a removed plugin is said to be gone.
+    // The console shows the log in pages as well, and says of a removed plugin that it is gone.
     browser.follow("#log-title ~ a").await;
     browser.until("document.querySelector('pre').textContent.includes('onerror=alert(1)')").await;
     browser.open(&format!("{at}/console/plugins/web")).await;
@@ -117,7 +117,7 @@ async fn a_page_follows_its_plugins_and_shows_hostile_text_as_text() {
 async fn without_a_script_pages_are_whole() {
     let (bed, at, _tokens) = served(&[]).await;
     install(&bed, "web").await;
-    // What it said last is told with its end.
+    // The report of its end has the last lines that it printed.
     bed.ask("web", "log what a plugin says").await;
     signal(bed.in_state("web", "RUNNING").await.pid.unwrap(), Signal::SIGKILL);
     bed.status_where("web", "it was started again", |status| {
@@ -133,7 +133,7 @@ async fn without_a_script_pages_are_whole() {
     for wanted in ["web", "RUNNING", "1.0", "connected", "ready", "crashed", "ago", "every 10 s"] {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
     }
-    assert!(!text.contains("what a plugin says"), "not for whoever brings no token: {text}");
+    assert!(!text.contains("what a plugin says"), "not without a token: {text}");
     let again = "document.querySelector('meta[http-equiv=refresh]')?.content";
     assert_eq!(browser.evaluate(again).await, "10");
     browser.follow("#plugins a").await;
@@ -141,7 +141,7 @@ async fn without_a_script_pages_are_whole() {
     for wanted in ["Why it is so", "Log in", "Installed in", "Last steps", "signal 9"] {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
     }
-    assert!(!text.contains("what a plugin says"), "not for whoever brings no token: {text}");
+    assert!(!text.contains("what a plugin says"), "not without a token: {text}");
     browser.close().await;
     bed.finish().await;
 }
@@ -186,7 +186,7 @@ async fn whoever_logs_in_with_the_right_token_restarts_a_plugin() {
     browser.follow(".danger").await;
     browser.follow("button.danger").await;
     bed.gone("web").await;
-    // The two refusals above are told by the browser, and nothing else is.
+    // The browser reports the two refusals above, and nothing else.
     assert!(browser.complaints().iter().all(|it| it.contains("403")), "{:?}", browser.complaints());
     browser.close().await;
     bed.finish().await;
@@ -244,7 +244,7 @@ async fn orders_need_the_token_that_allows_them_and_a_form_of_ones_own() {
     })
     .await;
 
-    // What a plugin prints is for whoever brings a token, also where looking needs none.
+    // A client needs a token to see what a plugin prints, also where other pages need no token.
     bed.ask("web", "log what a plugin says").await;
     let (_, text) = answer(client.get(&page).bearer_auth(READ)).await;
     assert!(text.contains("what a plugin says"));

@@ -1,4 +1,4 @@
-//! What is wrong with the agent or its machine is said, wherever somebody may look.
+//! The doctor, the status and the events report what is wrong with the agent or its machine.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,7 @@ async fn lost_records_are_told_until_they_are_forgotten() {
     fs::create_dir_all(&folder).unwrap();
     bed.start_agent().await;
 
-    bed.until("every loss is told to the control plane", async || {
+    bed.until("the control plane gets an event of every loss", async || {
         let told = bed.all_events_of("guest-agent").await;
         let tables = ["inbox", "outbox", "history", "facts", "plugins"];
         let is_told = |table: &&str| {
@@ -84,7 +84,7 @@ async fn lost_records_are_told_until_they_are_forgotten() {
         bed.start_agent().await;
     }
     let told = bed.events_of("guest-agent").await;
-    assert_eq!(told.len(), 5, "each is told once");
+    assert_eq!(told.len(), 5, "each event comes once");
     doctor(&bed, &["--clear-quarantine"]).await.ok();
     let found: serde_json::Value =
         serde_json::from_str(&doctor(&bed, &["--json"]).await.stdout).unwrap();

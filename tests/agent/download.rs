@@ -1,4 +1,4 @@
-//! Downloads that go wrong: what is retried, how often, and what is said in the end.
+//! Downloads that fail: what the agent retries, how often, and what it reports in the end.
 
 use std::time::{Duration, Instant};
 

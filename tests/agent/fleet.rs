@@ -156,7 +156,7 @@ async fn plugins_that_hang_delay_neither_the_agent_nor_each_other() {
     ])
     .await;
     let frozen = bed.running("frozen", "1").await.pid.unwrap();
-    // Its socket goes on accepting; nothing is ever answered.
+    // Its socket still accepts connections; the process never answers.
     signal(frozen, Signal::SIGSTOP);
     let starting = async |name: &str| {
         bed.status_where(name, "it hangs in its start", |status| {

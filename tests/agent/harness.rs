@@ -69,7 +69,7 @@ const SETTINGS: [&str; 6] = [
     "plugins.restart_max_backoff=1s",
 ];
 
-/// The world of one test.
+/// The agent, the servers and the folders of one test.
 pub(crate) struct Bed {
     dir: PathBuf,
     /// Deletes the directory at the end.
@@ -175,7 +175,7 @@ impl Bed {
         Builder { settings: Vec::new(), flags: Vec::new(), variables: Vec::new() }
     }
 
-    /// Has the agent, and whoever talks to it, run another program from now on.
+    /// From now on, the agent and the command line run this program.
     pub(crate) fn use_program(&mut self, program: &Path) {
         self.program = program.to_owned();
     }
@@ -234,7 +234,7 @@ impl Bed {
         self.check("the control plane notices that the agent is gone", gone);
     }
 
-    /// Kills the agent, whoever it was connected to.
+    /// Kills the agent, and does not wait until the control plane notices it.
     pub(crate) async fn kill_agent_only(&mut self) {
         let mut agent = self.agent.take().expect("the agent runs");
         agent.kill().await.unwrap();
@@ -381,7 +381,7 @@ impl Bed {
         std::fs::read_to_string(self.dir.join("agent.log")).unwrap_or_default()
     }
 
-    /// The names in the folder of a plugin, sorted; empty when there is none.
+    /// The names in the folder of a plugin, sorted; empty when the folder does not exist.
     pub(crate) fn plugin_files(&self, plugin: &str) -> Vec<String> {
         let files = listing(&self.plugin_dir(plugin));
         let names = files.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));

@@ -111,12 +111,11 @@ async fn tokens_decide_who_may_look_and_are_changed_without_a_restart() {
     assert_eq!(look("0123456789abcdef").await, 401);
     fs::write(&token, "another-token-another-token").unwrap();
     signal(bed.agent_pid(), Signal::SIGHUP);
-    bed.until("the old token is none any more", async || (look(TOKEN).await == 401).then_some(()))
-        .await;
+    bed.until("the old token is refused", async || (look(TOKEN).await == 401).then_some(())).await;
     assert_eq!(look("another-token-another-token").await, 404);
     fs::write(&token, "short").unwrap();
     signal(bed.agent_pid(), Signal::SIGHUP);
-    bed.until("a token that cannot be used is told", async || {
+    bed.until("status reports a token that cannot be used", async || {
         let troubles = bed.try_status().await.ok()?.agent?.troubles;
         troubles.iter().any(|trouble| trouble.contains("api.http_token_file")).then_some(())
     })

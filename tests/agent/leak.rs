@@ -197,7 +197,7 @@ impl World {
     /// What there is of the agent when it has nothing to do.
     async fn look(&self, gauges: &Gauges) -> gauges::Readings {
         self.bed
-            .within(STEP, "all is told and nothing is there", async || {
+            .within(STEP, "every event is sent and no plugin is left", async || {
                 let status = self.bed.try_status().await.ok()?;
                 (status.plugins.is_empty() && status.agent?.outbox_depth == 0).then_some(())
             })

@@ -89,7 +89,7 @@ async fn other_limits_hold_at_once_and_the_process_stays() {
     assert_eq!(limit, Some((100 << 20).to_string()));
     assert_eq!(group_file(pid, "cpu", "cpu.cfs_quota_us").as_deref(), Some("30000"));
 
-    // Whoever finds the plugin running holds it to what was ordered.
+    // An agent that adopts the running plugin applies the limits that were ordered.
     bed.kill_agent_only().await;
     bed.start_agent().await;
     bed.configure(vec![order(0, 0).order()]).await;
@@ -97,7 +97,7 @@ async fn other_limits_hold_at_once_and_the_process_stays() {
     assert_eq!(bed.running("free", "1").await.pid, before.pid);
     assert_eq!(group_file(pid, "cpu", "cpu.cfs_quota_us").as_deref(), Some("-1"));
 
-    // What is in use already cannot be taken away from a process that goes on.
+    // The kernel cannot take memory in use from a process that keeps running.
     bed.configure(vec![order(20 << 20, 0).order()]).await;
     let expected = [1, 4, 3, 1, 3, 1, 3, 1, 6];
     bed.until("it is stopped", async || {
@@ -250,7 +250,7 @@ async fn a_cpu_hog_gets_its_share() {
     });
     bed.configure(vec![hog.order()]).await;
     bed.expect_events("hog", &[1, 4, 3]).await;
-    // A window is told once: what was acknowledged is not in the next list.
+    // The agent sends a window once: what was acknowledged is not in the next list.
     let mut used: Vec<f32> = Vec::new();
     bed.within(PATIENCE, "it is measured three times", async || {
         let listed = bed.listed("hog").await?;

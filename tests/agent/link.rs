@@ -206,7 +206,7 @@ async fn what_happens_without_a_link_is_told_when_it_is_back() {
     .await;
     bed.configure_locally(vec![orders::remove("echo")]).await;
     bed.until("it is removed", async || bed.status("echo").await.is_none().then_some(())).await;
-    assert_eq!(bed.events_of("echo").await, [1, 4, 3], "nobody was told yet");
+    assert_eq!(bed.events_of("echo").await, [1, 4, 3], "no further event was sent yet");
 
     bed.control_plane.set_faults(Faults::default());
     bed.expect_events("echo", &[1, 4, 3, 11, 12, 2, 6, 5]).await;

@@ -42,8 +42,8 @@ struct Journal {
 // === impl Journal ===
 
 impl Journal {
-    /// Reads from the beginning on: the kernel holds no more than a handful of entries that nobody has read, and
-    /// whoever writes another one waits.
+    /// Reads from the start: the kernel holds only a handful of unread entries, and a process that
+    /// writes another one waits.
     fn listen(socket: &Path) -> Self {
         let socket = UnixDatagram::bind(socket).unwrap();
         let entries = Arc::<Mutex<Vec<Vec<String>>>>::default();
@@ -92,7 +92,7 @@ async fn the_journal_gets_fields_and_priorities() {
         assert!(done.iter().any(|field| field == wanted), "{wanted}: {done:#?}");
     }
     assert!(done.iter().any(|field| field.starts_with("GUEST_AGENT_MESSAGE_ID=")), "{done:#?}");
-    assert!(!bed.log().contains("is done"), "nothing is said twice");
+    assert!(!bed.log().contains("is done"), "nothing is logged twice");
     // Nobody listens any more; the agent must not mind.
     journal.reading.abort();
     assert!(journal.reading.await.unwrap_err().is_cancelled());
@@ -106,7 +106,7 @@ async fn without_a_journal_lines_are_text_and_the_reason_is_one_of_them() {
         return;
     }
     let bed = Bed::builder().set("log.format=journald").start().await;
-    bed.until("a word that there is none", async || {
+    bed.until("a log line that there is no journal", async || {
         bed.log().contains("the journal cannot be written to").then_some(())
     })
     .await;

@@ -1,7 +1,7 @@
 //! The agent as its users meet it: the real binary, real plugins, real sockets, all on loopback.
 //!
-//! `harness.rs` builds the world a test plays in; every other file tests one side of the agent and
-//! reads without knowing how that world works.
+//! `harness.rs` builds the agent, the servers and the folders of a test; every other file tests one
+//! side of the agent and reads without knowing how the harness works.
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 

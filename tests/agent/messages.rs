@@ -1,5 +1,5 @@
-//! What a control plane may send by mistake or in malice, frame by frame: it is acknowledged, and the
-//! agent goes on.
+//! What a control plane may send by mistake or in malice, frame by frame: the agent acknowledges it
+//! and keeps working.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -147,7 +147,7 @@ async fn without_endpoint_and_metadata_server_the_agent_says_so_and_asks_seldom(
     bed.spawn_agent();
     let begun = Instant::now();
     // Waits of 0.5, 1 and 2 seconds at least lie between the first four questions.
-    bed.until("it goes on asking", async || (nobody.asked().len() >= 4).then_some(())).await;
+    bed.until("it asks again and again", async || (nobody.asked().len() >= 4).then_some(())).await;
     assert!(begun.elapsed() > Duration::from_millis(3_400), "it asks too often");
     let why = link_says(&bed, "neither endpoint nor resource is configured").await;
     assert!(why.contains("503"), "{why}");
@@ -219,7 +219,7 @@ async fn a_clone_that_was_taken_for_its_original_starts_again_as_itself() {
     server.set("instance/id", "4343");
     bed.spawn_agent();
     let status = bed.agent_ends().await;
-    assert!(!status.success(), "whoever runs the service has to start it again: {status}");
+    assert!(!status.success(), "the service manager has to start it again: {status}");
     bed.start_agent().await;
     let id = bed.try_status().await.unwrap().agent.unwrap().instance_id;
     assert_eq!(id, "4343");

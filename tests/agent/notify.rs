@@ -1,4 +1,4 @@
-//! What the service manager hears of the agent.
+//! The messages that the agent sends to the service manager.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -43,7 +43,7 @@ async fn a_run_of_the_sdk_gets_its_configuration_and_is_reported_with_its_output
     assert_eq!(state.results, ["good morning, this is run 1"]);
     assert_eq!(bed.listed("once").await, None, "it is no daemon");
 
-    // Somebody wants it to run once more; its folder is the same, and it is told to fail.
+    // An APPLY makes it run once more, in the same folder, with a configuration that makes it fail.
     bed.configure(vec![orders::apply("once", Some(r#"{"fail": "no luck"}"#))]).await;
     bed.expect_events("once", &[1, 4, 3, 14, 11, 12]).await;
     bed.cli(&["restart", "once"]).await.ok();

@@ -54,7 +54,7 @@ async fn another_revision_overtakes_a_hung_download() {
     bed.configure(vec![orders::install("echo", "2", &echo).order()]).await;
     bed.running("echo", "2").await;
     assert!(since.elapsed() < PROMPTLY, "it took {:?}", since.elapsed());
-    // The first order is told that it was overtaken, and by what.
+    // The event of the first order says that another order overtook it, and which one.
     bed.expect_events("echo", &[1, 1, 8, 4, 3]).await;
     let overtaken = bed.event(8, "echo", "1").await;
     assert!(overtaken.details().contains("revision 2"), "{}", overtaken.details());

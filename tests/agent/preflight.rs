@@ -159,7 +159,7 @@ async fn a_plan_says_what_an_install_would_do_and_does_nothing() {
         (&same[0]["action"], &same[0]["running"]["state"]),
         (&"reconcile".into(), &"RUNNING".into())
     );
-    assert_eq!(same[0]["archive"], Value::Null, "a plan downloads nothing unless it is told to");
+    assert_eq!(same[0]["archive"], Value::Null, "a plan downloads nothing without --download");
     assert_eq!(requests(), 1);
 
     let next = orders::install("echo", "2", &echo).config("a = 1").order();
@@ -195,7 +195,7 @@ async fn a_plan_says_what_an_install_would_do_and_does_nothing() {
     let order = orders::install("tool", "1", &brings).order();
     assert_eq!(plan(&bed, &order, &["--download"]).await.code, 0);
 
-    // The same from a bundle; a copy of it that ends early is told as that.
+    // The same from a bundle; for a copy of it that ends early, the plan says that it ends early.
     let bundle = bed.dir().join("tool.bundle");
     let out = bundle.display().to_string();
     bed.cli(&["pack", &source.display().to_string(), "-o", &out, "--bundle"]).await.ok();

@@ -13,7 +13,7 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// `None`, with a line that says so, where there is none.
+    /// Returns `None`, and prints a line that says so, when the machine has no such interpreter.
     pub(crate) fn find(bed: &Bed) -> Option<Self> {
         let Some(interpreter) = std::env::var_os("GUEST_AGENT_PYTHON").map(PathBuf::from) else {
             eprintln!(
@@ -34,8 +34,8 @@ impl Python {
         }
     }
 
-    /// Shell words that become a script. Plugins get a clean environment, so it is told here where its
-    /// modules are.
+    /// Shell words that become a script. Plugins get a clean environment, so these words set the
+    /// path of the generated modules.
     pub(crate) fn executes(&self, script: &str) -> String {
         format!(
             "GUEST_AGENT_PYTHON_GEN='{}' exec '{}' '{}'",

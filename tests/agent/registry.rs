@@ -42,7 +42,7 @@ async fn both() -> Bed {
     bed
 }
 
-/// What the consumer was told so far.
+/// The registry events that the consumer received so far.
 async fn heard(bed: &Bed) -> Vec<String> {
     bed.ask("consumer", "heard").await.results
 }
@@ -90,7 +90,7 @@ fn as_plugin(bed: &Bed, ticket: &str) -> Registry {
 fn raw(bed: &Bed, socket: &str) -> RegistryClient<Channel> {
     let path = bed.dir().join("run").join(socket);
     let endpoint = Endpoint::from_shared(format!("unix:{}", path.display())).unwrap();
-    // Little is taken on account of whoever does not read.
+    // The server may send only little to a client that does not read.
     let endpoint = endpoint.initial_stream_window_size(65_535);
     let endpoint = endpoint.initial_connection_window_size(65_535);
     RegistryClient::new(endpoint.connect_lazy())
@@ -166,7 +166,7 @@ async fn entries_and_tickets_outlive_the_agent_and_watches_go_on_by_themselves()
         .await;
     }
     assert!(!heard(&bed).await.iter().any(|line| line.starts_with("ended")), "it never ended");
-    // The tickets are still good: one registers, the other hears of it.
+    // The tickets are still good: one registers, the other receives the event.
     assert_eq!(bed.ask("provider", "offer another 7").await.results, ["done"]);
     until_heard(&bed, "registered another 7").await;
     assert_eq!(bed.ask("consumer", "wait another").await.results, ["provider 7"]);
@@ -206,7 +206,7 @@ async fn a_caller_is_known_by_its_ticket_which_ends_with_its_process() {
         assert_eq!(refused.code(), code, "{refused}");
         assert!(refused.message().contains(fix), "{refused}");
     }
-    // Whoever has the ticket is the plugin, a helper process of it as well.
+    // Each process that has the ticket counts as the plugin, a helper process of it as well.
     let old = ticket(&bed, "provider");
     let shown = format!("Bearer {old}");
     assert_eq!(host.list(list_request(Some(&shown))).await.unwrap().into_inner().entries.len(), 1);

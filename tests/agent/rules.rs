@@ -51,7 +51,7 @@ async fn rules_about_the_operating_system_decide_whether_a_plugin_runs() {
     bed.running("echo", "1").await;
     bed.expect_events("echo", &[1, 3, 1, 4, 3]).await;
 
-    // And with ones that nobody can decide: what runs goes on.
+    // And with rules that the agent cannot decide: the running plugin keeps running.
     let undecided = rule(pb::rules::Scope::Metadata, "role", "web");
     bed.configure(vec![only(where_all(vec![undecided]))]).await;
     bed.expect_events("echo", &[1, 3, 1, 4, 3, 1, 3]).await;

@@ -1,4 +1,5 @@
-//! Files that nothing refers to: they go, whoever left them, and nothing else does.
+//! Files that nothing refers to: the agent deletes them, whichever process left them, and deletes
+//! nothing else.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,8 +38,8 @@ async fn what_a_killed_agent_left_is_swept_and_nothing_else_is() {
     let outside = bed.dir().join("outside");
     write(&outside.join("file"));
     let folder = bed.plugin_dir("echo");
-    // A deletion of revision 0 that was lost, one of a plugin that was never heard of, and what
-    // interrupted steps leave, all with links to what is precious.
+    // A deletion of revision 0 that was lost, the deletion of a plugin that the agent does not
+    // know, and the files that interrupted steps leave, all with links to files that must stay.
     copy_revision(&folder, "1", "0");
     symlink(&outside, folder.join("0/link")).unwrap();
     let plugins = bed.state_root().join("plugins");
@@ -89,7 +90,7 @@ async fn what_a_killed_agent_left_is_swept_and_nothing_else_is() {
         (!plugins.join(format!(".trash-other-{RANDOM}")).exists()).then_some(())
     })
     .await;
-    // It is told when all of it was looked at, which is after the leftovers are gone.
+    // The agent logs it when it has looked at all files, which is after it deleted the leftovers.
     for path in named {
         let told = format!("left alone path={:?}", path.display().to_string());
         bed.until(&told, async || bed.log().contains(&told).then_some(())).await;

@@ -98,7 +98,7 @@ fn code(span: &Span) -> StatusCode {
 // === impl Collector ===
 
 impl Collector {
-    /// A collector that listens, or goes on listening with what it has, at this path.
+    /// A collector that listens at this path; it keeps what the collector before it received.
     fn listen(path: PathBuf, before: Option<Self>) -> Self {
         drop(std::fs::remove_file(&path));
         let (spans, metrics) =
@@ -245,7 +245,7 @@ async fn an_order_is_followed_through_the_death_of_the_agent() {
     })
     .await;
     let unfinished = collector.all();
-    assert!(unfinished.iter().all(|span| span.name != "order"), "it goes on");
+    assert!(unfinished.iter().all(|span| span.name != "order"), "the order is still under way");
     bed.kill_agent().await;
     bed.start_agent().await;
     bed.running("echo", "1").await;

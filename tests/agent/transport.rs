@@ -15,7 +15,7 @@ async fn the_main_job_works(bed: Bed) {
     bed.finish().await;
 }
 
-/// A bed whose agent is told to use this control plane instead of the usual one.
+/// A bed whose agent is configured with this control plane instead of the usual one.
 async fn bed_with(control_plane: ControlPlane, settings: &[String]) -> Bed {
     let endpoint = format!("control_plane.endpoint={}", control_plane.endpoint());
     let builder = settings

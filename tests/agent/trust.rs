@@ -1,4 +1,4 @@
-//! Signed archives: who is trusted, what is refused and what is said about it.
+//! Signed archives: which keys the agent trusts, what it refuses and what it reports.
 
 use std::path::PathBuf;
 
@@ -90,7 +90,7 @@ async fn a_signed_archive_runs_and_everything_else_is_refused_with_the_reason() 
     let why = bed.refused("3", &other).await;
     assert!(why.contains("plugin:other"), "{why}");
 
-    // The archive was changed, and whoever changed it writes the orders, too.
+    // The archive was changed, and the attacker who changed it writes the orders, too.
     let mut tampered = bed.signed("tampered.tar", &ours, "plugin:echo").await;
     let replaced = bed.archive("tampered.tar", ArchiveSpec::trouble()).await;
     tampered.sha256 = replaced.sha256;
@@ -136,7 +136,7 @@ async fn a_server_in_trouble_is_asked_for_the_signature_again() {
     let mut archive = bed.signed("echo.tar", &ours, "plugin:echo").await;
     let status = Some(StatusFault { status: 503, requests: 2 });
     bed.artifacts.set_faults("echo.tar.minisig", ArtifactFaults { status, ..Default::default() });
-    // What gives access to the archive gives it to the signature, and is told to nobody.
+    // The query of the archive's URL gives access to the signature, too, and is in no report.
     archive.url.push_str("?X-Signature=S3CR3T");
     let order = orders::install("echo", "1", &archive).manifest(|m| m.download_attempt_count = 3);
     bed.configure(vec![order.order()]).await;

@@ -42,12 +42,12 @@ async fn a_shutdown_is_told_before_plugins_stop_and_a_startup_when_they_are_back
     bed.stop_agent().await;
     let log = bed.log();
     let told = log.find("told the plugins event=shutdown told=1").unwrap_or_else(|| {
-        bed.fail("nobody was told of the shutdown");
+        bed.fail("no plugin got the shutdown event");
     });
-    assert!(log.rfind("so do the plugins").unwrap() < told, "it was told when it stopped");
+    assert!(log.rfind("so do the plugins").unwrap() < told, "the event came before the stop");
     bed.start_agent().await;
     bed.running("a", "1").await;
-    bed.until("it is told of the startup", async || {
+    bed.until("it gets the startup event", async || {
         (bed.ask("a", "config").await.results == [STARTUP]).then_some(())
     })
     .await;

@@ -94,7 +94,7 @@ impl Reader {
         PathBuf::from(line.trim_matches('\''))
     }
 
-    /// A shell that goes on where the last one was, its variables included.
+    /// A shell that continues in the folder and with the variables of the last one.
     fn shell(&self, script: &str, output: &Path) -> Child {
         let output = File::create(output).expect("a file for what is printed");
         let programs = Path::new(env!("CARGO_BIN_EXE_guest-agent")).parent().expect("a folder");
@@ -186,7 +186,7 @@ impl Drop for Reader {
     }
 }
 
-/// What Ctrl-C is to a terminal: the whole group is told, and waited for.
+/// Does what Ctrl-C in a terminal does: signals the whole process group, and waits for it.
 fn terminate(child: &mut Child) {
     let group = format!("-{}", child.id());
     let told = Command::new("kill").args(["-TERM", "--", &group]).status();

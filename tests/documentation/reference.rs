@@ -171,7 +171,7 @@ fn the_command_line_reference_is_up_to_date() {
 
 // === Errors ===
 
-/// An enum of errors, what it is about for whoever reads it, and what to do.
+/// An enum of errors, the heading that tells a reader what it is about, and what to do.
 const ERRORS: [(&str, &str, &str, &str); 13] = [
     (
         "src/install/error.rs",
@@ -295,7 +295,7 @@ fn message(quoted: &str) -> String {
         match c {
             '"' => break,
             '\\' => {
-                // Otherwise it is the end of a line that goes on.
+                // Otherwise the backslash ends a line, and the string continues on the next.
                 if chars.next() == Some('"') {
                     text.push('"');
                 }

@@ -146,7 +146,7 @@ fn machines_know_no_actor() {
     }
 }
 
-/// The core stands on these alone: whatever else is of the world is behind a port.
+/// The core depends on these crates alone: everything else outside it is behind a port.
 #[test]
 fn the_core_knows_no_adapter() {
     const ALLOWED: [&str; 12] = [

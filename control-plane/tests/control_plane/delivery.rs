@@ -195,7 +195,7 @@ async fn replies_find_their_request_whatever_their_order() {
         agent.answer(&id, None).await;
         requests.push(body);
     }
-    // Answered backwards; the two lists are told apart by the request id alone.
+    // The answers come in reverse order; only the request id shows which list is which.
     let mut lists = 0;
     for (number, request) in requests.iter().enumerate().rev() {
         let body = match messages::message_type(request) {

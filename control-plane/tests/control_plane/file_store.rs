@@ -1,4 +1,5 @@
-//! The file store: what it was told is there after a restart, and one bad file harms nobody else.
+//! The file store: what it saved is there after a restart, and one bad file does not harm the
+//! records in other files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

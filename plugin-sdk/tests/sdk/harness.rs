@@ -122,7 +122,8 @@ impl Process {
         self.child.id()
     }
 
-    /// What it prints. Examples print less than a pipe holds, unless they are told to.
+    /// The standard output of the example. An example prints less than a pipe holds, unless its
+    /// arguments ask for more.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("taken once")
     }
@@ -160,7 +161,7 @@ impl Drop for Process {
     }
 }
 
-/// Asks again and again until there is an answer; fails when there is none for too long.
+/// Calls `ask` until it returns an answer; fails when it returns `None` for too long.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     fact: &str,
     mut ask: impl FnMut() -> F,

@@ -268,7 +268,7 @@ async fn a_stop_that_hangs_is_answered_at_its_deadline_and_ends_the_server() {
     let mut client = served.client().await;
     let error = client.stop(false, Duration::from_millis(50)).await.expect_err("it hangs");
     assert_eq!(error.code(), Code::DeadlineExceeded);
-    served.ends().await.expect("the caller was told; nothing else is wrong");
+    served.ends().await.expect("the caller got the error; nothing else is wrong");
 }
 
 #[tokio::test]

@@ -22,8 +22,8 @@ fn is_running(pid: &str) -> bool {
     Path::new("/proc").join(pid).exists()
 }
 
-/// Of a process. Either is 0 where whoever it is named after is outside of this PID namespace,
-/// which wrappers of the system calls do not expect.
+/// The process group and the session of a process. Either is 0 when its leader is outside of this
+/// PID namespace, which wrappers of the system calls do not expect.
 fn group_and_session(pid: &str) -> Option<(String, String)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may have spaces.

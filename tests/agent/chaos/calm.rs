@@ -18,7 +18,8 @@ const REST: Duration = Duration::from_secs(90);
 /// How often it is looked whether everything rests.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// Descriptors by which two lives of the agent may differ: a connection more to whoever asks it.
+/// Descriptors by which two lives of the agent may differ: one connection more to a
+/// client that asks it.
 const DESCRIPTOR_SLACK: usize = 3;
 
 /// Nobody ran, and nobody waits for anything.
@@ -41,7 +42,7 @@ impl World {
     }
 
     /// Every plugin is as ordered last. One that was killed at a bad moment may have failed instead,
-    /// if that was told; ordered again it must not.
+    /// if the agent reported it; ordered again it must not fail.
     async fn everything_is_as_ordered(&mut self) {
         let mut failed = self.at_rest().await;
         while !failed.is_empty() {
@@ -185,7 +186,7 @@ impl World {
         }
         for (id, event) in &self.seen {
             let Some(told) = by_id.get(id.as_str()) else { panic!("never told: {event:?}") };
-            assert_eq!(content(event), content_told(told), "an event was told as another");
+            assert_eq!(content(event), content_told(told), "an event was sent with other content");
         }
         let unknown: Vec<_> =
             told.iter().filter(|event| !self.seen.contains_key(&event.message_id)).collect();
@@ -198,7 +199,7 @@ impl World {
                 self.seen.values().filter(|event| of(&event.plugin)).collect();
             recorded.sort_by_key(|event| event.seq);
             let recorded: Vec<&str> = recorded.iter().map(|event| event.id.as_str()).collect();
-            assert_eq!(told, recorded, "events of {} were told out of order", subject.name);
+            assert_eq!(told, recorded, "events of {} were sent out of order", subject.name);
         }
         eprintln!("{} events, each told once", told.len());
     }
@@ -255,7 +256,7 @@ impl World {
             .await;
     }
 
-    /// Removes everything; then nothing is on record but what was told.
+    /// Removes everything; then the store holds nothing but the events that were sent.
     async fn nothing_is_kept_of_what_is_gone(&mut self) {
         let orders = self.subjects.iter_mut().map(Subject::remove).collect();
         self.bed.configure(orders).await;

@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::harness::{Archive, orders, processes};
 
-/// A kill this long before an order may still be what decides how the order ends: the agent may have
-/// been away, and hears of both in the order it likes.
+/// A kill this long before an order may still decide how the order ends: the agent may have been
+/// away, and may learn of the kill and of the order in either sequence.
 const AFTERMATH: Duration = Duration::from_secs(10);
 
 /// One plugin of the chaos.

@@ -152,7 +152,7 @@ impl World {
         self.read_at = Instant::now();
         for event in events {
             if let Some(before) = self.seen.get(&event.id) {
-                // That it was acknowledged can be forgotten with the agent; then it is told again.
+                // A killed agent can forget an acknowledgement; the next one sends the event again.
                 let before = local::Event { delivered: event.delivered, ..before.clone() };
                 assert_eq!(before, event, "an event was changed after it was recorded");
             }
@@ -242,7 +242,7 @@ impl World {
         let number = self.any();
         if self.agent_away.is_none() && self.subjects[number].desired != Desired::Gone {
             self.tally.restarts += 1;
-            // Nothing is lost with a restart that nobody heard of.
+            // A restart request that the agent did not receive loses nothing.
             drop(self.bed.try_restart(&self.subjects[number].name).await);
         }
     }

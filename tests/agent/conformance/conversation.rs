@@ -149,7 +149,7 @@ async fn what_is_not_acknowledged_is_sent_again_after_two_seconds_under_its_id()
     assert_eq!((&again, &same), (&id, &event), "duplicates carry the same id");
     assert_eq!(event.event_type, 10);
     peer.acknowledge(&id).await;
-    // Nothing else is said about it: the next event is another one.
+    // The agent sends no other event about it: the next event is another one.
     peer.say("order", configure(vec![orders::apply("nobody", None)])).await;
     peer.acknowledged("order").await;
     let (next, event) = peer.find("the next event", message).await;
@@ -240,7 +240,7 @@ async fn the_servers_message_rate_is_honoured() {
     while let Ok(frame) =
         tokio::time::timeout(window.saturating_sub(since.elapsed()), peer.frame()).await
     {
-        let frame = frame.expect("the stream goes on");
+        let frame = frame.expect("the stream is open");
         if event_in(&frame).is_some() {
             told += 1;
             peer.acknowledge(&frame.message_id).await;

@@ -1,4 +1,4 @@
-//! Streams that end: the agent comes back, registers anew and goes on where it was.
+//! Streams that end: the agent connects again, registers anew and continues where it was.
 
 use std::time::{Duration, Instant};
 

@@ -53,7 +53,7 @@ impl Story {
             if !self.asked {
                 self.ask().await;
             }
-            let frame = self.peer.frame().await.expect("the stream goes on");
+            let frame = self.peer.frame().await.expect("the stream is open");
             self.note(&frame);
             if let Some(event) = event_in(&frame) {
                 assert_eq!(event.plugin_name, "p");

@@ -43,7 +43,7 @@ pub(crate) struct Browser {
 // === impl Browser ===
 
 impl Browser {
-    /// Starts one. Where there is none, says so in one line that can be seen, and gives `None`.
+    /// Starts a browser. On a machine without one, prints a line that says so and returns `None`.
     pub(crate) async fn start(for_what: &str) -> Option<Self> {
         let Some(program) = PROGRAMS.into_iter().find(|name| is_there(name)) else {
             eprintln!("SKIPPED: {for_what}: there is no chromium; see tests/console/get-chromium");

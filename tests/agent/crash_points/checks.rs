@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::run::NAME;
 use crate::harness::{Bed, INSTANCE};
 
-/// What was told: kind and revision, in the order in which it came.
+/// The events that the agent sent: kind and revision, in the order in which they came.
 pub(super) type Told = Vec<(i32, String)>;
 
 /// What must be told. Between the brackets the new revision is being started.
@@ -57,8 +57,8 @@ pub(super) fn hash(config: &str) -> String {
     })
 }
 
-/// The events are exactly those of a life without deaths. A start that was cut short by a death
-/// begins anew, and the process of it was stopped, which is told.
+/// The events are exactly those of a run without deaths. A start that a death cut short begins
+/// anew, and its process was stopped, which is one more event.
 pub(super) fn events(told: &Told, deaths: usize) {
     let mut story = STORY.iter().peekable();
     let mut extra = 0;
@@ -70,10 +70,10 @@ pub(super) fn events(told: &Told, deaths: usize) {
         {
             extra += 1;
         } else {
-            panic!("{event:?} is told instead of {expected:?}: {told:?}");
+            panic!("{event:?} was sent instead of {expected:?}: {told:?}");
         }
     }
-    assert!(story.next().is_none(), "not everything was told: {told:?}");
+    assert!(story.next().is_none(), "not every event was sent: {told:?}");
     assert!(extra <= deaths, "{extra} starts were cut short by {deaths} deaths: {told:?}");
 }
 
@@ -106,7 +106,8 @@ impl Witness {
         Self(dir.join("witness"))
     }
 
-    /// A shell script that notes its start and what else of the plugin lives, and goes on with `then`.
+    /// A shell script that notes its start and which other processes of the plugin live, and then
+    /// runs `then`.
     pub(super) fn script(&self, then: &str) -> String {
         let place = self.0.display();
         format!(

@@ -120,7 +120,7 @@ impl Play<'_> {
         self.begin_life();
     }
 
-    /// Waits until a condition gives something, whoever dies meanwhile.
+    /// Waits until a condition returns a value, whichever process dies meanwhile.
     async fn until<T>(
         &mut self,
         what: &str,

@@ -56,7 +56,7 @@ pub(crate) async fn ask(
 // === impl Reply ===
 
 impl Reply {
-    /// The value of a header; empty when there is none.
+    /// The value of a header; empty when the reply has no such header.
     pub(crate) fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str()).unwrap_or_default()

@@ -88,7 +88,7 @@ impl Bed {
         }
     }
 
-    /// What the control plane is told about a plugin when it asks for states.
+    /// What the agent answers about a plugin when the control plane asks for states.
     pub(crate) async fn listed(&self, plugin: &str) -> Option<DaemonPluginState> {
         let states = self.control_plane.list_plugin_states(RESOURCE, PATIENCE).await;
         let states = self.check("the agent lists its plugins", states);

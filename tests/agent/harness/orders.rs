@@ -74,7 +74,7 @@ impl Install {
         self
     }
 
-    /// Changes what is said about the plugin.
+    /// Changes the plugin's part of the order.
     pub(crate) fn plugin(mut self, change: impl FnOnce(&mut Plugin)) -> Self {
         change(self.0.plugin.get_or_insert_default());
         self

@@ -20,7 +20,7 @@ pub(super) const NAMES: [(&str, u64); GAUGES] = [
     // program, pages are read when they are first needed.
     ("resident KiB", 2048),
     ("anonymous KiB", 2048),
-    // A connection of whoever looks may be closing.
+    // The connection of a client that just asked may still be closing.
     ("descriptors", 3),
     // Threads for blocking work come when they are needed, more on a machine that is busy, and go after ten
     // idle seconds. One for each plugin is more than this even in the short form.

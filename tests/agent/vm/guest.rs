@@ -221,7 +221,7 @@ impl Guest {
     /// Waits for another boot than this one, and until systemd is done with it.
     async fn comes_up(&mut self, before: &str) {
         let deadline = Instant::now() + BOOT * self.slowness;
-        // On its way down it may already show the boot id of whoever is outside.
+        // While it shuts down, it may already show the boot id of the host.
         let ask = "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running --wait";
         loop {
             let answer = self.try_run(ask, BOOT * self.slowness).await;

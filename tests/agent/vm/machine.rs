@@ -117,7 +117,7 @@ impl Machine {
             initrd.copy_program(&plugins::program(example));
         }
         initrd.program(Path::new(SERVICE_PATH), SERVICE.as_bytes());
-        // Whoever downloads wants to know whom to trust, also where nothing is encrypted.
+        // The HTTP client reads the authorities at its start, also where nothing is encrypted.
         if let Ok(authorities) = std::fs::read(AUTHORITIES) {
             initrd.program(Path::new(AUTHORITIES), &authorities);
         }
@@ -160,7 +160,7 @@ impl Machine {
     }
 }
 
-/// Ends with whoever started it.
+/// A child process, killed when this value is dropped.
 struct Running(Child);
 
 // === impl Running ===

@@ -61,7 +61,7 @@ impl Crate {
         self.modules.iter()
     }
 
-    /// Which modules each module takes something from. Itself is none of them.
+    /// Which other modules each module uses items of.
     pub(crate) fn arrows(&self) -> BTreeMap<&Names, Vec<&Names>> {
         let mut arrows = BTreeMap::new();
         for (from, module) in &self.modules {

@@ -7,7 +7,7 @@ use guest_agent_proto::agent_controlplane::execution_model as em;
 
 use super::world::{Packages, World};
 
-/// What `web` noted: boot, network, what it was told.
+/// What `web` noted: boot, network, the configuration it got.
 const TOLD: &str = "cat /var/lib/guest-agent/test/state/web/told";
 
 /// Installing the package starts the service, which finds out from the metadata server who it is, and connects.
@@ -21,7 +21,8 @@ pub(super) async fn the_package_starts_the_service(world: &mut World) {
     assert!(world.metadata.tokens_asked() >= 1, "its token comes from the metadata server");
 }
 
-/// A plugin is downloaded, runs, is killed and runs again, and the control plane is told each.
+/// A plugin is downloaded, runs, is killed and runs again, and the control plane gets an event of
+/// each.
 pub(super) async fn a_plugin_is_installed_crashes_and_comes_back(world: &mut World) {
     world.configure(world.install("web").order()).await;
     world.event(3, "web").await;
@@ -67,13 +68,13 @@ pub(super) async fn a_reboot_is_told_and_brings_plugins_back(world: &mut World) 
     world.running("web").await;
     let told_startup =
         format!("grep --quiet \"$(cat /proc/sys/kernel/random/boot_id) .*startup\" {}", &TOLD[4..]);
-    world.guest.until("the plugin is told of the startup", &told_startup).await;
+    world.guest.until("the plugin gets the startup event", &told_startup).await;
     let told = world.guest.ok(TOLD).await;
     let of = |event: &str| {
         told.lines().filter(|line| line.contains(&format!("\"{event}\""))).collect::<Vec<_>>()
     };
     let (shutdown, startup) = (of("shutdown"), of("startup"));
-    assert_eq!((shutdown.len(), startup.len()), (1, 1), "each is told once: {told}");
+    assert_eq!((shutdown.len(), startup.len()), (1, 1), "each event comes once: {told}");
     assert!(shutdown[0].starts_with(&format!("{boot} online ")), "in time: {told}");
     assert!(startup[0].contains(" online "), "{told}");
 

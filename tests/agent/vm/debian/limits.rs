@@ -2,7 +2,8 @@
 
 use super::world::World;
 
-/// A plugin that takes too much memory is ended, and everybody is told why; the others are not.
+/// The kernel ends a plugin that takes too much memory, and status and events say why; the other
+/// plugins keep running.
 pub(super) async fn memory_is_limited_and_told(world: &mut World) {
     let web = world.running("web").await;
     let hog = world.install("hog").arg("--allocate-mb=200");

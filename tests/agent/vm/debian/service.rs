@@ -7,7 +7,7 @@ pub(super) async fn the_unit_is_what_the_agent_expects(world: &mut World) {
     assert_eq!(world.property("KillMode").await, "process");
     assert_ne!(world.property("WatchdogUSec").await, "0");
     let says = "systemctl show --property=StatusText guest-agent.service | grep 'running; connected to the control plane'";
-    world.guest.until("systemd is told how the agent is", says).await;
+    world.guest.until("systemd has the status of the agent", says).await;
     let exposure =
         world.guest.ok("systemd-analyze security --no-pager guest-agent.service | tail -n 1").await;
     println!("       {exposure}");
@@ -36,7 +36,7 @@ pub(super) async fn a_reload_is_taken_up(world: &mut World) {
         "printf '[plugins]\\nhealth_interval = \"700ms\"\\n' >/etc/guest-agent/conf.d/60-test.toml";
     world.guest.ok(&format!("{setting} && systemctl reload guest-agent.service")).await;
     let heard = "journalctl --boot --unit=guest-agent.service --no-pager | grep 'configuration was read again'";
-    let said = world.guest.until("the reload is told", heard).await;
+    let said = world.guest.until("the log reports the reload", heard).await;
     assert!(said.contains("plugins.health_interval"), "{said}");
     assert_eq!((world.property("MainPID").await, world.running("web").await), (agent, web));
 }
@@ -79,7 +79,7 @@ pub(super) async fn a_stop_keeps_plugins(world: &mut World) {
     world.guest.ok(&format!("[ -d /proc/{web} ]")).await;
     assert_eq!(world.guest.run("guest-agent status").await.0, 3, "nobody is there to ask");
     let told = world.guest.run("cat /var/lib/guest-agent/test/state/web/told").await.1;
-    assert!(!told.contains("shutdown"), "the machine goes on: {told}");
+    assert!(!told.contains("shutdown"), "the machine does not shut down: {told}");
     world.guest.ok("systemctl start guest-agent.service").await;
     world.connected().await;
     assert_eq!(world.running("web").await, web);

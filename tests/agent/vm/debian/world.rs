@@ -1,4 +1,4 @@
-//! The world around the machine, and what is asked inside it.
+//! The control plane and the servers around the virtual machine, and the questions asked inside it.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -30,7 +30,8 @@ const METADATA: &str = "169.254.169.254";
 /// Names the package to install; without it the newest one below the folder of build results is taken.
 const PACKAGE: &str = "GUEST_AGENT_TEST_PACKAGE";
 
-/// What `web` does with every Apply: notes what it is told, and whether the network is still there.
+/// What `web` does with every Apply: notes the configuration, and whether the network
+/// still works.
 const NOTE: &str = "exec bash /usr/local/sbin/note \"$1\"";
 const NOTE_SCRIPT: &str = "#!/bin/bash\n\
     if (exec 3<>/dev/tcp/169.254.169.101/80) 2>/dev/null; then net=online; else net=offline; fi\n\
@@ -62,7 +63,7 @@ pub(crate) struct World {
 // === impl Packages ===
 
 impl Packages {
-    /// Finds the package and makes a newer one of it; if there is none, says so.
+    /// Finds the package and makes a newer one of it; without a package, the error says so.
     pub(crate) fn find() -> Result<Self, String> {
         let package = package()?;
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -115,7 +116,7 @@ fn package() -> Result<PathBuf, String> {
 // === impl World ===
 
 impl World {
-    /// Makes the world and starts the machine. No agent is installed yet.
+    /// Starts the servers and the machine. No agent is installed yet.
     pub(crate) async fn new(debian: &Debian, packages: &Packages) -> Self {
         let payload = tempfile::tempdir().unwrap();
         let loopback = || ([127, 0, 0, 1], 0).into();
@@ -153,7 +154,7 @@ impl World {
         Self { guest, control_plane, metadata, artifacts, trouble, _payload: payload }
     }
 
-    /// An order to install the trouble plugin, which notes what it is told.
+    /// An order to install the trouble plugin, which notes each configuration that it gets.
     pub(crate) fn install(&self, name: &str) -> orders::Install {
         let note = format!("--on-apply={NOTE}");
         orders::install(name, "1", &self.trouble).arg(note)

@@ -127,7 +127,7 @@ impl Drop for Container {
         for relay in &self.relays {
             relay.abort();
         }
-        // Whoever is left in it ends with its first process, and that with the one outside.
+        // The processes in the container end with its first process, and that ends with nspawn.
         drop(self.nspawn.start_kill());
         while self.nspawn.try_wait().is_ok_and(|ended| ended.is_none()) {
             std::thread::sleep(Duration::from_millis(20));
