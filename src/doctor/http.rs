@@ -72,7 +72,10 @@ fn token(key: &str, file: &str) -> Option<Finding> {
     Some(Finding::new(
         severity,
         format!("others may {what} {file}, which {key} names"),
-        format!("its mode is {:04o}; whoever has the token has the access", stat.mode() & 0o7777),
+        format!(
+            "its mode is {:04o}; anyone who has the token has the access",
+            stat.mode() & 0o7777
+        ),
         format!("`chmod 600 {file}`, and write another token if somebody may have it"),
     ))
 }

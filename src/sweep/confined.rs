@@ -1,7 +1,8 @@
 //! Folders that plugins had for their sockets because of their policy. Blocks.
 //!
-//! A removal deletes the folder of its plugin itself; what is swept here are those of plugins that the
-//! agent knows no more. What is in them is their plugins', so it counts for nothing and no link is followed.
+//! A removal deletes the folder of its plugin itself; what is swept here are those of plugins that
+//! the agent knows no more. What is in them is their plugins', so it counts for nothing and no link
+//! is followed.
 
 use std::path::Path;
 

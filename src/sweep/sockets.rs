@@ -1,7 +1,7 @@
 //! Sockets of plugins that nobody listens on. Blocks.
 //!
-//! A launch deletes a stale socket of its own name itself; what is swept here are those of revisions
-//! that will not be launched again.
+//! A launch deletes a stale socket of its own name itself; what is swept here are those of
+//! revisions that will not be launched again.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -133,7 +133,7 @@ fn may_be_of_unknown(file: &str, keep: &Keep) -> bool {
     plugins_of(stem).any(|name| matches!(keep.claim(&name), Claim::Unknown(_)))
 }
 
-/// Which socket it is; nothing when it is none.
+/// The identity of the socket with this name; `None` when the file is not a socket.
 fn identity(folder: &OwnedFd, name: &str) -> Option<Identity> {
     let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;

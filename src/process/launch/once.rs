@@ -26,7 +26,8 @@ const FORM_VARIABLE: &str = "GUEST_AGENT_CONFIG_FORM";
 /// The file's name. A leading dot, so that it is not taken for the plugin's own.
 const FILE: &str = ".guest-agent-config";
 
-/// Writes the configuration for a run of this user, and says what the plugin is told of it. Blocks.
+/// Writes the configuration file for a run as this user. Returns the environment variables that
+/// name the file and its form to the plugin. Blocks.
 ///
 /// # Errors
 /// The folder cannot be written.

@@ -130,7 +130,7 @@ impl ProcessLauncher {
         // The one who asked may have stopped listening; the process is in the table.
         drop(spawned.send(watched.process.clone()));
         let endpoint = watched.endpoint.clone();
-        let endpoint = endpoint.expect("a launched process was told where to listen");
+        let endpoint = endpoint.expect("a launched process has an endpoint to listen on");
         if spec.execution.one_shot().is_some() {
             // Nobody waits for it to listen, and nobody calls it: its end is what counts.
             return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
@@ -421,8 +421,8 @@ impl ProcessLauncher {
         guest_agent_actors::ports::Launcher::last_output(self, name).await
     }
 
-    /// Leaves no process of a failed launch. One that survives even SIGKILL is named in the log; the
-    /// next launch or stop meets it again.
+    /// Leaves no process of a failed launch. One that survives even SIGKILL is named in the log;
+    /// the next launch or stop meets it again.
     async fn give_up(&self, name: &PluginName, watched: &Watched, endpoint: Endpoint) {
         let order = StopOrder {
             name: name.clone(),
@@ -437,8 +437,8 @@ impl ProcessLauncher {
     }
 }
 
-/// The plugin's socket; a loopback port where the place cannot hold sockets at all. Every launch tries
-/// anew, so a place that was mended is used again.
+/// The plugin's socket; a loopback port where the place cannot hold sockets at all. Every launch
+/// tries anew, so a place that was mended is used again.
 fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Address, Cause> {
     match address::try_socket(dir) {
         Ok(()) => Ok(Address::Unix(socket)),
@@ -479,8 +479,8 @@ fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Ca
     Ok(given.is_some())
 }
 
-/// Makes the plugin's control group and opens it. What the machine cannot do is told and does not keep
-/// the plugin from running.
+/// Makes the plugin's control group and opens it. Returns what the machine cannot enforce, which
+/// does not keep the plugin from running.
 fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, Unenforced) {
     let walls = group.prepare(limits).and_then(|unenforced| Ok((group.entrance()?, unenforced)));
     walls.unwrap_or_else(|error| {
@@ -564,7 +564,8 @@ async fn spawn_when_closed(plan: &Plan) -> Result<Child, SpawnError> {
     spawn(plan)
 }
 
-/// Makes the process. Another thread stands by, for this one can do nothing until the child executes its program.
+/// Makes the process. Another thread stands by, for this one can do nothing until the child
+/// executes its program.
 fn spawn(plan: &Plan) -> Result<Child, SpawnError> {
     let watchdog = Watchdog::default();
     let standby = watchdog.clone();

@@ -42,8 +42,8 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long one round of SIGKILL waits before it looks again.
 const KILL_ROUND: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. A child's is
-/// known at once; that of a process which somebody else has to reap first mostly is.
+/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. A child's
+/// is known at once; that of a process which somebody else has to reap first mostly is.
 const CAUSE_WAIT: Duration = Duration::from_millis(100);
 
 /// Who was met while ending everything.
@@ -72,7 +72,7 @@ impl ProcessLauncher {
         let gate = self.gate(name).await;
         let mut met = Met::Nobody;
         if let StopManner::Politely { timeout } = order.manner {
-            // Whoever cannot be asked by a call has all of the time after SIGTERM.
+            // A plugin that the agent cannot call Stop on has all of its time after SIGTERM.
             let grace = if order.endpoint.is_some() { TERM_GRACE } else { timeout };
             met = self.terminate(name, order.process.as_ref(), grace, &gate).await;
         }
@@ -95,7 +95,8 @@ impl ProcessLauncher {
         if alive.is_none() && met == Met::Nobody && killed == Met::Nobody {
             return Ok(Stopped::NothingRan);
         }
-        // Whoever reaps it may be late; a stop that was asked for is not held up for how it went.
+        // The process that reaps it may be late; a stop does not wait long for the cause of the
+        // end.
         let cause = match &target {
             Some(watched) => timeout(CAUSE_WAIT, watched.cause()).await,
             None => Ok(ExitCause::Unknown),
@@ -141,7 +142,7 @@ impl ProcessLauncher {
                 }
                 all_died(&members).await;
             };
-            // Whoever is still alive then is met again in the next round.
+            // The next round finds the processes that are still alive then.
             drop(timeout(KILL_ROUND, all_gone).await);
         }
         if let Some(watched) = newest.filter(|watched| !watched.is_alive()) {
@@ -201,7 +202,7 @@ impl ProcessLauncher {
         let leader_lives = self.newest(name).is_some_and(|watched| watched.is_alive());
         send(name, &members, Signal::TERM);
         let grace = if leader_lives { grace.min(LONGEST_STOP) } else { LEFTOVER_GRACE };
-        // Whoever is left is killed next.
+        // The caller kills the processes that are left.
         drop(timeout(grace, all_died(&members)).await);
         Met::Somebody
     }
@@ -250,8 +251,9 @@ impl ProcessLauncher {
         drop(tokio::task::spawn_blocking(work).await);
     }
 
-    /// Removes what processes of any revision left that ended while nobody looked: with an agent that
-    /// was killed, or before it had recorded them. To be called when no process of the plugin lives.
+    /// Removes what processes of any revision left that ended while nobody looked: with an agent
+    /// that was killed, or before it had recorded them. To be called when no process of the plugin
+    /// lives.
     pub(super) fn clear_abandoned_sockets(&self, name: &PluginName) {
         let table = self.table();
         let others = table.slots.keys().filter(|other| *other != name);

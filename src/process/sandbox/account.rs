@@ -22,7 +22,7 @@ pub struct Identity {
 /// Why a user or group cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// There is none.
+    /// This machine has no such user or group.
     #[error(
         "the policy names the {what} {name:?}, which does not exist; make it, or correct {what}"
     )]
