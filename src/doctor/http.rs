@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::check::{Agent, Finding, Host, Severity};
 
-/// How long somebody else on the address may take to take a connection.
+/// How long another process that listens on the address may take to accept a connection.
 const CONNECT_WAIT: Duration = Duration::from_millis(300);
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {

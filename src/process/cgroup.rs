@@ -205,7 +205,7 @@ impl Cgroups {
     /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
     pub fn leave(&self) {
         for place in &self.places {
-            // It stays while somebody is in it.
+            // It stays while a process is in it.
             drop(std::fs::remove_dir(place.base.join(KEEPER_LEAF)));
             let leaf = place.base.join(OWN_LEAF);
             if leaf.exists()
@@ -516,7 +516,7 @@ impl Entrance {
 
     /// Goes inside. Only makes system calls that are allowed between fork and exec.
     pub(crate) fn enter(&self) -> io::Result<()> {
-        // A door that does not open keeps nobody from the others.
+        // A door that does not open does not keep the child from the others.
         let mut entered = Ok(());
         for door in &self.doors {
             if let Err(error) = rustix::io::write(door, b"0") {

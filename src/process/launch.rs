@@ -3,10 +3,10 @@
 //! Plugin actors call it. It is the only part of the agent that makes or signals processes.
 //!
 //! ```text
-//! launch: end what is left ► prepare files, group ► clone, enter, exec (spawn) ► ready ► Start (rpc)
-//!                                                │
-//!                                                └► watch: pidfd ► cause (oom) ► survivors (tree)
-//! stop:   Stop call ► SIGTERM ► SIGKILL, until nobody is left (stop, tree, pidfd)
+//! launch: end leftovers ► prepare files, group ► clone, enter, exec (spawn) ► ready ► Start (rpc)
+//!                                             │
+//!                                             └► watch: pidfd ► cause (oom) ► survivors (tree)
+//! stop:   Stop call ► SIGTERM ► SIGKILL, until no process is left (stop, tree, pidfd)
 //! ```
 //!
 //! What holds:

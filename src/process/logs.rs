@@ -8,9 +8,9 @@
 //!                                     while there is no agent, its keeper (keeper)
 //! ```
 //!
-//! A plugin writes straight into its file. Nobody has to read it, so a plugin never waits and never
-//! ends because nobody does, and its last words are in the file the moment it is dead. What that
-//! costs is that the file grows until somebody cuts it, which is what this module is about
+//! A plugin writes straight into its file. No process has to read it, so a plugin never blocks and
+//! never ends for want of a reader, and its last lines are in the file the moment it is dead. The
+//! cost is that the file grows until it is cut, which is what this module does
 //! (`docs/decisions/0017-logs-are-files-that-are-cut.md`).
 //!
 //! A cut takes the oldest part away and never the newest, so what an event is still to carry stays.
@@ -47,7 +47,7 @@ pub use watch::Keeping;
 /// The error log of a plugin, in its own folder.
 pub const ERROR_LOG: &str = "plugin.log";
 
-/// How often a launch tries to say that somebody writes into a log.
+/// How often a launch tries to take the lock that marks a log as written.
 const CLAIM_TRIES: u32 = 10;
 
 /// How often a log is cut before others are looked at.
@@ -273,9 +273,9 @@ fn owner(file: &Path) -> Option<PluginName> {
     file.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
 }
 
-/// Says that somebody writes into a log, for as long as anybody has the file open. Nobody may wait
-/// for this: a plugin could hold the lock for ever. Without it the log is only forgotten earlier
-/// while there is no agent.
+/// Takes the shared lock that marks a log as written, for as long as any process has the file open.
+/// The agent may not block on it: a plugin could hold the lock for ever. Without it the log is only
+/// forgotten earlier while there is no agent.
 fn claim(file: &File) {
     for _ in 0..CLAIM_TRIES {
         if rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok() {

@@ -87,7 +87,7 @@ fn whose(name: &str) -> Whose {
     name.parse().map_or(Whose::Odd, Whose::Plugin)
 }
 
-/// Whether a hashed name is that of a plugin that there is, or may be of one that nobody knows.
+/// Whether a hashed name is that of a plugin that exists, or may be of one whose name is not known.
 fn may_be_needed(name: &str, keep: &Keep) -> bool {
     let is_of = |plugin: &str| {
         plugin

@@ -1,4 +1,4 @@
-//! Sockets of plugins that nobody listens on. Blocks.
+//! Sockets of plugins that no process listens on. Blocks.
 //!
 //! A launch deletes a stale socket of its own name itself; what is swept here are those of
 //! revisions that will not be launched again.
@@ -42,7 +42,7 @@ pub(super) fn list(at: &Path) -> Result<(Vec<Listed>, bool), String> {
     Ok((listed.collect(), whole))
 }
 
-/// Deletes those of the listed sockets that nobody needs and nobody listens on.
+/// Deletes those of the listed sockets that no plugin needs and no process listens on.
 pub(super) fn sweep(
     at: &Path,
     listed: Vec<Listed>,
@@ -140,7 +140,7 @@ fn identity(folder: &OwnedFd, name: &str) -> Option<Identity> {
     is_socket.then_some((stat.st_ino, stat.st_ctime, stat.st_ctime_nsec))
 }
 
-/// Whether somebody listens, or it cannot be told. Never waits.
+/// Whether a process listens, or the agent cannot find out. Never waits.
 fn is_listened_on(folder: &OwnedFd, name: &str) -> bool {
     // Through the open folder: the path may be too long for an address.
     let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());

@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// The last lines that a process printed.
 pub(super) type LastLines = Arc<Mutex<VecDeque<String>>>;
 
-/// Reads until nobody holds the other end any more.
+/// Reads until no process holds the other end.
 pub(super) async fn follow(mut from: impl AsyncRead + Unpin, plugin: Arc<str>, last: LastLines) {
     let throttle = Throttle::default();
     let mut lines = Lines::default();

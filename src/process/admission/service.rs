@@ -180,7 +180,7 @@ impl Stream for Checks {
     }
 }
 
-/// Tells, when it is dropped, that nobody reads a stream any more.
+/// Reports, when it is dropped, that the client of a stream has stopped reading.
 struct Guard {
     life: ProcessRun,
     told: Recipient<HungUp>,

@@ -13,7 +13,7 @@ use super::files::{keyed, read};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     charged: u64,
-    /// Of that, file cache nobody used lately.
+    /// Of that, file cache that no process used lately.
     idle: u64,
 }
 

@@ -13,7 +13,7 @@ use super::v1::quota_us;
 pub(super) enum WhoEnds {
     /// All of the group: a plugin that lost one of its processes may be in any state.
     All,
-    /// Whom the kernel chooses: one plugin, or a process of it.
+    /// The process that the kernel chooses, or the whole group of the plugin it is in.
     One,
 }
 

@@ -1,5 +1,5 @@
 //! What a one-shot plugin is given beside the arguments and the environment of every plugin: its
-//! configuration, in a file, because nobody calls it.
+//! configuration, in a file, because the agent makes no calls to it.
 //!
 //! The launcher calls this on a blocking thread before each run. The file is in the plugin's own
 //! folder, which only its user may enter, and is replaced as a whole; a plugin that has no

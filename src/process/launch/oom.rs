@@ -28,7 +28,7 @@ const LOG_MAX: usize = 16 * 1024 * 1024;
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// This process's own, and what it is where nobody set it.
+/// The file with the score of this process, and its content where no process set it.
 const OWN_SCORE: &str = "/proc/self/oom_score_adj";
 const UNSET_SCORE: &str = "0";
 

@@ -1,4 +1,4 @@
-//! All processes of the machine, looked at once for everybody who asks at that time.
+//! All processes of the machine, read once for all callers that ask at that time.
 //!
 //! Every launch and every stop has to know which processes belong to a plugin, and reading the
 //! process table costs more, the more plugins there are. Hundreds of plugins that start together
@@ -84,8 +84,8 @@ struct Program {
 // === impl Lookout ===
 
 impl Lookout {
-    /// Everybody who is there, by a look that begins after this was called. `None` when they cannot
-    /// be seen, or when looking takes too long.
+    /// All processes, by a look that begins after this was called. `None` when they cannot be seen,
+    /// or when looking takes too long.
     pub(crate) async fn look(&self) -> Option<Arc<Census>> {
         let waiting = Waiting::of(self);
         let looking = async {
@@ -113,7 +113,7 @@ impl Lookout {
     }
 }
 
-/// Somebody who waits for a look.
+/// A caller that waits for a look.
 struct Waiting<'a> {
     lookout: &'a Lookout,
     number: u64,
@@ -197,7 +197,7 @@ impl Census {
         Some(Self { processes, marks })
     }
 
-    /// The plugins, of any agent, whose markers somebody carries.
+    /// The plugins, of any agent, whose markers are in the environment of a process.
     pub(crate) fn names(&self) -> HashSet<Box<[u8]>> {
         self.marks.values().map(|mark| mark.plugin.clone()).collect()
     }

@@ -52,7 +52,7 @@ pub(crate) const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
 /// back after each.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// What a child returns with that could not execute its program. Nobody looks at it.
+/// The exit status of a child that could not execute its program. The agent does not read it.
 const NOT_EXECUTED: libc::c_int = 127;
 
 /// A process to be made.
@@ -218,7 +218,7 @@ impl Watchdog {
         let child = Pid::from_raw(self.0.pid.load(Ordering::Acquire));
         if let Some(child) = child.filter(|_| *stage == Stage::UnderWay) {
             *stage = Stage::TooLong;
-            // It was not waited for, so nobody else has its number. Gone already is as good.
+            // It was not waited for, so no other process has its number. Gone already is as good.
             match kill_process(child, Signal::KILL) {
                 Ok(()) | Err(_) => {}
             }

@@ -132,7 +132,8 @@ impl ProcessLauncher {
         let endpoint = watched.endpoint.clone();
         let endpoint = endpoint.expect("a launched process has an endpoint to listen on");
         if spec.execution.one_shot().is_some() {
-            // Nobody waits for it to listen, and nobody calls it: its end is what counts.
+            // The agent neither waits for a one-shot plugin to listen nor calls it: its end is what
+            // counts.
             return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
         }
         let started = self.bring_up(spec, &watched, &endpoint).await;
@@ -490,7 +491,8 @@ fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, 
     })
 }
 
-/// When the kernel ends a helper for memory, the plugin lives on and nobody else would say so.
+/// Logs when the kernel kills a helper because memory ran out: the plugin itself continues to
+/// run, so its exit does not report the kill.
 fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
     let Some(watch) = group.watch_oom() else { return };
     let group = group.clone();

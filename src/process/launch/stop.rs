@@ -6,8 +6,9 @@
 //! AtOnce:   ────────────────────────────────────────────────────────────────────────────┴► SIGKILL
 //! ```
 //!
-//! The last stage repeats until a look at all processes finds nobody, so a helper that was forked
-//! meanwhile ends as well. Each signal goes through a pidfd of a proven member of the plugin.
+//! The last stage repeats until a look at all processes finds none of the plugin, so a helper that
+//! was forked meanwhile ends as well. Each signal goes through a pidfd of a proven member of the
+//! plugin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +43,9 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long one round of SIGKILL waits before it looks again.
 const KILL_ROUND: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. A child's
-/// is known at once; that of a process which somebody else has to reap first mostly is.
+/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. The cause
+/// of a child's end is known at once; that of a process which another one has to reap first mostly
+/// is.
 const CAUSE_WAIT: Duration = Duration::from_millis(100);
 
 /// Who was met while ending everything.
@@ -104,8 +106,8 @@ impl ProcessLauncher {
         Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))
     }
 
-    /// Kills whatever process of the plugin lives, until nobody is left. The gate shows that nobody
-    /// spawns a process of the plugin meanwhile.
+    /// Kills every process of the plugin that lives, until no process is left. The gate shows that
+    /// nobody spawns a process of the plugin meanwhile.
     pub(super) async fn end_all(
         &self,
         name: &PluginName,
@@ -124,7 +126,8 @@ impl ProcessLauncher {
             let found = found.or_else(|| members.first().map(|member| member.process.pid));
             let Some(pid) = found else { break };
             if met == Met::Somebody && group.is_real() {
-                // Somebody forks faster than it is looked for: the kernel ends the group as one.
+                // A process forks faster than the looks find its children: the kernel kills the
+                // whole group at once.
                 let group = group.clone();
                 drop(look_aside(move || group.kill()).await);
             }
@@ -187,7 +190,7 @@ impl ProcessLauncher {
         drop(timeout_at(until, watched.dead()).await);
     }
 
-    /// Sends SIGTERM to everybody and waits for them a moment.
+    /// Sends SIGTERM to all processes of the plugin and waits a moment for them to end.
     async fn terminate(
         &self,
         name: &PluginName,

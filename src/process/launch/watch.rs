@@ -88,7 +88,7 @@ impl Watched {
         tokio::spawn(async move {
             ending.pidfd.died().await;
             tracing::debug!(pid = ending.process.pid, "a process ended");
-            // A child that somebody else reaped has no status left.
+            // A child that another thread or library reaped has no status left.
             let status = ending.pidfd.child_cause().unwrap_or(ExitCause::Unknown);
             let by_us = ending.killed.load(Ordering::Acquire);
             let cause = match status {

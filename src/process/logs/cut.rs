@@ -30,7 +30,7 @@ pub(super) struct Bound {
 // === impl Bound ===
 
 impl Bound {
-    /// Longer logs are cut. There is room above it for what is written until somebody does.
+    /// Longer logs are cut. The file may grow above it until the cut is made.
     pub(super) const fn trigger(self) -> u64 {
         self.max - self.max / 4
     }

@@ -122,7 +122,7 @@ impl KeeperArgs {
     }
 }
 
-/// Waits until there is no agent, and keeps the logs short until there is one or nobody writes.
+/// Waits until no agent runs, and keeps the logs short until an agent starts or no plugin writes.
 ///
 /// # Errors
 /// The logs cannot be locked or watched.

@@ -41,7 +41,7 @@ pub(crate) struct Piece {
     pub(crate) next: u64,
 }
 
-/// Somebody who reads a log.
+/// A reader of one log.
 #[derive(Debug)]
 pub(crate) struct Reader {
     logs: PluginLogs,
@@ -110,7 +110,7 @@ impl Reader {
         let skipped = self.cut.saturating_sub(self.at);
         self.at = self.at.max(self.cut);
         if self.at - self.cut > file.metadata()?.len() {
-            // Somebody else emptied it; all of it is new.
+            // Another process emptied it; all of it is new.
             self.at = self.cut;
         }
         let mut data = vec![0; STEP];

@@ -1,5 +1,5 @@
-//! The agent's side: looks at a log as soon as somebody writes into it, and sees to it that
-//! somebody does when the agent is gone.
+//! The agent's side: looks at a log as soon as a plugin writes into it, and starts the keeper,
+//! which does so when the agent is gone.
 
 use std::collections::BTreeSet;
 use std::fs::File;

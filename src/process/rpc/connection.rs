@@ -125,7 +125,7 @@ impl http_body::Body for Answer {
 /// Connects to an endpoint, once.
 ///
 /// # Errors
-/// The system's error: nothing there, nobody listening, or an endpoint that is no address.
+/// The system's error: no socket, no process that listens, or an endpoint that is no address.
 pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Connection> {
     match endpoint.as_str().split_once(':') {
         Some(("unix", path)) if path.starts_with('/') => {

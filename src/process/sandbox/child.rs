@@ -69,7 +69,7 @@ pub(crate) struct Kept {
 pub(crate) enum Step {
     /// The session and the descriptors.
     Surroundings = 1,
-    /// The score for the kernel's choice of whom to end.
+    /// The score by which the kernel chooses a process to kill when memory runs out.
     OomScore,
     /// A resource limit.
     Limit,
