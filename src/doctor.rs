@@ -1,12 +1,13 @@
-//! Finds out what on this machine is wrong, or would make plugins fail, and says how it is put right.
+//! Finds out what on this machine is wrong, or would make plugins fail, and says how it is put
+//! right.
 //!
 //! ```text
 //! cli/doctor ─► examine ─► one check per file ─► findings
 //! ```
 //!
-//! Works with a running agent, whose own answer is part of the [`Host`], and without one: that it does
-//! not run is a finding then. A check only looks; it changes nothing and needs no more rights than its
-//! caller has. A new check is a file here and a line in [`CHECKS`].
+//! Works with a running agent, whose own answer is part of the [`Host`], and without one: that it
+//! does not run is a finding then. A check only looks; it changes nothing and needs no more rights
+//! than its caller has. A new check is a file here and a line in [`CHECKS`].
 
 mod admission;
 mod agent;

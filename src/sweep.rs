@@ -2,23 +2,24 @@
 //!
 //! ```text
 //! DiskSweeper ─┬─ groups     control groups, and who lives in them
-//!              ├─ plugins    revisions, staging and trash      under the plugin's installation turn
+//!              ├─ plugins    revisions, staging, trash; under the plugin's installation turn
 //!              ├─ data       what a deletion left of state/
 //!              ├─ cache      archives over the bound, and what interrupted installations left
-//!              ├─ sockets    nobody listens on and no launch will use, also in folders of their own
+//!              ├─ sockets    no process listens on and no launch will use
 //!              ├─ logs       of plugins that are gone
 //!              └─ instances  whole folders of instances that this machine no longer is
 //!                  ▲
 //!                alive       what living processes stand in the way
 //! ```
 //!
-//! Called by the sweep actor, which says what must stay. Each part lists first and asks what must stay
-//! afterwards, so that whatever came into being meanwhile is not in its list; files of a plugin are
-//! deleted with its installations shut out. A thing is deleted only when its name, kind and owner
-//! say that this agent made it; anything else stays and is named in the report. No link is followed.
+//! Called by the sweep actor, which says what must stay. Each part lists first and asks what must
+//! stay afterwards, so that whatever came into being meanwhile is not in its list; files of a
+//! plugin are deleted with its installations shut out. A thing is deleted only when its name, kind
+//! and owner say that this agent made it; anything else stays and is named in the report. No link
+//! is followed.
 //!
-//! What it never does: touch what belongs to a local plugin, the data of a plugin (its own deletion does
-//! that), or anything at all while it is unknown what must stay.
+//! What it never does: touch what belongs to a local plugin, the data of a plugin (its own deletion
+//! does that), or anything at all while it is unknown what must stay.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -144,8 +145,8 @@ impl Run<'_> {
         self.instances().await
     }
 
-    /// Control groups of plugins that are gone. Who lives in one would keep the files below from being
-    /// swept.
+    /// Control groups of plugins that are gone. Who lives in one would keep the files below from
+    /// being swept.
     async fn groups(&mut self) -> Result<(), Ended> {
         let cgroups = self.sweeper.config.cgroups.clone();
         let existing = aside(move || cgroups.existing()).await.unwrap_or_default();
@@ -224,8 +225,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What deletions left among the data of plugins. Data itself is only named: if nobody knows the
-    /// plugin, nobody knows either whether the data is missed.
+    /// What deletions left among the data of plugins. Data itself is only named: if nobody knows
+    /// the plugin, nobody knows either whether the data is missed.
     async fn data(&mut self) -> Result<(), Ended> {
         let at = self.sweeper.pipeline.state_root().to_owned();
         let entries = self.names_in(&at).await;
@@ -261,7 +262,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What is left of a folder that was being deleted. The removal of that plugin may be at it now.
+    /// What is left of a folder that was being deleted. The removal of that plugin may be at it
+    /// now.
     async fn trash(&mut self, at: &Path, entry: &str, of: &str) -> Result<(), Ended> {
         let path = at.join(entry);
         let Ok(name) = of.parse::<PluginName>() else {
@@ -359,7 +361,8 @@ impl Run<'_> {
         self.listed(at, listed)
     }
 
-    /// A listing, or an item that says why there is none.
+    /// The names that were listed; a listing that failed becomes an item of the report with its
+    /// reason.
     fn listed<T>(&mut self, at: &Path, listed: Option<Result<(Vec<T>, bool), String>>) -> Vec<T> {
         match listed.unwrap_or_else(|| Err("the thread that lists it panicked".to_owned())) {
             Ok((names, whole)) => {

@@ -25,7 +25,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
              events wait",
         ));
     }
-    // Where nothing is configured, the metadata server may say where it is; most machines have none.
+    // Where nothing is configured, the metadata server may say where it is; most machines have
+    // none.
     if config.enabled && !wanted && agent.link.starts_with("not connected") {
         findings.push(Finding::new(
             Severity::Note,

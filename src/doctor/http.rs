@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::check::{Agent, Finding, Host, Severity};
 
-/// How long somebody else on the address may take to take a connection.
+/// How long another process that listens on the address may take to accept a connection.
 const CONNECT_WAIT: Duration = Duration::from_millis(300);
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
@@ -72,7 +72,10 @@ fn token(key: &str, file: &str) -> Option<Finding> {
     Some(Finding::new(
         severity,
         format!("others may {what} {file}, which {key} names"),
-        format!("its mode is {:04o}; whoever has the token has the access", stat.mode() & 0o7777),
+        format!(
+            "its mode is {:04o}; anyone who has the token has the access",
+            stat.mode() & 0o7777
+        ),
         format!("`chmod 600 {file}`, and write another token if somebody may have it"),
     ))
 }

@@ -1,7 +1,7 @@
 //! Who holds the state directory.
 //!
-//! Read from the kernel's list of locks and not by trying: a lock that is tried is held for a moment,
-//! and an agent that starts in that moment would be refused.
+//! Read from the kernel's list of locks and not by trying: a lock that is tried is held for a
+//! moment, and an agent that starts in that moment would be refused.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -35,8 +35,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     }
 }
 
-/// The process that holds an exclusive lock on the file with this inode. Locks of another pid namespace
-/// have no pid, and are not shown.
+/// The process that holds an exclusive lock on the file with this inode. Locks of another pid
+/// namespace have no pid, and are not shown.
 fn holder_of(locks: &str, inode: u64) -> Option<u32> {
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();

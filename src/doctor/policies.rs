@@ -17,7 +17,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         .map(|(name, own)| (name.as_str().to_owned(), own, own.over(&policies.defaults)));
     let defaults = (DEFAULTS.to_owned(), &policies.defaults, policies.defaults.clone());
     let machine = Machine::look();
-    // The agent may not run as whoever asks: it runs as the owner of its state.
+    // The agent may run as another user than the one who runs this check: it runs as the owner of
+    // its state.
     let agent = std::fs::metadata(&host.config.agent.state_dir).map(|stat| stat.uid());
     let agent_is_root = agent.unwrap_or(0) == 0;
     let mut findings = Vec::new();
@@ -68,7 +69,7 @@ fn accounts(
         Ok(_) if !agent_is_root => Some(Finding::new(
             Severity::Warning,
             format!("the user and group of {} are not enforced", table(name)),
-            "the agent does not run as root, so its plugins run as whoever it runs as",
+            "the agent does not run as root, so its plugins run as the same user as the agent",
             "run the agent as root, or remove user and group from the policy",
         )),
         Ok(_) => None,

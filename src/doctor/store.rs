@@ -18,7 +18,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             "the store cannot be read or written",
             itself.store_trouble.as_str(),
             "make room on the file system of state_dir, and check that it is writable; the agent \
-             goes on with what it knows and tries again by itself, but nothing new is durable",
+             continues with what it knows and tries again by itself, but nothing new is durable",
         ));
     }
     findings.extend(itself.stores.iter().map(|path| set_aside(path)));

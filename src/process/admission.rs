@@ -7,8 +7,8 @@
 //!   core ── end ──► standard input closed ► 5 s ► SIGKILL
 //! ```
 //!
-//! The port is opened with the first launch and shared by all lives; a ticket is good for one life. What
-//! is asked, and what an answer means, is decided in `guest_agent_actors::admission`.
+//! The port is opened with the first launch and shared by all lives; a ticket is good for one life.
+//! What is asked, and what an answer means, is decided in `guest_agent_actors::admission`.
 
 use std::collections::HashMap;
 use std::io;
@@ -55,8 +55,8 @@ enum RunError {
 
 /// Runs admission plugins as processes of this machine. Cheap to clone; clones share everything.
 ///
-/// Its methods must be called on the runtime, on the thread the agent lives on: a plugin is killed when the
-/// thread ends that started it.
+/// Its methods must be called on the runtime, on the thread the agent lives on: a plugin is killed
+/// when the thread ends that started it.
 #[derive(Clone)]
 pub struct PluginHost {
     shared: Arc<Shared>,
@@ -74,8 +74,8 @@ struct Shared {
 // === impl PluginHost ===
 
 impl PluginHost {
-    /// A host that runs nothing yet. `service_url` names the control plane, `others` knows the tickets of
-    /// plugins of other kinds.
+    /// A host that runs nothing yet. `service_url` names the control plane, `others` knows the
+    /// tickets of plugins of other kinds.
     #[must_use]
     pub fn new(service_url: watch::Receiver<Arc<str>>, others: TicketOwner) -> Self {
         Self {
@@ -153,7 +153,8 @@ impl AdmissionHost for PluginHost {
             Err(error) => return Chain(&error).to_string(),
         };
         let alive = Alive::new(self.shared.alive.clone());
-        // In a task of its own, so that the process is seen off also when nobody waits here any more.
+        // In a task of its own, so that the process is seen off also when nobody waits here any
+        // more.
         let ending = tokio::spawn(async move {
             let _alive = alive;
             running.until(go).await
@@ -180,7 +181,8 @@ impl AdmissionHost for PluginHost {
     }
 }
 
-/// A life that may call. When this is dropped its ticket is worth nothing, and its process is told to go.
+/// A run that may call. When this is dropped, the run's ticket is revoked, and the agent asks its
+/// process to end.
 struct Registered<'a>(&'a PluginHost, ProcessRun);
 
 impl Drop for Registered<'_> {

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! Cgroups::detect ─► where groups can be made (hierarchy)         once, at start
-//! Cgroups::group(name) ─► Group ─► prepare(limits) ─► entrance ─► the child enters before it executes
+//! Cgroups::group(name) ─► Group ─► prepare(limits) ─► entrance ─► the child enters before exec
 //!                           │
 //!                           └► kill · members · usage · oom_kills · remove
 //! ```
 //!
-//! The launcher makes a plugin's group before its process, so that everything the plugin ever forks is
-//! inside, also what clears its environment and leaves its session. The meter reads usage from it, and a
-//! stop ends everything in it. Version 2 and version 1 of the kernel's interface are served alike,
-//! also both at once: a *place* is one mounted hierarchy with what it can do, and a group is the same
-//! path in every place.
+//! The launcher makes a plugin's group before its process, so that everything the plugin ever forks
+//! is inside, also what clears its environment and leaves its session. The meter reads usage from
+//! it, and a stop ends everything in it. Version 2 and version 1 of the kernel's interface are
+//! served alike, also both at once: a *place* is one mounted hierarchy with what it can do, and a
+//! group is the same path in every place.
 //!
-//! What a machine cannot do is not an error: a limit without a controller is not enforced, and whoever
-//! asks is told ([`Unenforced`]). Nothing here decides how much a plugin may use.
+//! What a machine cannot do is not an error: a limit without a controller is not enforced, and
+//! [`Unenforced`] names it to the caller. Nothing here decides how much a plugin may use.
 
 mod charge;
 mod files;
@@ -50,8 +50,8 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// Pause between two looks at a group that is being killed or removed.
 const KILL_BEAT: Duration = Duration::from_millis(5);
 
-/// Memory, in bytes, that no plugin can take from the agent where they are limited together. The agent
-/// with a few hundred plugins uses less.
+/// Memory, in bytes, that no plugin can take from the agent where they are limited together. The
+/// agent with a few hundred plugins uses less.
 const AGENT_RESERVE: u64 = 64 << 20;
 
 /// All of this agent's groups.
@@ -205,7 +205,7 @@ impl Cgroups {
     /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
     pub fn leave(&self) {
         for place in &self.places {
-            // It stays while somebody is in it.
+            // It stays while a process is in it.
             drop(std::fs::remove_dir(place.base.join(KEEPER_LEAF)));
             let leaf = place.base.join(OWN_LEAF);
             if leaf.exists()
@@ -221,8 +221,9 @@ impl Cgroups {
         }
     }
 
-    /// Takes a process of the agent's that outlives it to where plugins are, if that is not the agent's own
-    /// group: nothing stays behind there that a service manager would wonder about.
+    /// Moves a process that outlives the agent into a group beside those of plugins, if these are
+    /// not below the agent's own group. The service manager then finds no process in the agent's
+    /// group when the agent has ended.
     pub(crate) fn shelter(&self, pid: u32) {
         for place in self.places.iter().filter(|_| self.apart) {
             let leaf = place.base.join(KEEPER_LEAF);
@@ -234,8 +235,8 @@ impl Cgroups {
         }
     }
 
-    /// Where the kernel says how short of memory the agent and its plugins are, where they are limited
-    /// together. Only version 2 does.
+    /// The `memory.pressure` files of the group that limits the agent and its plugins together.
+    /// Only version 2 has them.
     #[must_use]
     pub fn pressure_files(&self) -> Vec<PathBuf> {
         let of_all = self.places.iter().filter(|_| self.total.memory_bytes.is_some());
@@ -261,8 +262,9 @@ impl Cgroups {
 // === impl Total ===
 
 impl Total {
-    /// The most memory that one plugin may have. What is left lets the agent go on: while the kernel ends a
-    /// plugin that took all, whoever needs another page meanwhile may be ended in its place.
+    /// The most memory that one plugin may have. The agent keeps the rest. Without it, a plugin
+    /// could use all of the memory, and the kernel could then kill the agent, which needs another
+    /// page, instead of the plugin.
     fn memory_of_one(self) -> Option<u64> {
         self.memory_bytes.map(|all| all - AGENT_RESERVE.min(all / 4))
     }
@@ -280,8 +282,9 @@ impl Room {
 // === impl Group ===
 
 impl Group {
-    /// Makes the group where it is missing and sets its limits, also while processes are in it. A limit
-    /// that this machine cannot enforce is told and does not keep the plugin from running.
+    /// Makes the group where it is missing and sets its limits, also while processes are in it.
+    /// Returns the limits that this machine cannot enforce; they do not keep the plugin from
+    /// running.
     ///
     /// # Errors
     /// A group cannot be made.
@@ -298,8 +301,8 @@ impl Group {
         Ok(self.set(limits).unenforced())
     }
 
-    /// Opens the doors for a child, which does not stand still inside, even if the group was frozen, perhaps by an agent
-    /// that was killed while it emptied it. The group has to be there.
+    /// Opens the doors for a child, which does not stand still inside, even if the group was
+    /// frozen, perhaps by an agent that was killed while it emptied it. The group has to be there.
     ///
     /// # Errors
     /// A door cannot be opened.
@@ -313,8 +316,8 @@ impl Group {
         Ok(Entrance { doors: self.rooms.iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Moves a living process inside, without what it has forked. A plugin enters by itself, before there is
-    /// anything to move.
+    /// Moves a living process inside, without what it has forked. A plugin enters by itself, before
+    /// there is anything to move.
     ///
     /// # Errors
     /// It is gone, or may not be moved.
@@ -394,14 +397,15 @@ impl Group {
         }
     }
 
-    /// Where version 1 stops processes and lets them go on.
+    /// The group of version 1 that can freeze its processes and thaw them.
     fn freezer(&self) -> Option<&Room> {
         self.rooms.iter().find(|room| {
             room.version == Version::V1 && room.controllers.contains(&Controller::Freezer)
         })
     }
 
-    /// Lets processes go on. Where that cannot be done, nobody could have stopped them either.
+    /// Thaws the processes of the group. Where no hierarchy can do that, none could have frozen
+    /// them.
     fn thaw(&self) {
         let of_v2 = self.rooms.iter().filter(|room| room.version == Version::V2);
         let of_v2 = of_v2.map(|room| (room, v2::thaw(&room.dir)));
@@ -417,7 +421,8 @@ impl Group {
         self.rooms.iter().find(|room| room.controllers.contains(&controller))
     }
 
-    /// Deletes the group and those that its processes made below it. Succeeds when there is none.
+    /// Deletes the group and those that its processes made below it. Succeeds when the group does
+    /// not exist.
     ///
     /// # Errors
     /// Processes are in it.
@@ -432,7 +437,7 @@ impl Group {
         Ok(())
     }
 
-    /// A group of version 2 whose files are in this folder, whoever made them.
+    /// A group of version 2 whose files are in this folder, which a test may have made.
     #[cfg(test)]
     pub(crate) fn at(dir: &Path) -> Self {
         let controllers = Arc::new(BTreeSet::from([Controller::Memory]));
@@ -440,9 +445,9 @@ impl Group {
         Self { rooms: vec![room], ..Self::default() }
     }
 
-    /// What the processes in the group, dead ones included, have used. `None` where the machine does
-    /// not count. `charge` is what was found the last time, for as long as that may be believed, and becomes what was
-    /// found now.
+    /// What the processes in the group, dead ones included, have used. `None` where the machine
+    /// does not count. `charge` is what was found the last time, for as long as that may be
+    /// believed, and becomes what was found now.
     #[must_use]
     pub fn usage(&self, charge: &mut Option<Charge>) -> Option<Usage> {
         let cpu_time = self.rooms.iter().find_map(|room| match room.version {
@@ -460,8 +465,8 @@ impl Group {
         Some(Usage { cpu_time, memory_bytes: (*charge)?.in_use() })
     }
 
-    /// Whether this process is among those whose use the group counts: a plugin that an agent without groups started
-    /// is in none. Blocks.
+    /// Whether this process is among those whose use the group counts: a plugin that an agent
+    /// without groups started is in none. Blocks.
     #[must_use]
     pub fn measures(&self, pid: u32) -> bool {
         self.room_with(Controller::Memory).is_some_and(|memory| is_below(&memory.dir, pid))
@@ -477,7 +482,7 @@ impl Group {
         }
     }
 
-    /// Hears of every OOM kill in the group from now on. `None` where the machine cannot tell.
+    /// Watches the group for OOM kills from now on. `None` where the kernel cannot report them.
     pub(crate) fn watch_oom(&self) -> Option<OomWatch> {
         let memory = self.room_with(Controller::Memory)?;
         let watch = match memory.version {
@@ -511,7 +516,7 @@ impl Entrance {
 
     /// Goes inside. Only makes system calls that are allowed between fork and exec.
     pub(crate) fn enter(&self) -> io::Result<()> {
-        // A door that does not open keeps nobody from the others.
+        // A door that does not open does not keep the child from the others.
         let mut entered = Ok(());
         for door in &self.doors {
             if let Err(error) = rustix::io::write(door, b"0") {

@@ -3,10 +3,10 @@
 //! Plugin actors call it. It is the only part of the agent that makes or signals processes.
 //!
 //! ```text
-//! launch: end what is left ► prepare files, group ► clone, enter, exec (spawn) ► listen? (ready) ► Start (rpc)
-//!                                                │
-//!                                                └► watch: pidfd ► how it ended (oom) ► who is left (tree)
-//! stop:   Stop call ► SIGTERM ► SIGKILL, until nobody is left (stop, tree, pidfd)
+//! launch: end leftovers ► prepare files, group ► clone, enter, exec (spawn) ► ready ► Start (rpc)
+//!                                             │
+//!                                             └► watch: pidfd ► cause (oom) ► survivors (tree)
+//! stop:   Stop call ► SIGTERM ► SIGKILL, until no process is left (stop, tree, pidfd)
 //! ```
 //!
 //! What holds:
@@ -15,8 +15,8 @@
 //!   spawning the next happen under one lock per plugin.
 //! - A child is in the table before anything can be awaited, so a launch that is dropped half way
 //!   leaves a process that `stop` and `find` know.
-//! - Plugins write into their logs themselves and live in sessions of their own, so they go on when
-//!   the agent ends; `find` takes them up again.
+//! - Plugins write into their logs themselves and live in sessions of their own, so they continue
+//!   to run when the agent ends; `find` takes them up again.
 //!
 //! Calls for one plugin come from its one actor, in order; calls for different plugins are
 //! independent. How limits are enforced is `cgroup`'s business, what a policy means `sandbox`'s;
@@ -170,7 +170,7 @@ pub enum Holder {
     Plugin {
         /// The plugin.
         name: PluginName,
-        /// Its process. Whoever calls may be a helper of it.
+        /// Its process. The caller may be a helper of that process.
         process: Process,
     },
     /// A plugin of an earlier life of the agent, whose process was not found again yet.
@@ -261,8 +261,8 @@ impl ProcessLauncher {
         self.table().slots.get(name)?.newest.clone()
     }
 
-    /// Waits for whoever ends or spawns processes of this plugin. They wait for nothing longer than
-    /// a few seconds while they hold it.
+    /// Waits until no other task ends or spawns processes of this plugin. A task that holds the
+    /// gate waits for a few seconds at most.
     async fn gate(&self, name: &PluginName) -> Gate {
         let gate = Arc::clone(&self.table().slots.entry(name.clone()).or_default().gate);
         gate.lock_owned().await
@@ -339,7 +339,7 @@ impl ProcessLauncher {
         Some(watched)
     }
 
-    /// The socket that a process of an earlier life of the agent was told to listen on.
+    /// The socket that an earlier run of the agent gave this process to listen on.
     async fn endpoint_of(&self, name: &PluginName, pid: u32, environ: &[u8]) -> Option<Endpoint> {
         let revision = procfs::variable(environ, variables::REVISION_VARIABLE)?;
         let revision = std::str::from_utf8(revision).ok()?.parse().ok()?;
@@ -443,9 +443,9 @@ impl Launcher for ProcessLauncher {
 /// Whether a process is a plugin itself that was spawned but never recorded; members come the
 /// oldest first, and the others end with the next stop or launch. Blocks.
 ///
-/// Its markers alone do not say so. Its helpers have them too, and may have outlived it; they
-/// are told by what they were started with, the plugin by this argument. And the markers are no
-/// secret, but a process of another user cannot be one that the agent spawned.
+/// The markers in its environment alone do not prove it. Helpers of the plugin have them too, and
+/// may have outlived it; only the plugin itself was started with `argument`. And any process may
+/// copy the markers, but the agent spawned no process of a user that is not in `users`.
 fn is_unrecorded_leader(member: &Member, argument: &OsStr, users: &[u32]) -> bool {
     let pid = member.process.pid;
     let by_us = |(real, effective)| real == effective && users.contains(&real);
@@ -455,8 +455,8 @@ fn is_unrecorded_leader(member: &Member, argument: &OsStr, users: &[u32]) -> boo
         && procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, argument))
 }
 
-/// Whom the agent may have started a plugin as: itself, and whoever has the plugin's folder by its
-/// policy.
+/// The users that the agent may have started a plugin as: its own user, and the owner of the
+/// plugin's folder, which a policy may have changed.
 fn users_of(state_dir: &Path) -> Vec<u32> {
     let mut users = vec![rustix::process::getuid().as_raw()];
     users.extend(std::fs::symlink_metadata(state_dir).ok().map(|stat| stat.uid()));

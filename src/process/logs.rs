@@ -1,24 +1,25 @@
 //! Logs of plugins: what they print, and the error logs they keep.
 //!
 //! ```text
-//! plugin ─ stdout, stderr ─► <log_dir>/plugins/<name>.log ─┬─► last_words: the end of it, for crash events
+//! plugin ─ stdout, stderr ─► <log_dir>/plugins/<name>.log ─┬─► last_words, for crash events
 //!        ─ --errorlogfile ─► <state>/<name>/plugin.log ────┘
 //!                              ▲
 //!                              └ cut: the agent, as soon as one grows (watch);
 //!                                     while there is no agent, its keeper (keeper)
 //! ```
 //!
-//! A plugin writes straight into its file. Nobody has to read it, so a plugin never waits and never ends
-//! because nobody does, and its last words are in the file the moment it is dead. What that costs is
-//! that the file grows until somebody cuts it, which is what this module is about
+//! A plugin writes straight into its file. No process has to read it, so a plugin never blocks and
+//! never ends for want of a reader, and its last lines are in the file the moment it is dead. The
+//! cost is that the file grows until it is cut, which is what this module does
 //! (`docs/decisions/0017-logs-are-files-that-are-cut.md`).
 //!
 //! A cut takes the oldest part away and never the newest, so what an event is still to carry stays.
-//! Positions in a log count from the first byte that was ever written into it, also the bytes that are
-//! gone; a *mark* beside the log remembers how many those are, and where the newest launch began.
+//! Positions in a log count from the first byte that was ever written into it, also the bytes that
+//! are gone; a *mark* beside the log remembers how many those are, and where the newest launch
+//! began.
 //!
-//! Everything here blocks, and is called on threads that may. Plugins may be hostile: what is no plain
-//! file with one name is neither read nor changed.
+//! Everything here blocks, and is called on threads that may. Plugins may be hostile: what is no
+//! plain file with one name is neither read nor changed.
 
 mod cut;
 mod file;
@@ -46,7 +47,7 @@ pub use watch::Keeping;
 /// The error log of a plugin, in its own folder.
 pub const ERROR_LOG: &str = "plugin.log";
 
-/// How often a launch tries to say that somebody writes into a log.
+/// How often a launch tries to take the lock that marks a log as written.
 const CLAIM_TRIES: u32 = 10;
 
 /// How often a log is cut before others are looked at.
@@ -63,7 +64,7 @@ struct Shared {
     dir: PathBuf,
     state_root: Option<PathBuf>,
     bound: Bound,
-    /// Whoever cuts holds it alone; whoever needs positions to stay holds it with others.
+    /// A cut takes it for writing. A reader that needs positions to stay takes it for reading.
     gate: RwLock<()>,
     /// The logs of the newest launches, also when they have no name any more.
     open: Mutex<HashMap<PluginName, File>>,
@@ -78,8 +79,8 @@ struct Shared {
 // === impl PluginLogs ===
 
 impl PluginLogs {
-    /// The logs in a folder, each of which may have `max` bytes. Error logs are below `state_root`, in a
-    /// folder for each plugin.
+    /// The logs in a folder, each of which may have `max` bytes. Error logs are below `state_root`,
+    /// in a folder for each plugin.
     #[must_use]
     pub fn new(dir: PathBuf, state_root: Option<PathBuf>, max: u64) -> Self {
         let shared = Shared {
@@ -101,8 +102,8 @@ impl PluginLogs {
         &self.shared.dir
     }
 
-    /// Begins a launch: the file that takes what the plugin prints, and a note of where that begins.
-    /// Whatever is in its place and is no log is deleted.
+    /// Begins a launch: the file that takes what the plugin prints, and a note of where that
+    /// begins. Whatever is in its place and is no log is deleted.
     ///
     /// # Errors
     /// The file cannot be made.
@@ -130,7 +131,8 @@ impl PluginLogs {
     }
 
     /// The last lines that the newest launch of a plugin wrote, to its output and then to its error
-    /// log: of each at most 20 lines and 4 KiB, without control characters. Empty when there are none.
+    /// log: of each at most 20 lines and 4 KiB, without control characters. Empty when it wrote
+    /// nothing.
     pub(crate) fn last_words(&self, name: &PluginName) -> String {
         let _nothing_is_cut = self.shared.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mark = Mark::read(&self.mark_path(name));
@@ -147,7 +149,8 @@ impl PluginLogs {
         words
     }
 
-    /// Cuts whatever is too long, error logs as well. What cannot be cut is named in the agent's own log.
+    /// Cuts whatever is too long, error logs as well. What cannot be cut is named in the agent's
+    /// own log.
     pub(crate) fn tend_all(&self) {
         for name in self.names() {
             if let Err(error) = self.tend(&name) {
@@ -159,8 +162,8 @@ impl PluginLogs {
         }
     }
 
-    /// Cuts the log of a plugin if it is too long. Answers how many bytes it may grow until it has more
-    /// than it may.
+    /// Cuts the log of a plugin if it is too long. Answers how many bytes it may grow until it has
+    /// more than it may.
     ///
     /// # Errors
     /// It is too long and cannot be cut.
@@ -193,8 +196,8 @@ impl PluginLogs {
         Ok(self.shared.bound.max.saturating_sub(file.metadata()?.len()))
     }
 
-    /// The log of a running plugin may have been deleted, or have something else in its place. What is
-    /// written into it takes room all the same.
+    /// The log of a running plugin may have been deleted, or have something else in its place. What
+    /// is written into it takes room all the same.
     fn tend_nameless(&self, name: &PluginName, named: Option<(u64, u64)>) -> io::Result<()> {
         let open = self.open_logs();
         let Some(file) = open.get(name) else { return Ok(()) };
@@ -238,7 +241,7 @@ impl PluginLogs {
 
     /// Whether a plugin may still write into a log.
     pub(crate) fn is_written(&self, name: &PluginName) -> bool {
-        // Whoever writes holds it shared, through the very descriptor it writes to.
+        // A writer holds the lock shared, through the descriptor it writes to.
         let alone =
             |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
         file::open_to_read(&self.path(name)).is_ok_and(|file| !alone(&file))
@@ -270,9 +273,9 @@ fn owner(file: &Path) -> Option<PluginName> {
     file.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
 }
 
-/// Says that somebody writes into a log, for as long as anybody has the file open. Nobody may wait for
-/// this: a plugin could hold the lock for ever. Without it the log is only forgotten earlier while
-/// there is no agent.
+/// Takes the shared lock that marks a log as written, for as long as any process has the file open.
+/// The agent may not block on it: a plugin could hold the lock for ever. Without it the log is only
+/// forgotten earlier while there is no agent.
 fn claim(file: &File) {
     for _ in 0..CLAIM_TRIES {
         if rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok() {

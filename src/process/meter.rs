@@ -1,14 +1,15 @@
-//! What plugins use: the `Meter` port. Their control groups say so where there are such; for the rest,
-//! process trees are added up from `/proc`.
+//! What plugins use: the `Meter` port. Their control groups say so where there are such; for the
+//! rest, process trees are added up from `/proc`.
 //!
 //! The metrics actor calls it once per sweep for all plugins, so that one look at the process table
-//! serves them all. It runs on a blocking thread. Nothing here keeps samples or computes percentages.
+//! serves them all. It runs on a blocking thread. Nothing here keeps samples or computes
+//! percentages.
 //!
-//! A plugin's tree is its process, the descendants of that, and whoever is in its session. CPU time
-//! is what the living members used and what they took over from children they waited for. A member
-//! that dies unwaited for takes its share along; then the sum stays where it was until the others
-//! have caught up, so that it never falls. Memory is what is resident; of what the members of a tree
-//! share, each counts its part.
+//! A plugin's tree is its process, the descendants of that, and every process in its session. CPU
+//! time is what the living members used and what they took over from children they waited for. A
+//! member that dies unwaited for takes its share along; then the sum stays where it was until the
+//! others have caught up, so that it never falls. Memory is what is resident; of what the members
+//! of a tree share, each counts its part.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,9 +30,10 @@ pub struct SystemMeter {
     cgroups: Cgroups,
 }
 
-/// For how many samples a process that was seen in its group is taken to be there still, and the group's memory to
-/// consist of the same while it is as much. Only a superuser could move a process, and version 1 of the kernel's interface
-/// makes and sorts a list of the group for whoever looks.
+/// For how many samples the meter assumes that a process it saw in the group is still there, and
+/// that the group's memory has the same parts while the total is the same. Only a superuser could
+/// move a process, and version 1 of the kernel's interface makes and sorts a list of the group for
+/// every reader.
 const BELIEVED: u8 = 10;
 
 /// From so many processes on, those that are gone are looked for.
@@ -87,8 +89,8 @@ impl Meter for SystemMeter {
 // === impl Sweeper ===
 
 impl Sweeper {
-    /// What the groups say, and whom no group says anything of: a plugin that an agent without groups
-    /// started is in none.
+    /// What the groups say, and whom no group says anything of: a plugin that an agent without
+    /// groups started is in none.
     fn ask_groups(
         &mut self,
         cgroups: &Cgroups,

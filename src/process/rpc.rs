@@ -3,8 +3,9 @@
 //! The monitor asks for health and the plugin actor applies configurations through the port; the
 //! launcher calls Start and Stop on the same object, so that all calls to one process share one
 //! connection. A connection belongs to one process: the launcher has it forgotten when the process
-//! ends, and a broken one is dropped at once. Where calls are rare, as health checks usually are, and many others are
-//! open, it is closed after each: an open one takes more memory than all else that is known of a plugin.
+//! ends, and a broken one is dropped at once. Where calls are rare, as health checks usually are,
+//! and many others are open, it is closed after each: an open one takes more memory than all else
+//! that is known of a plugin.
 //!
 //! A plugin is not trusted. Every call has a deadline, every message a size, and what is passed on
 //! of an answer is bounded. Nothing here retries; the callers know when to ask again.
@@ -50,8 +51,9 @@ const LINE_MAX: usize = 4096;
 const KEPT_MAX: usize = 1024;
 const KEPT_IDLE: Duration = Duration::from_secs(300);
 
-/// Most connections that stay open between calls, however rare those are. With two hundred plugins and checks every ten
-/// seconds, an open one takes up to 38 KiB, and closing all would cost a fifth of a percent of a processor.
+/// Most connections that stay open between calls, however rare those are. With two hundred plugins
+/// and checks every ten seconds, an open one takes up to 38 KiB, and closing all would cost a fifth
+/// of a percent of a processor.
 const OPEN_MAX: usize = 96;
 
 /// Calls further apart than this make a connection each, when that many others are open.
@@ -141,8 +143,9 @@ impl GrpcPluginRpc {
         Ok(bounded(answer))
     }
 
-    /// One call with its deadline, on both sides: the plugin is told, and we do not wait longer. On the given
-    /// connection, or else on the one that is open.
+    /// Makes one call with its deadline on both sides: the request carries the timeout to the
+    /// plugin, and the agent waits no longer than that. Uses the given connection, or else the open
+    /// one.
     async fn call<Q, A>(
         &self,
         endpoint: &Endpoint,
@@ -207,9 +210,9 @@ impl GrpcPluginRpc {
         kept.open.clone().filter(|calls| !calls.is_closed())
     }
 
-    /// Lets go of the connection after a call, if many are open and the next call is probably far away. After a first
-    /// call it is: whatever is kept while many plugins start is never given back whole. Calls that are under way hold
-    /// on to it by themselves.
+    /// Lets go of the connection after a call, if many are open and the next call is probably far
+    /// away. After a first call it is: memory that connections take while many plugins start is
+    /// never freed whole. Calls that are under way keep the connection open themselves.
     fn rest(&self, endpoint: &Endpoint) {
         let mut all = self.lock();
         let open = all.values().filter(|kept| kept.open.is_some()).count();

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! policy ─┬─► account: names ► numbers        ┐
-//! host ───┼─► plan: what this machine can do  ├─► Orders ─► clone ─► child: one step after the other ─► exec
+//! host ───┼─► plan: what this machine can do  ├─► Orders ─► clone ─► child: the steps ─► exec
 //!         ├─► paths ► landlock: a rule set    │
 //!         └─► seccomp: a filter program       ┘
 //! ```
 //!
-//! The launcher calls this once per launch, on a blocking thread. Everything that can fail, allocate or look
-//! at files happens before that; the child makes system calls with what is ready. What this machine
-//! cannot enforce is told; a policy that is `required` is then not launched at all. Files that a plugin of
-//! another user needs are made its own by `ownership`.
+//! The launcher calls this once per launch, on a blocking thread. Everything that can fail,
+//! allocate or look at files happens before that; the child makes system calls with what is ready.
+//! The caller receives a list of what this machine cannot enforce; a plugin whose policy is
+//! `required` is then not launched at all. Files that a plugin of another user needs are made its
+//! own by `ownership`.
 
 use std::os::fd::OwnedFd;
 
@@ -61,8 +62,8 @@ pub(crate) enum ConfineError {
     Seccomp(#[source] Cause),
 }
 
-/// Whether a plugin of this policy has a folder of its own for its socket: one that runs as another user can
-/// make none in the common folder, and one that is kept to some files is not let into it.
+/// Whether a plugin of this policy has a folder of its own for its socket: one that runs as another
+/// user can make none in the common folder, and one that is kept to some files is not let into it.
 pub(crate) fn needs_own_folder(policy: &Policy, host: &Host) -> bool {
     let walled = plan::wants_landlock(policy) && host.landlock > 0;
     walled || (host.may_change_user() && (policy.user.is_some() || policy.group.is_some()))
@@ -86,8 +87,8 @@ pub(crate) fn plan(policy: &Policy, host: &Host) -> Result<Planned, ConfineError
     Ok(planned)
 }
 
-/// Makes the rule set of a policy that has one. The plugin's own files have to be there. Answers also which
-/// paths of the policy are not there, and so cannot be used by the plugin.
+/// Makes the rule set of a policy that has one. The plugin's own files have to be there. Answers
+/// also which paths of the policy are not there, and so cannot be used by the plugin.
 ///
 /// # Errors
 /// The kernel refuses it.

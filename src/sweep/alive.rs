@@ -1,5 +1,5 @@
-//! What living processes stand in the way of a sweep: plugins that run although nobody refers to them
-//! (of an instance that this machine was a moment ago, of a record that was lost).
+//! What living processes stand in the way of a sweep: plugins that run although no record refers to
+//! them (of an instance that this machine was a moment ago, of a record that was lost).
 //!
 //! One look at `/proc` per run. Blocks.
 

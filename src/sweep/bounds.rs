@@ -13,7 +13,7 @@ pub(super) struct Bounds {
     dropped: AtomicBool,
 }
 
-/// Tells the threads of a run that nobody waits any more.
+/// Tells the threads of a run that its caller no longer waits.
 pub(super) struct Whistle(pub(super) Arc<Bounds>);
 
 /// Nobody can say any more what must stay, or the run has done enough.

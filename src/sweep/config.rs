@@ -22,8 +22,8 @@ pub struct SweepConfig {
     pub cgroups: Cgroups,
 }
 
-/// When folders of other instances may go. It depends on how sure the machine's own id is: an id that
-/// was only fallen back on must not cost the real instance its state.
+/// When folders of other instances may go. It depends on how sure the machine's own id is: an id
+/// that was only fallen back on must not cost the real instance its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherInstances {
     /// At once: the id was given to this machine.

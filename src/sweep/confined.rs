@@ -1,7 +1,8 @@
 //! Folders that plugins had for their sockets because of their policy. Blocks.
 //!
-//! A removal deletes the folder of its plugin itself; what is swept here are those of plugins that the
-//! agent knows no more. What is in them is their plugins', so it counts for nothing and no link is followed.
+//! A removal deletes the folder of its plugin itself; what is swept here are those of plugins that
+//! the agent knows no more. What is in them is their plugins', so it counts for nothing and no link
+//! is followed.
 
 use std::path::Path;
 
@@ -86,7 +87,7 @@ fn whose(name: &str) -> Whose {
     name.parse().map_or(Whose::Odd, Whose::Plugin)
 }
 
-/// Whether a hashed name is that of a plugin that there is, or may be of one that nobody knows.
+/// Whether a hashed name is that of a plugin that exists, or may be of one whose name is not known.
 fn may_be_needed(name: &str, keep: &Keep) -> bool {
     let is_of = |plugin: &str| {
         plugin

@@ -1,15 +1,16 @@
 //! Control groups of plugins that are gone, and whatever still lives in them. Blocks.
 //!
-//! A group that this agent made is proof enough: nobody gets into it who was not started there by the agent
-//! or by a process of the plugin. Each process is looked up in it once more after it was taken hold of.
+//! A group that this agent made is proof enough: nobody gets into it who was not started there by
+//! the agent or by a process of the plugin. Each process is looked up in it once more after it was
+//! taken hold of.
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
 
 use crate::process::cgroup::Group;
 
-/// Takes the group of a plugin away that nobody knows. The turn of its installations is held meanwhile, so
-/// that no new plugin of this name can be started.
+/// Takes the group of a plugin away that nobody knows. The turn of its installations is held
+/// meanwhile, so that no new plugin of this name can be started.
 pub(super) fn sweep(group: &Group, manner: SweepManner, report: &mut SweepReport) {
     let path = group.path();
     let living = group.members().len();

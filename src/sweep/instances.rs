@@ -1,8 +1,9 @@
 //! Folders of instances that this machine no longer is: a disk that was cloned brings them along.
 //!
-//! A folder goes only if it is certainly one of an agent like this one: a real folder of our own user
-//! with a store in it whose generation mark checks out. It stays while another agent holds its store,
-//! while a process runs from it, and while it holds anything that this agent did not put there. Blocks.
+//! A folder goes only if it is certainly one of an agent like this one: a real folder of our own
+//! user with a store in it whose generation mark checks out. It stays while another agent holds its
+//! store, while a process runs from it, and while it holds anything that this agent did not put
+//! there. Blocks.
 
 use std::fs::File;
 use std::io::Read;
@@ -25,8 +26,8 @@ use crate::store;
 /// What this agent keeps in the state directory beside the folders of instances.
 const OF_THE_AGENT: [&str; 2] = ["lock", crate::hostinfo::IDENTITY_FILE];
 
-/// What this agent keeps in the folder of an instance, in the order in which it is deleted: the store,
-/// which proves whose the folder is, goes last.
+/// What this agent keeps in the folder of an instance, in the order in which it is deleted: the
+/// store, which proves whose the folder is, goes last.
 const OF_AN_INSTANCE: [&str; 3] = ["plugins", "state", "store"];
 
 /// One search for folders of other instances.

@@ -1,7 +1,7 @@
-//! Sockets of plugins that nobody listens on. Blocks.
+//! Sockets of plugins that no process listens on. Blocks.
 //!
-//! A launch deletes a stale socket of its own name itself; what is swept here are those of revisions
-//! that will not be launched again.
+//! A launch deletes a stale socket of its own name itself; what is swept here are those of
+//! revisions that will not be launched again.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -42,7 +42,7 @@ pub(super) fn list(at: &Path) -> Result<(Vec<Listed>, bool), String> {
     Ok((listed.collect(), whole))
 }
 
-/// Deletes those of the listed sockets that nobody needs and nobody listens on.
+/// Deletes those of the listed sockets that no plugin needs and no process listens on.
 pub(super) fn sweep(
     at: &Path,
     listed: Vec<Listed>,
@@ -133,14 +133,14 @@ fn may_be_of_unknown(file: &str, keep: &Keep) -> bool {
     plugins_of(stem).any(|name| matches!(keep.claim(&name), Claim::Unknown(_)))
 }
 
-/// Which socket it is; nothing when it is none.
+/// The identity of the socket with this name; `None` when the file is not a socket.
 fn identity(folder: &OwnedFd, name: &str) -> Option<Identity> {
     let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
     is_socket.then_some((stat.st_ino, stat.st_ctime, stat.st_ctime_nsec))
 }
 
-/// Whether somebody listens, or it cannot be told. Never waits.
+/// Whether a process listens, or the agent cannot find out. Never waits.
 fn is_listened_on(folder: &OwnedFd, name: &str) -> bool {
     // Through the open folder: the path may be too long for an address.
     let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());

@@ -1,4 +1,5 @@
-//! The connections of plugins, so many at once and no more: whoever connects has shown no ticket yet.
+//! The connections of plugins, a bounded number at once: a process that connects has shown no
+//! ticket yet.
 
 use std::io;
 

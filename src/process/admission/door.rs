@@ -1,8 +1,8 @@
 //! Who calls: every call has to show the ticket of a plugin that runs.
 //!
-//! The door stands before all services, known or not, so that a stranger does not even learn which there
-//! are. What a plugin may call depends on what it is: an admission plugin everything that is offered here,
-//! any other plugin nothing but the log.
+//! The door stands before all services, known or not, so that a stranger does not even learn which
+//! there are. What a plugin may call depends on what it is: an admission plugin everything that is
+//! offered here, any other plugin nothing but the log.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

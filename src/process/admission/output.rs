@@ -1,5 +1,5 @@
-//! What an admission plugin prints: into the agent's log, line by line, and the end of it into the reason
-//! when it fails.
+//! What an admission plugin prints: into the agent's log, line by line, and the end of it into the
+//! reason when it fails.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// The last lines that a process printed.
 pub(super) type LastLines = Arc<Mutex<VecDeque<String>>>;
 
-/// Reads until nobody holds the other end any more.
+/// Reads until no process holds the other end.
 pub(super) async fn follow(mut from: impl AsyncRead + Unpin, plugin: Arc<str>, last: LastLines) {
     let throttle = Throttle::default();
     let mut lines = Lines::default();
@@ -36,7 +36,7 @@ pub(super) async fn follow(mut from: impl AsyncRead + Unpin, plugin: Arc<str>, l
     }
 }
 
-/// The last lines as the end of a sentence; nothing when there are none.
+/// The last lines as the end of a sentence; empty when the plugin printed nothing.
 pub(super) fn quoted(last: &LastLines) -> String {
     let last = last.lock().unwrap_or_else(PoisonError::into_inner);
     if last.is_empty() {

@@ -1,7 +1,8 @@
 //! The process of an admission plugin, from fork to reaping.
 //!
-//! Its standard input is a pipe that the agent holds: it brings the handshake, and its end asks the plugin to
-//! go, also when the agent dies. For a plugin that does not listen the kernel kills it then.
+//! Its standard input is a pipe that the agent holds: it brings the handshake, and its end asks the
+//! plugin to go, also when the agent dies. For a plugin that does not listen the kernel kills it
+//! then.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -134,8 +135,8 @@ pub(super) fn check(program: &Path) -> Result<(), SpawnError> {
     }
 }
 
-/// A session of its own, an empty environment but for what all plugins have, no descriptor but 0 to 2, and
-/// death with the agent.
+/// A session of its own, an empty environment but for what all plugins have, no descriptor but 0 to
+/// 2, and death with the agent.
 #[expect(unsafe_code, reason = "code between fork and exec has rules the compiler cannot check")]
 fn fork(
     command: &AdmissionCommand,
@@ -152,8 +153,8 @@ fn fork(
         .stdin(Stdio::piped())
         .stdout(output)
         .stderr(errors);
-    // SAFETY: `die_with` and `prepare_child` make only system calls that are async-signal-safe; they
-    // neither allocate nor lock, and the closure owns nothing that is dropped in the child.
+    // SAFETY: `die_with` and `prepare_child` make only system calls that are async-signal-safe;
+    // they neither allocate nor lock, and the closure owns nothing that is dropped in the child.
     unsafe {
         process.pre_exec(move || {
             die_with(agent)?;
@@ -177,8 +178,8 @@ fn die_with(agent: Pid) -> io::Result<()> {
 // === impl Running ===
 
 impl Running {
-    /// Waits until the process has ended, by itself or because it was told to go: by a message, or because
-    /// there is nobody any more who could send one. Says how it ended.
+    /// Waits until the process has ended, by itself or because `go` asked it to: by a message, or
+    /// because its sender was dropped. Says how it ended.
     pub(super) async fn until(mut self, go: oneshot::Receiver<()>) -> String {
         let told = tokio::select! {
             biased;

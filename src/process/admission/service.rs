@@ -82,8 +82,8 @@ impl Host for Service {
         if dropped > 0 {
             tracing::warn!(plugin, dropped, "says too much; so many lines were dropped");
         }
-        // As a field and not as the message: what stands there is quoted, so it cannot look like a line
-        // of the agent's.
+        // As a field and not as the message: what stands there is quoted, so it cannot look like a
+        // line of the agent's.
         match severity.as_str() {
             "debug" => tracing::debug!(plugin, said, "a plugin says"),
             "warning" => tracing::warn!(plugin, said, "a plugin says"),
@@ -180,7 +180,7 @@ impl Stream for Checks {
     }
 }
 
-/// Tells, when it is dropped, that nobody reads a stream any more.
+/// Reports, when it is dropped, that the client of a stream has stopped reading.
 struct Guard {
     life: ProcessRun,
     told: Recipient<HungUp>,

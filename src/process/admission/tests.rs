@@ -68,7 +68,8 @@ async fn which_services_may_be_called_depends_on_the_kind_of_plugin() {
         guest_agent_proto::plugin_comm::guest_agent_plugin_client::GuestAgentPluginClient::new(
             channel,
         );
-    // Ticket, then the codes of Log, ResolveAdmission, ListAdmissions, and a service that is not there.
+    // Ticket, then the codes of Log, ResolveAdmission, ListAdmissions, and a service that is not
+    // there.
     let never = Code::PermissionDenied;
     let long = "x".repeat(1000);
     let cases = [
@@ -79,7 +80,7 @@ async fn which_services_may_be_called_depends_on_the_kind_of_plugin() {
             Some("of-a-plugin"),
             [Code::Ok, Code::Unimplemented, Code::Unimplemented, Code::Unimplemented],
         ),
-        // Its life is none that the core knows of.
+        // The core does not know the run that has this ticket.
         (Some(&*ticket), [Code::Ok, Code::Ok, Code::FailedPrecondition, Code::Unimplemented]),
     ];
     for (ticket, codes) in cases {
@@ -106,7 +107,7 @@ async fn a_process_gets_one_line_and_goes_when_its_input_ends() {
     let script = "read line; echo \"$line\" | tr -d '\\n' | wc -c; cat; exit 3";
     let run = host.run(ProcessRun(1), command(&["/bin/sh", "-c", script]), desk(&host));
     let end = async {
-        // Whether it was started before or is about to be: it is told.
+        // The end reaches the process whether it was started before or is about to be.
         tokio::time::sleep(Duration::from_millis(200)).await;
         host.end(ProcessRun(1));
     };

@@ -1,8 +1,9 @@
 //! What a group is charged for memory, and how much of it could simply be dropped.
 //!
-//! The charge is one number that the kernel has at hand. To say what it consists of (`memory.stat`) the kernel adds up the
-//! counts of all processors for the group and for those around it, which takes several times as long. `v1` and `v2` call
-//! this; the meter keeps the result from one sample to the next.
+//! The charge is one number that the kernel has at hand. To say what it consists of (`memory.stat`)
+//! the kernel adds up the counts of all processors for the group and for those around it, which
+//! takes several times as long. `v1` and `v2` call this; the meter keeps the result from one sample
+//! to the next.
 
 use std::path::Path;
 
@@ -12,14 +13,15 @@ use super::files::{keyed, read};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     charged: u64,
-    /// Of that, file cache nobody used lately.
+    /// Of that, file cache that no process used lately.
     idle: u64,
 }
 
 // === impl Charge ===
 
 impl Charge {
-    /// Reads it. What the charge consists of is taken from `before` while the charge itself is still the same.
+    /// Reads it. What the charge consists of is taken from `before` while the charge itself is
+    /// still the same.
     pub(super) fn read(dir: &Path, file: &str, idle: &str, before: Option<Self>) -> Option<Self> {
         let charged = read(dir, file)?.trim().parse().ok()?;
         if let Some(before) = before.filter(|before| before.charged == charged) {

@@ -18,8 +18,8 @@ pub(super) fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     io::Write::write_all(&mut opened, value.as_bytes()).map_err(named)
 }
 
-/// Writes to a file of a group what it does not say already. For what the kernel has to look at all groups for: a
-/// thousand plugins would each wait for the others.
+/// Writes to a file of a group what it does not say already. For what the kernel has to look at all
+/// groups for: a thousand plugins would each wait for the others.
 pub(super) fn settle(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     match read(dir, file) {
         Some(said) if said.trim() == value => Ok(()),
@@ -27,7 +27,8 @@ pub(super) fn settle(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     }
 }
 
-/// Reads a file of a group. Plugins are measured with this all the time, so it makes no call that it does not need.
+/// Reads a file of a group. Plugins are measured with this all the time, so it makes no call that
+/// it does not need.
 pub(super) fn read(dir: &Path, file: &str) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = openat(CWD, dir.join(file), flags, Mode::empty()).ok()?;
@@ -36,7 +37,8 @@ pub(super) fn read(dir: &Path, file: &str) -> Option<String> {
         let mut part = [0; READ_BYTES];
         let length = rustix::io::read(&file, &mut part).ok()?;
         text.extend_from_slice(&part[..length]);
-        // The kernel gives as many lines as there is room for, and none is half as long as the room.
+        // The kernel gives as many lines as there is room for, and none is half as long as the
+        // room.
         if length <= READ_BYTES / 2 {
             return String::from_utf8(text).ok();
         }
@@ -58,7 +60,8 @@ pub(super) fn members_of(dir: &Path) -> Vec<u32> {
     own.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// Whether a process is in a group or below it. Most are where they were put, and looking below costs more.
+/// Whether a process is in a group or below it. Most are where they were put, and looking below
+/// costs more.
 pub(super) fn is_below(dir: &Path, pid: u32) -> bool {
     members_of(dir).contains(&pid) || children(dir).iter().any(|child| is_below(child, pid))
 }

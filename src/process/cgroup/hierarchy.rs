@@ -1,12 +1,13 @@
 //! Finds the mounted hierarchies, what each can do, and where in it our groups go.
 //!
-//! Ours are below the group that the agent itself is in, so whoever limits the agent limits its plugins
-//! with it, and a service manager that delegated that group has delegated ours. Another group can be
-//! named for them, so that they are nobody's whose processes come and go (docs/decisions/0025). Under version 2 a
-//! group with processes cannot hand controllers to its children: the agent moves itself into a leaf of
-//! its own first. Where agent and plugins are limited together, that leaf is beside the groups of plugins.
+//! The groups of plugins are below the group of the agent, so a limit on the agent's group limits
+//! its plugins too, and a service manager that delegated that group has delegated theirs.
+//! `plugins.cgroup_parent` can name another group for them, in which no service manager starts or
+//! stops processes (docs/decisions/0025). Under version 2 a group with processes cannot hand
+//! controllers to its children: the agent moves itself into a leaf of its own first. Where agent
+//! and plugins are limited together, that leaf is beside the groups of plugins.
 //!
-//! Called once at start. What cannot be had is said in words and left out.
+//! Called once at start. A hierarchy that cannot be used is left out, and a sentence says why.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -116,8 +117,9 @@ impl Mount {
     }
 }
 
-/// Looks at this machine and makes the parent of our groups in every hierarchy that allows it: below
-/// the group `parent`, a path from the top of the hierarchy, where there is one, else below the agent's own.
+/// Looks at this machine and makes the parent of our groups in every hierarchy that allows it:
+/// below the group `parent`, a path from the top of the hierarchy, where there is one, else below
+/// the agent's own.
 pub(super) fn find(own: &str, together: Together, parent: Option<&str>) -> Found {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -145,8 +147,8 @@ pub(super) fn find(own: &str, together: Together, parent: Option<&str>) -> Found
     found
 }
 
-/// The group below which ours go in one hierarchy, if any, and what is wrong with that: the one that is
-/// named, where it is, or the agent's own, where nothing speaks against it.
+/// The group below which ours go in one hierarchy, if any, and what is wrong with that: the one
+/// that is named, where it is, or the agent's own, where nothing speaks against it.
 fn below_named(
     mount: &Mount,
     inside: PathBuf,
@@ -168,7 +170,7 @@ fn below_named(
             let follows = format!("groups of plugins are in {}", inside.display());
             (Some(inside), Some(format!("{missing}; {follows}")))
         }
-        // Whoever made that group did not make it in all hierarchies.
+        // The group may exist in some hierarchies only, and this one limits no memory.
         Version::V1 => (Some(inside), None),
     }
 }
@@ -403,7 +405,8 @@ mod tests {
         assert_eq!(said("ours/cgroup.subtree_control"), "+memory +cpu +pids");
         assert_eq!(said(&format!("ours/{OWN_LEAF}/cgroup.procs")), "", "it stays where it is");
 
-        // Limited together, it goes to its plugins; from there it finds the way back to what it was given.
+        // Limited together, it goes to its plugins; from there it finds the way back to what it was
+        // given.
         let leaf = inside.join("ours").join(OWN_LEAF);
         for from in [&inside, &leaf, &inside.join(OWN_LEAF)] {
             let place = settle(&mount, from, "ours", Together::Yes).unwrap().unwrap();

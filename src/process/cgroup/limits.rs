@@ -1,5 +1,5 @@
-//! What a plugin may use, as files of its group: which limits are wanted, what became of each, and what
-//! to do about those that do not hold.
+//! What a plugin may use, as files of its group: which limits are wanted, what became of each, and
+//! what to do about those that do not hold.
 
 use std::io;
 
@@ -94,8 +94,8 @@ impl Group {
     /// Sets the limits of the running plugin that has this process. Blocks.
     ///
     /// # Errors
-    /// A start would do what cannot be done now: the process is outside of the group, or more memory is in
-    /// use than it may have.
+    /// A start would do what cannot be done now: the process is outside of the group, or more
+    /// memory is in use than it may have.
     pub(crate) fn limit(&self, pid: u32, limits: &Limits) -> Result<Unenforced, LimitError> {
         if self.is_real() && !self.holds(pid) {
             return Err(LimitError::Outside);
@@ -182,8 +182,8 @@ impl Cgroups {
         };
         let mut outcome = parent.set_all(wanted());
         if !outcome.missing.is_empty() {
-            // Under version 1 plugins of an earlier life may have a larger share each. They are given
-            // theirs again when they are found.
+            // Under version 1 plugins of an earlier life may have a larger share each. They are
+            // given theirs again when they are found.
             for name in self.existing() {
                 let group = self.group(&name);
                 drop(group.set_all([Wanted {

@@ -1,7 +1,7 @@
-//! Hears of OOM kills in a group when they happen.
+//! Watches a group and reports OOM kills when they happen.
 //!
-//! Version 2 changes a file that inotify can watch; version 1 signals an eventfd that was registered
-//! for it. Either way somebody waits on a descriptor and nobody polls.
+//! Version 2 changes a file that inotify can watch; version 1 signals an eventfd that was
+//! registered for it. Either way the agent waits on a descriptor and does not poll.
 
 use std::fs::File;
 use std::io;
@@ -47,8 +47,8 @@ impl OomWatch {
     pub(crate) async fn notice(&self) -> io::Result<()> {
         loop {
             let mut ready = self.notices.readable().await?;
-            // What is read says nothing that the counter does not say better. Inotify needs room for
-            // one of its records, the eventfd for a number.
+            // What is read says nothing that the counter does not say better. Inotify needs room
+            // for one of its records, the eventfd for a number.
             let mut buffer = [0_u8; 4096];
             let read = ready.try_io(|fd| Ok(rustix::io::read(fd.as_fd(), &mut buffer)?));
             match read {

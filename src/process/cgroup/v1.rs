@@ -18,7 +18,8 @@ const CPU_QUOTA_MIN_US: u64 = 1_000;
 /// How long a group may take to freeze.
 const FREEZE_WAIT: Duration = Duration::from_secs(1);
 
-/// Memory and swap together: a limit that swap evades is none. Where swap is not counted, memory alone.
+/// Limits the sum of memory and swap: a plugin with unlimited swap could use more than the limit.
+/// Where the kernel does not count swap, limits memory alone.
 ///
 /// The kernel takes no limit below what is in use and cannot be dropped; then the old limit stays.
 pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>) -> io::Result<()> {
@@ -93,8 +94,9 @@ pub(super) fn thaw(dir: &Path) -> io::Result<()> {
     write(dir, "freezer.state", "THAWED")
 }
 
-/// Sends SIGKILL to every process of the group. A pid could be another's by the time it is signalled,
-/// so a process is taken hold of first, then looked up in the group again, then signalled.
+/// Sends SIGKILL to every process of the group. A pid could be another's by the time it is
+/// signalled, so a process is taken hold of first, then looked up in the group again, then
+/// signalled.
 pub(super) fn kill_members(dir: &Path) {
     let held: Vec<_> = members_below(dir)
         .into_iter()

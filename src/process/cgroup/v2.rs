@@ -11,13 +11,13 @@ use super::v1::quota_us;
 /// Who ends when memory runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhoEnds {
-    /// All of the group: a plugin that lost a process of its own is in no state anybody has foreseen.
+    /// All of the group: a plugin that lost one of its processes may be in any state.
     All,
-    /// Whom the kernel chooses: one plugin, or a process of it.
+    /// The process that the kernel chooses, or the whole group of the plugin it is in.
     One,
 }
 
-/// Memory without any swap: a limit that swap evades is none.
+/// Limits memory and forbids swap: a plugin with swap could use more than the limit.
 pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>, who: WhoEnds) -> io::Result<()> {
     write(dir, "memory.max", &maximum(bytes))?;
     let together = match who {
@@ -52,7 +52,7 @@ pub(super) fn oom_kills(dir: &Path) -> Option<u64> {
     keyed(&read(dir, "memory.events")?, "oom_kill")
 }
 
-/// Lets the processes of the group go on (Linux 5.2).
+/// Thaws the processes of the group (Linux 5.2).
 pub(super) fn thaw(dir: &Path) -> io::Result<()> {
     write(dir, "cgroup.freeze", "0")
 }

@@ -72,8 +72,8 @@ pub(crate) fn hashed_socket(directory: &Path, name: &PluginName, revision: &Revi
     directory.join(format!("{}.sock", &digest[..16]))
 }
 
-/// The socket of a revision in a folder of the plugin's own: `<name>/<revision>.sock`, or hashed names where
-/// that is too long. `directory` is where such folders are.
+/// The socket of a revision in a folder of the plugin's own: `<name>/<revision>.sock`, or hashed
+/// names where that is too long. `directory` is where such folders are.
 pub(crate) fn own_socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
     let [named, hashed] = own_folders(name);
     let plain = directory.join(&named).join(format!("{revision}.sock"));
@@ -91,15 +91,16 @@ pub(crate) fn own_socket(directory: &Path, name: &PluginName, revision: &Revisio
 /// Below the runtime directory, holds the folders of plugins that are kept out of the common one.
 pub(crate) const OWN_FOLDERS: &str = "confined";
 
-/// The names that a plugin's own folder may have: its own, and one for where that is too long. No plugin has
-/// the latter, because no name of a plugin begins with a dot.
+/// The names that a plugin's own folder may have: its own, and one for where that is too long. No
+/// plugin has the latter, because no name of a plugin begins with a dot.
 pub(crate) fn own_folders(name: &PluginName) -> [String; 2] {
     let digest = Sha256Digest::of(name.as_str().as_bytes()).to_string();
     [name.as_str().to_owned(), format!(".{}", &digest[..16])]
 }
 
-/// Sockets of any revision of a plugin that nobody listens on. One that is told by its hash alone is
-/// not among them, nor is one that may be another plugin's: `others` are those that there are.
+/// Sockets of any revision of a plugin that no process listens on. It leaves out a socket whose
+/// name is a hash, and one that may be another plugin's: `others` are the names of the other
+/// plugins.
 pub(crate) fn abandoned<'a>(
     directory: &Path,
     name: &PluginName,
@@ -134,8 +135,8 @@ pub(crate) fn try_socket(directory: &Path) -> io::Result<()> {
     tried
 }
 
-/// Whether this failure to make a socket says that the place is of the wrong kind: no disk space is a
-/// passing trouble, a file system without sockets is not.
+/// Whether this failure to make a socket says that the place is of the wrong kind: no disk space is
+/// a passing trouble, a file system without sockets is not.
 pub(crate) fn is_unfit_for_sockets(error: &io::Error) -> bool {
     let unfit = [
         libc::EPERM,

@@ -1,7 +1,7 @@
 //! Says why a program could not be executed, and what would help.
 //!
-//! The kernel answers "permission denied" and "no such file" to half a dozen different problems. The
-//! launcher hands the error over with the path; what can be seen of the file tells them apart.
+//! The kernel answers "permission denied" and "no such file" to half a dozen different problems.
+//! The launcher hands the error over with the path; what can be seen of the file tells them apart.
 
 use std::fs;
 use std::io;
@@ -35,8 +35,8 @@ pub(crate) enum ExecError {
     Unexplained(#[source] io::Error),
 }
 
-/// Looks at a program before it is executed. What is certain to fail is refused here with its reason,
-/// also because the C library would hand a program of a foreign processor to a shell.
+/// Looks at a program before it is executed. What is certain to fail is refused here with its
+/// reason, also because the C library would hand a program of a foreign processor to a shell.
 pub(crate) fn check(program: &Path) -> Result<(), ExecError> {
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
     preflight::runnable(&name, program).map_err(ExecError::Unfit)

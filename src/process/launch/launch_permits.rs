@@ -1,10 +1,11 @@
-//! Spreads starts that come together: after an upgrade of the host, a crash of what all plugins need, or an order for
-//! hundreds of them.
+//! Spreads starts that come together: after an upgrade of the host, a crash of what all plugins
+//! need, or an order for hundreds of them.
 //!
-//! Processes that all begin at once share the processors, so that each takes as long as all together, and the
-//! time that a plugin has for its start is over before any of them had a chance. A few at a time are
-//! there sooner, every one of them. Nobody waits for a plugin that hangs: a turn ends after [`TURN`] at the latest, and
-//! who had none for [`PATIENCE`] starts without.
+//! Processes that all begin at once share the processors, so that each takes as long as all
+//! together, and the time that a plugin has for its start is over before any of them had a chance.
+//! A few at a time are there sooner, every one of them. No launch waits for a plugin that hangs: a
+//! turn ends after [`TURN`] at the latest, and a launch that waited for [`PATIENCE`] starts without
+//! a turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +15,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Starts at once, for each processor: some of them only wait.
 const PER_PROCESSOR: usize = 4;
 
-/// How long a start keeps others waiting, at most. One that is not done by then waits for something else
-/// than a processor.
+/// How long a start keeps others waiting, at most. One that is not done by then waits for something
+/// else than a processor.
 pub(crate) const TURN: Duration = Duration::from_secs(1);
 
-/// How long a start waits for its turn, at most. The machine allows a launch so much more than the start itself.
+/// How long a start waits for its turn, at most. The machine allows a launch so much more than the
+/// start itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whose turn it is. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns(Arc<Semaphore>);
 
-/// A turn, until it is dropped; `None` for who waited long enough.
+/// A turn, until it is dropped; `None` for a launch that waited for [`PATIENCE`].
 pub(crate) type Turn = Option<OwnedSemaphorePermit>;
 
 // === impl Turns ===
@@ -49,7 +51,8 @@ impl Turns {
     }
 }
 
-/// Does something during a turn, which ends with it, or after [`TURN`] while it goes on.
+/// Runs `work` during a turn. The turn ends with the work, or after [`TURN`] while the work
+/// continues.
 pub(crate) async fn during<T>(turn: Turn, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     match tokio::time::timeout(TURN, &mut work).await {

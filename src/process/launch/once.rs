@@ -1,5 +1,5 @@
 //! What a one-shot plugin is given beside the arguments and the environment of every plugin: its
-//! configuration, in a file, because nobody calls it.
+//! configuration, in a file, because the agent makes no calls to it.
 //!
 //! The launcher calls this on a blocking thread before each run. The file is in the plugin's own
 //! folder, which only its user may enter, and is replaced as a whole; a plugin that has no
@@ -26,7 +26,8 @@ const FORM_VARIABLE: &str = "GUEST_AGENT_CONFIG_FORM";
 /// The file's name. A leading dot, so that it is not taken for the plugin's own.
 const FILE: &str = ".guest-agent-config";
 
-/// Writes the configuration for a run of this user, and says what the plugin is told of it. Blocks.
+/// Writes the configuration file for a run as this user. Returns the environment variables that
+/// name the file and its form to the plugin. Blocks.
 ///
 /// # Errors
 /// The folder cannot be written.

@@ -1,13 +1,14 @@
 //! Tells whether the kernel killed a process because memory ran out.
 //!
 //! A SIGKILL alone says nothing about who sent it. The kernel counts its OOM kills in
-//! `/proc/vmstat` and names each victim in its log. Both must agree before a plugin is said to have
-//! run out of memory. Where the log cannot be read, the count of the plugin's own control group has to
-//! have risen; without either it stays a SIGKILL.
+//! `/proc/vmstat` and names each victim in its log. Both must agree before the agent reports that a
+//! plugin ran out of memory. Where the log cannot be read, the count of the plugin's own control
+//! group has to have risen; without either it stays a SIGKILL.
 //!
 //! Called by `watch` on a blocking thread, when a child ended by a SIGKILL that was not ours.
 //!
-//! Whom the kernel chooses first is told to it here as well ([`spare_the_agent`]).
+//! This module also sets the score that makes the kernel choose plugins before the agent
+//! ([`spare_the_agent`]).
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -27,12 +28,13 @@ const LOG_MAX: usize = 16 * 1024 * 1024;
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// This process's own, and what it is where nobody set it.
+/// The file with the score of this process, and its content where no process set it.
 const OWN_SCORE: &str = "/proc/self/oom_score_adj";
 const UNSET_SCORE: &str = "0";
 
-/// What the agent has where it is limited together with its plugins: whoever else there is goes first. Not -1000,
-/// which would make an agent that grows without end outlive everybody.
+/// The score of the agent where it is limited together with its plugins: the kernel kills any other
+/// process first. Not -1000, with which an agent that grows without end would outlive every other
+/// process.
 const SPARED_SCORE: &str = "-900";
 
 /// How many OOM kills there had been at some moment.
@@ -100,7 +102,7 @@ impl OomRecord {
                     }
                     seen += n;
                 }
-                // EPIPE: records were overwritten meanwhile, the next read goes on after them.
+                // EPIPE: records were overwritten meanwhile, the next read continues after them.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => seen += 1,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => seen += 1,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Some(false),
@@ -115,8 +117,9 @@ fn rose(before: Option<u64>, now: Option<u64>) -> bool {
     matches!((before, now), (Some(before), Some(now)) if now > before)
 }
 
-/// Has the kernel end plugins rather than the agent when the memory of both runs out. Leaves alone what whoever
-/// started the agent decided. Plugins get the usual score back before they execute anything.
+/// Has the kernel kill plugins rather than the agent when the memory of both runs out. Leaves a
+/// score alone that the parent process of the agent set. Plugins get the usual score back before
+/// they execute anything.
 pub(crate) fn spare_the_agent() {
     let decided = std::fs::read_to_string(OWN_SCORE).unwrap_or_default();
     if decided.trim() != UNSET_SCORE {

@@ -1,13 +1,13 @@
-//! All processes of the machine, looked at once for everybody who asks at that time.
+//! All processes of the machine, read once for all callers that ask at that time.
 //!
-//! Every launch and every stop has to know who belongs to a plugin, and reading who is there costs the more, the
-//! more plugins there are. Hundreds that start together would each read about all the others; so who asks
-//! while a look goes on shares the next one, which begins after they asked. What a process carries in its
-//! environment is read once: it cannot change before the process executes another program, and then its
-//! environment lies elsewhere.
+//! Every launch and every stop has to know which processes belong to a plugin, and reading the
+//! process table costs more, the more plugins there are. Hundreds of plugins that start together
+//! would each read about all the others; so all callers that ask during a look share the next one,
+//! which begins after they asked. The environment of a process is read once: it cannot change
+//! before the process executes another program, and then its environment lies elsewhere.
 //!
-//! Looking blocks. Reading the environment of a process that hangs in the kernel can hang as well; looks are few
-//! at a time and are given up after a while. `tree` decides who belongs to whom.
+//! Looking blocks. Reading the environment of a process that hangs in the kernel can hang as well;
+//! looks are few at a time and are given up after a while. `tree` decides who belongs to whom.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -28,8 +28,8 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 const STUCK_LOOKS: u32 = 5;
 const STUCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// How many looks go on at a time, those that were given up included, so that hanging ones cannot
-/// use up the threads that everything else needs.
+/// How many looks run at a time, those that were given up included, so that hanging ones cannot use
+/// up the threads that everything else needs.
 static LOOKS: Semaphore = Semaphore::const_new(4);
 
 /// Who was there at one time.
@@ -50,7 +50,7 @@ struct Mark {
 /// Looks, for all who ask.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
-    /// Held while a look goes on.
+    /// Held during a look.
     turn: tokio::sync::Mutex<()>,
     seen: Mutex<Seen>,
     remembered: Arc<Mutex<Remembered>>,
@@ -63,8 +63,8 @@ struct Seen {
     asked: u64,
     /// How many wait for an answer.
     waiting: usize,
-    /// The last one, and how many of those who asked had done so before it began. Kept for as long as somebody
-    /// waits.
+    /// The last one, and how many of those who asked had done so before it began. Kept for as long
+    /// as somebody waits.
     newest: Option<(u64, Arc<Census>)>,
 }
 
@@ -84,8 +84,8 @@ struct Program {
 // === impl Lookout ===
 
 impl Lookout {
-    /// Everybody who is there, by a look that begins after this was called. `None` when they cannot be seen, or
-    /// when looking takes too long.
+    /// All processes, by a look that begins after this was called. `None` when they cannot be seen,
+    /// or when looking takes too long.
     pub(crate) async fn look(&self) -> Option<Arc<Census>> {
         let waiting = Waiting::of(self);
         let looking = async {
@@ -113,7 +113,7 @@ impl Lookout {
     }
 }
 
-/// Somebody who waits for a look.
+/// A caller that waits for a look.
 struct Waiting<'a> {
     lookout: &'a Lookout,
     number: u64,
@@ -156,7 +156,8 @@ impl Census {
 
     fn take(remembered: &Mutex<Remembered>) -> Option<Self> {
         let me = std::process::id();
-        // Threads of the kernel would be asked for their environment at every look: they have none to remember.
+        // Threads of the kernel would be asked for their environment at every look: they have none
+        // to remember.
         let others = |stat: &Stat| stat.pid > 1 && stat.pid != me && !stat.of_kernel;
         let all = procfs::all()?.into_iter().filter(others);
         let processes: HashMap<u32, Stat> = all.map(|stat| (stat.pid, stat)).collect();
@@ -180,8 +181,9 @@ impl Census {
         let (mut stuck, free): (Vec<&Stat>, Vec<&Stat>) =
             processes.values().partition(|stat| stat.stuck);
         let mut marks: HashMap<u32, Arc<Mark>> = free.into_iter().filter_map(&mut look).collect();
-        // Whoever waits for a device is asked a moment later, because most such waits are short; one that goes on
-        // waiting is not asked at all, because asking could hang.
+        // The environment of a process that waits for a device is read a moment later, because most
+        // such waits are short. If the process still waits then, its environment is not read at
+        // all, because reading could hang.
         for _ in 0..STUCK_LOOKS {
             if stuck.is_empty() {
                 break;
@@ -195,7 +197,7 @@ impl Census {
         Some(Self { processes, marks })
     }
 
-    /// The plugins, of any agent, whose markers somebody carries.
+    /// The plugins, of any agent, whose markers are in the environment of a process.
     pub(crate) fn names(&self) -> HashSet<Box<[u8]>> {
         self.marks.values().map(|mark| mark.plugin.clone()).collect()
     }
@@ -239,8 +241,8 @@ impl Program {
     }
 }
 
-/// Looks at processes on a blocking thread, within the bounds that this module keeps: what is read of
-/// a process that hangs in the kernel may never come back. `None` when it took too long.
+/// Looks at processes on a blocking thread, within the bounds that this module keeps: what is read
+/// of a process that hangs in the kernel may never come back. `None` when it took too long.
 pub(crate) async fn look_aside<T: Send + 'static>(
     look: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -258,7 +260,7 @@ async fn look_aside_now<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'st
 }
 
 /// The environment of one process, as `procfs` reads it. Empty when it may not be read, when the
-/// process is gone, or when it waits for a device and goes on waiting.
+/// process is gone, or when it waits for a device and does not stop waiting.
 pub(crate) async fn environ(pid: u32) -> Vec<u8> {
     let read = look_aside(move || {
         for _ in 0..STUCK_LOOKS {

@@ -3,8 +3,8 @@
 //! Called by the launcher with everything decided. The child borrows the agent's memory until it
 //! executes the plugin, and the thread that made it stands still meanwhile, as with `posix_spawn`.
 //! A forked child would have a copy of the tables of all that memory, which takes longer the more
-//! plugins there are, and is thrown away at once. Whoever may stop the child stops that thread with
-//! it, so somebody else stands by to end a child that is not done in time.
+//! plugins there are, and is thrown away at once. A signal that stops the child also keeps that
+//! thread waiting, so another thread kills a child that is not done in time.
 //!
 //! One of the places with `unsafe`. What runs in the child makes only system calls, with what was
 //! made before: it allocates nothing, takes no lock, and writes nothing that another thread may
@@ -52,7 +52,7 @@ pub(crate) const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
 /// back after each.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// What a child returns with that could not execute its program. Nobody looks at it.
+/// The exit status of a child that could not execute its program. The agent does not read it.
 const NOT_EXECUTED: libc::c_int = 127;
 
 /// A process to be made.
@@ -218,7 +218,7 @@ impl Watchdog {
         let child = Pid::from_raw(self.0.pid.load(Ordering::Acquire));
         if let Some(child) = child.filter(|_| *stage == Stage::UnderWay) {
             *stage = Stage::TooLong;
-            // It was not waited for, so nobody else has its number. Gone already is as good.
+            // It was not waited for, so no other process has its number. Gone already is as good.
             match kill_process(child, Signal::KILL) {
                 Ok(()) | Err(_) => {}
             }
@@ -283,13 +283,14 @@ impl ExecRequest<'_> {
         let _unreachable = Unreachable::begin()?;
         let dumpable = rustix::process::dumpable_behavior();
         // SAFETY: the child runs `begin` with `self`, on a stack of its own that grows down from
-        // the end of `stack`. Both outlive its use of them, for `CLONE_VFORK` lets this thread go
-        // on only when the child has executed something or ended. Meanwhile the child has this
-        // thread's place: what the C library keeps for a thread (the last error) is changed by it,
-        // and nobody reads that across this call. No signal handler runs in the child: all signals
-        // are blocked until it has reset them, in a table that is its own (no `CLONE_SIGHAND`). Its
-        // descriptors, directory, user and limits are its own as well. The kernel writes the
-        // child's number into `pid`, which is an integer that may be written while others read it.
+        // the end of `stack`. Both outlive its use of them, for `CLONE_VFORK` lets this thread
+        // continue only when the child has executed something or ended. Meanwhile the child has
+        // this thread's place: what the C library keeps for a thread (the last error) is changed by
+        // it, and nobody reads that across this call. No signal handler runs in the child: all
+        // signals are blocked until it has reset them, in a table that is its own (no
+        // `CLONE_SIGHAND`). Its descriptors, directory, user and limits are its own as well. The
+        // kernel writes the child's number into `pid`, which is an integer that may be written
+        // while others read it.
         let made = unsafe {
             libc::clone(
                 begin,

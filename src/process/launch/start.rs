@@ -130,9 +130,10 @@ impl ProcessLauncher {
         // The one who asked may have stopped listening; the process is in the table.
         drop(spawned.send(watched.process.clone()));
         let endpoint = watched.endpoint.clone();
-        let endpoint = endpoint.expect("a launched process was told where to listen");
+        let endpoint = endpoint.expect("a launched process has an endpoint to listen on");
         if spec.execution.one_shot().is_some() {
-            // Nobody waits for it to listen, and nobody calls it: its end is what counts.
+            // The agent neither waits for a one-shot plugin to listen nor calls it: its end is what
+            // counts.
             return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
         }
         let started = self.bring_up(spec, &watched, &endpoint).await;
@@ -421,8 +422,8 @@ impl ProcessLauncher {
         guest_agent_actors::ports::Launcher::last_output(self, name).await
     }
 
-    /// Leaves no process of a failed launch. One that survives even SIGKILL is named in the log; the
-    /// next launch or stop meets it again.
+    /// Leaves no process of a failed launch. One that survives even SIGKILL is named in the log;
+    /// the next launch or stop meets it again.
     async fn give_up(&self, name: &PluginName, watched: &Watched, endpoint: Endpoint) {
         let order = StopOrder {
             name: name.clone(),
@@ -437,8 +438,8 @@ impl ProcessLauncher {
     }
 }
 
-/// The plugin's socket; a loopback port where the place cannot hold sockets at all. Every launch tries
-/// anew, so a place that was mended is used again.
+/// The plugin's socket; a loopback port where the place cannot hold sockets at all. Every launch
+/// tries anew, so a place that was mended is used again.
 fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Address, Cause> {
     match address::try_socket(dir) {
         Ok(()) => Ok(Address::Unix(socket)),
@@ -479,8 +480,8 @@ fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Ca
     Ok(given.is_some())
 }
 
-/// Makes the plugin's control group and opens it. What the machine cannot do is told and does not keep
-/// the plugin from running.
+/// Makes the plugin's control group and opens it. Returns what the machine cannot enforce, which
+/// does not keep the plugin from running.
 fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, Unenforced) {
     let walls = group.prepare(limits).and_then(|unenforced| Ok((group.entrance()?, unenforced)));
     walls.unwrap_or_else(|error| {
@@ -490,7 +491,8 @@ fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, 
     })
 }
 
-/// When the kernel ends a helper for memory, the plugin lives on and nobody else would say so.
+/// Logs when the kernel kills a helper because memory ran out: the plugin itself continues to
+/// run, so its exit does not report the kill.
 fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
     let Some(watch) = group.watch_oom() else { return };
     let group = group.clone();
@@ -564,7 +566,8 @@ async fn spawn_when_closed(plan: &Plan) -> Result<Child, SpawnError> {
     spawn(plan)
 }
 
-/// Makes the process. Another thread stands by, for this one can do nothing until the child executes its program.
+/// Makes the process. Another thread stands by, for this one can do nothing until the child
+/// executes its program.
 fn spawn(plan: &Plan) -> Result<Child, SpawnError> {
     let watchdog = Watchdog::default();
     let standby = watchdog.clone();

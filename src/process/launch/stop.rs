@@ -6,8 +6,9 @@
 //! AtOnce:   ────────────────────────────────────────────────────────────────────────────┴► SIGKILL
 //! ```
 //!
-//! The last stage repeats until a look at all processes finds nobody, so a helper that was forked
-//! meanwhile ends as well. Each signal goes through a pidfd of a proven member of the plugin.
+//! The last stage repeats until a look at all processes finds none of the plugin, so a helper that
+//! was forked meanwhile ends as well. Each signal goes through a pidfd of a proven member of the
+//! plugin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +43,9 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long one round of SIGKILL waits before it looks again.
 const KILL_ROUND: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. A child's is
-/// known at once; that of a process which somebody else has to reap first mostly is.
+/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. The cause
+/// of a child's end is known at once; that of a process which another one has to reap first mostly
+/// is.
 const CAUSE_WAIT: Duration = Duration::from_millis(100);
 
 /// Who was met while ending everything.
@@ -72,7 +74,7 @@ impl ProcessLauncher {
         let gate = self.gate(name).await;
         let mut met = Met::Nobody;
         if let StopManner::Politely { timeout } = order.manner {
-            // Whoever cannot be asked by a call has all of the time after SIGTERM.
+            // A plugin that the agent cannot call Stop on has all of its time after SIGTERM.
             let grace = if order.endpoint.is_some() { TERM_GRACE } else { timeout };
             met = self.terminate(name, order.process.as_ref(), grace, &gate).await;
         }
@@ -95,7 +97,8 @@ impl ProcessLauncher {
         if alive.is_none() && met == Met::Nobody && killed == Met::Nobody {
             return Ok(Stopped::NothingRan);
         }
-        // Whoever reaps it may be late; a stop that was asked for is not held up for how it went.
+        // The process that reaps it may be late; a stop does not wait long for the cause of the
+        // end.
         let cause = match &target {
             Some(watched) => timeout(CAUSE_WAIT, watched.cause()).await,
             None => Ok(ExitCause::Unknown),
@@ -103,8 +106,8 @@ impl ProcessLauncher {
         Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))
     }
 
-    /// Kills whatever process of the plugin lives, until nobody is left. The gate shows that nobody
-    /// spawns a process of the plugin meanwhile.
+    /// Kills every process of the plugin that lives, until no process is left. The gate shows that
+    /// nobody spawns a process of the plugin meanwhile.
     pub(super) async fn end_all(
         &self,
         name: &PluginName,
@@ -123,7 +126,8 @@ impl ProcessLauncher {
             let found = found.or_else(|| members.first().map(|member| member.process.pid));
             let Some(pid) = found else { break };
             if met == Met::Somebody && group.is_real() {
-                // Somebody forks faster than it is looked for: the kernel ends the group as one.
+                // A process forks faster than the looks find its children: the kernel kills the
+                // whole group at once.
                 let group = group.clone();
                 drop(look_aside(move || group.kill()).await);
             }
@@ -141,7 +145,7 @@ impl ProcessLauncher {
                 }
                 all_died(&members).await;
             };
-            // Whoever is still alive then is met again in the next round.
+            // The next round finds the processes that are still alive then.
             drop(timeout(KILL_ROUND, all_gone).await);
         }
         if let Some(watched) = newest.filter(|watched| !watched.is_alive()) {
@@ -186,7 +190,7 @@ impl ProcessLauncher {
         drop(timeout_at(until, watched.dead()).await);
     }
 
-    /// Sends SIGTERM to everybody and waits for them a moment.
+    /// Sends SIGTERM to all processes of the plugin and waits a moment for them to end.
     async fn terminate(
         &self,
         name: &PluginName,
@@ -201,7 +205,7 @@ impl ProcessLauncher {
         let leader_lives = self.newest(name).is_some_and(|watched| watched.is_alive());
         send(name, &members, Signal::TERM);
         let grace = if leader_lives { grace.min(LONGEST_STOP) } else { LEFTOVER_GRACE };
-        // Whoever is left is killed next.
+        // The caller kills the processes that are left.
         drop(timeout(grace, all_died(&members)).await);
         Met::Somebody
     }
@@ -250,8 +254,9 @@ impl ProcessLauncher {
         drop(tokio::task::spawn_blocking(work).await);
     }
 
-    /// Removes what processes of any revision left that ended while nobody looked: with an agent that
-    /// was killed, or before it had recorded them. To be called when no process of the plugin lives.
+    /// Removes what processes of any revision left that ended while nobody looked: with an agent
+    /// that was killed, or before it had recorded them. To be called when no process of the plugin
+    /// lives.
     pub(super) fn clear_abandoned_sockets(&self, name: &PluginName) {
         let table = self.table();
         let others = table.slots.keys().filter(|other| *other != name);

@@ -3,9 +3,9 @@
 //! The launcher makes one per launch; the host socket asks whose it is.
 //!
 //! A ticket outlives the agent: its digest, and nothing else, is in a file that only the agent may
-//! read, below the runtime directory. It counts again when the plugin's process is found again, and is
-//! deleted when that is known to have ended. A process that clears its own environment, or that the
-//! agent may not look into, keeps its ticket that way.
+//! read, below the runtime directory. It counts again when the plugin's process is found again, and
+//! is deleted when that is known to have ended. A process that clears its own environment, or that
+//! the agent may not look into, keeps its ticket that way.
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, OpenOptions};
@@ -77,8 +77,9 @@ impl Tickets {
         Ok(text)
     }
 
-    /// The plugin's process of an earlier life of the agent was found; this is the ticket that it has in
-    /// its environment. The recorded one goes before, and one that is somebody's already stays theirs.
+    /// The plugin's process of an earlier life of the agent was found; this is the ticket that it
+    /// has in its environment. The recorded one goes before, and one that is somebody's already
+    /// stays theirs.
     pub(crate) fn restore(&mut self, name: &PluginName, ticket: Option<&[u8]>) {
         let recorded =
             self.left.iter().find(|(_, owner)| *owner == name).map(|(digest, _)| *digest);

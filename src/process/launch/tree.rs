@@ -13,8 +13,8 @@
 //! A process that clears its environment, makes a session and loses its parent before anybody looks
 //! is out of reach of all rules but the last.
 //!
-//! Looking takes milliseconds and blocks, so `census` does it on a blocking thread, once for all who ask. When it
-//! takes too long, only the processes that are known count. Nothing here signals.
+//! Looking takes milliseconds and blocks, so `census` does it on a blocking thread, once for all
+//! who ask. When it takes too long, only the processes that are known count. Nothing here signals.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use crate::process::launch::process_table::{Census, Lookout, look_aside};
 pub(crate) struct Family {
     /// The plugin.
     pub(crate) name: PluginName,
-    /// Its state directory, as its processes were told.
+    /// Its state directory, as the environment of its processes names it.
     pub(crate) state_dir: PathBuf,
     /// The boot all of this is about.
     pub(crate) boot: BootId,
@@ -105,7 +105,7 @@ impl Family {
                 .filter(|s| !through.contains_key(&s.pid))
                 .filter_map(|s| {
                     let link = [s.parent, s.session].into_iter().find(|pid| {
-                        // Whoever came later than its supposed ancestor, or with it.
+                        // A descendant starts later than its ancestor, or in the same tick.
                         through.contains_key(pid)
                             && listed.get(pid).is_some_and(|l| l.start_ticks <= s.start_ticks)
                     });

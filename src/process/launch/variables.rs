@@ -1,4 +1,5 @@
-//! Variables by which a plugin's processes learn who they are, and by which the agent finds them again.
+//! Variables by which a plugin's processes learn who they are, and by which the agent finds them
+//! again.
 
 /// Names the plugin in the environment of its processes.
 pub(crate) const PLUGIN_VARIABLE: &str = "GUEST_AGENT_PLUGIN";

@@ -50,7 +50,7 @@ enum Life {
 pub(crate) struct Watched {
     /// Which it is.
     pub(crate) process: Process,
-    /// Where it was told to listen, where that is known.
+    /// The endpoint that the launch gave it to listen on; `None` when that is not known.
     pub(crate) endpoint: Option<Endpoint>,
     pidfd: Arc<Pidfd>,
     life: watch::Receiver<Life>,
@@ -64,7 +64,7 @@ pub(crate) struct Watched {
 enum Parent {
     /// This agent.
     Us,
-    /// Whoever took it in when an earlier life of the agent ended.
+    /// The process that adopted it when an earlier run of the agent ended.
     Other,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Subject {
     pub(crate) process: Process,
     /// Holds it.
     pub(crate) pidfd: Pidfd,
-    /// Where it was told to listen.
+    /// The endpoint that the launch gave it to listen on.
     pub(crate) endpoint: Option<Endpoint>,
     /// Where to look for what it leaves behind, and who looks.
     pub(crate) family: Family,
@@ -88,7 +88,7 @@ impl Watched {
         tokio::spawn(async move {
             ending.pidfd.died().await;
             tracing::debug!(pid = ending.process.pid, "a process ended");
-            // A child that somebody else reaped has no status left.
+            // A child that another thread or library reaped has no status left.
             let status = ending.pidfd.child_cause().unwrap_or(ExitCause::Unknown);
             let by_us = ending.killed.load(Ordering::Acquire);
             let cause = match status {
@@ -147,8 +147,8 @@ impl Watched {
         self.reached(|life| matches!(life, Life::Gone(_))).await;
     }
 
-    /// Resolves when it is dead and this agent leaves no zombie of it. When somebody else reaps it is
-    /// their business, and may be seconds later.
+    /// Resolves when it is dead and this agent leaves no zombie of it. When somebody else reaps it
+    /// is their business, and may be seconds later.
     pub(crate) async fn put_away(&self) {
         match self.parent {
             Parent::Us => self.gone().await,

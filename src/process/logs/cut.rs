@@ -1,9 +1,9 @@
 //! Takes the oldest part off a file that others append to.
 //!
-//! Where the file system can do it (ext4, xfs) whole blocks are taken out of the file at once, and no
-//! byte is lost that is written meanwhile. Elsewhere what is kept is moved to the beginning through a
-//! small buffer, and what is written in the microseconds between the last look for more and the
-//! shortening is lost.
+//! Where the file system can do it (ext4, xfs) whole blocks are taken out of the file at once, and
+//! no byte is lost that is written meanwhile. Elsewhere what is kept is moved to the beginning
+//! through a small buffer, and what is written in the microseconds between the last look for more
+//! and the shortening is lost.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 /// What moves at a time.
 const STEP: usize = 64 * 1024;
 
-/// Most that is moved: it takes time, and the writer goes on.
+/// Most bytes that one cut moves: moving takes time, and the plugin continues to write meanwhile.
 pub(super) const MOVED_MAX: u64 = 16 * 1024 * 1024;
 
 /// Blocks of a file are no smaller in any file system that takes them out.
@@ -30,7 +30,7 @@ pub(super) struct Bound {
 // === impl Bound ===
 
 impl Bound {
-    /// Longer logs are cut. There is room above it for what is written until somebody does.
+    /// Longer logs are cut. The file may grow above it until the cut is made.
     pub(super) const fn trigger(self) -> u64 {
         self.max - self.max / 4
     }
@@ -41,8 +41,8 @@ impl Bound {
     }
 }
 
-/// Cuts a file down to its newest bytes, and answers how many went from its beginning; `0` when it is
-/// short enough. The file is not to be open for appending.
+/// Cuts a file down to its newest bytes, and answers how many went from its beginning; `0` when it
+/// is short enough. The file is not to be open for appending.
 pub(super) fn down_to(file: &File, bound: Bound) -> io::Result<u64> {
     let metadata = file.metadata()?;
     let length = metadata.len();

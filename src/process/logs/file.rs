@@ -15,8 +15,8 @@ const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 /// Readable by its owner and group.
 const MODE: u32 = 0o640;
 
-/// Opens a log for whoever writes into it, and makes it if need be. Anything else of that name is
-/// deleted; what it led to is not touched.
+/// Opens a log for appending, and makes it if it does not exist. Anything else of that name is
+/// deleted; the target of a link is not touched.
 pub(super) fn open_to_append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(MODE).custom_flags(CAREFULLY);

@@ -17,7 +17,7 @@ pub(super) enum Written {
     Any,
 }
 
-/// Hears of writes into the logs.
+/// Watches the folder of the logs for writes, with inotify.
 pub(super) fn listen(logs: &PluginLogs) -> io::Result<Inotify> {
     let inotify = Inotify::init()?;
     inotify.watches().add(&logs.shared.dir, WatchMask::MODIFY)?;

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! agent: holds the lock ─ starts a keeper ────── ends, however ──► the lock is free
-//! keeper:                 waits for the lock ────────────────────► cuts … until another agent has the
-//!                                                                  lock, or nobody writes any more
+//! keeper:                 waits for the lock ────────────────────► cuts … until another agent has
+//!                                                                  the lock, or no plugin writes
 //! ```
 //!
-//! The lock (`flock`) is the kernel's, so no agent can end without its keeper waking up. While an agent
-//! runs, its keeper sleeps in one system call. One keeper is enough for all plugins. If it is killed
-//! while there is an agent, the agent starts another one; if it is killed while there is none, logs grow
-//! until there is one, and no plugin notices.
+//! The lock (`flock`) is the kernel's, so no agent can end without its keeper waking up. While an
+//! agent runs, its keeper sleeps in one system call. One keeper is enough for all plugins. If the
+//! keeper is killed while an agent runs, the agent starts another one. If it is killed while no
+//! agent runs, logs grow until an agent starts, and no plugin notices.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -43,7 +43,7 @@ pub(super) struct Keeper {
     arguments: Vec<OsString>,
     cgroups: Cgroups,
     child: Option<Child>,
-    /// What is said once, not with every launch.
+    /// Why the keeper could not be started, so that the log says so once and not with every launch.
     trouble: Option<String>,
 }
 
@@ -65,8 +65,8 @@ impl Keeper {
         if self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
             return;
         }
-        // By this name it is the same program also when its file was replaced. It is given nothing of
-        // the agent's: no environment, no descriptor, and no terminal's signals.
+        // By this name it is the same program also when its file was replaced. It is given nothing
+        // of the agent's: no environment, no descriptor, and no terminal's signals.
         let started = Command::new("/proc/self/exe")
             .arg0("guest-agent")
             .args(&self.arguments)
@@ -122,13 +122,13 @@ impl KeeperArgs {
     }
 }
 
-/// Waits until there is no agent, and keeps the logs short until there is one or nobody writes.
+/// Waits until no agent runs, and keeps the logs short until an agent starts or no plugin writes.
 ///
 /// # Errors
 /// The logs cannot be locked or watched.
 pub fn run(args: KeeperArgs) -> Result<(), Cause> {
-    // It is to outlive the session of whoever started the agent. One that leads a session already may
-    // not make another, and need not.
+    // The keeper outlives the session in which the agent was started. A process that leads a
+    // session already may not make another, and need not.
     match rustix::process::setsid() {
         Ok(_) | Err(_) => {}
     }

@@ -1,9 +1,9 @@
 //! What is remembered of a log beside it.
 //!
-//! It outlives the agent, so that an agent that was started again knows where the output of a launch
-//! began, and a follower where it was. It is not synced: after a crash of the machine nothing runs that
-//! it is about. One that was damaged, or is late by a cut because the agent was killed right after it, only
-//! makes older lines come again.
+//! It outlives the agent, so that an agent that was started again knows where the output of a
+//! launch began, and a follower where it was. It is not synced: after a crash of the machine
+//! nothing runs that it is about. One that was damaged, or is late by a cut because the agent was
+//! killed right after it, only makes older lines come again.
 
 use std::fmt::Write as _;
 use std::io;

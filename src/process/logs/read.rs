@@ -1,8 +1,8 @@
 //! Reads a log from a position on, also while it is cut, deleted and made again.
 //!
-//! A reader keeps the file open, so it reads a deleted log to its end before it goes on with the next.
-//! Positions count bytes that were cut, so a cut neither repeats nor skips anything; what was cut before
-//! it was read is said to be missing.
+//! A reader keeps the file open, so it reads a deleted log to its end before it continues with the
+//! next one. Positions count bytes that were cut, so a cut neither repeats nor skips anything; the
+//! reader reports how many bytes were cut before it read them.
 
 use std::fs::File;
 use std::io;
@@ -41,7 +41,7 @@ pub(crate) struct Piece {
     pub(crate) next: u64,
 }
 
-/// Somebody who reads a log.
+/// A reader of one log.
 #[derive(Debug)]
 pub(crate) struct Reader {
     logs: PluginLogs,
@@ -110,7 +110,7 @@ impl Reader {
         let skipped = self.cut.saturating_sub(self.at);
         self.at = self.at.max(self.cut);
         if self.at - self.cut > file.metadata()?.len() {
-            // Somebody else emptied it; all of it is new.
+            // Another process emptied it; all of it is new.
             self.at = self.cut;
         }
         let mut data = vec![0; STEP];

@@ -7,8 +7,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 const BYTES: u64 = 4096;
 const LINES: usize = 20;
 
-/// The end of a log, nothing before `start`: at most 20 lines and 4 KiB, without control characters.
-/// Empty when there is nothing or it cannot be read.
+/// The end of a log, nothing before `start`: at most 20 lines and 4 KiB, without control
+/// characters. Empty when there is nothing or it cannot be read.
 pub(super) fn of(file: File, start: u64) -> String {
     read_end(file, start).map(|bytes| presentable(&bytes)).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The agent's side: looks at a log as soon as somebody writes into it, and sees to it that somebody
-//! does when the agent is gone.
+//! The agent's side: looks at a log as soon as a plugin writes into it, and starts the keeper,
+//! which does so when the agent is gone.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,19 +17,20 @@ use super::keeper::Keeper;
 use super::{PluginLogs, file};
 use crate::process::cgroup::Cgroups;
 
-/// How often all logs are looked at, whether or not somebody was seen to write. Error logs are not
-/// watched: whoever floods one could as well flood any other file in its own folder.
+/// How often all logs are looked at, whether or not inotify reported a write. Error logs are not
+/// watched: a plugin that floods its error log could as well flood any other file in its own
+/// folder.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// A log that is written into is looked at again after the time in which it could become too long at
-/// a gigabyte per second, within these.
+/// A log that is written into is looked at again after the time in which it could become too long
+/// at a gigabyte per second, within these.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// How often somebody who is about to leave is asked whether the logs are free.
+/// How often an agent tries to take the lock that a keeper, or another agent, is about to release.
 const LOCK_BEAT: Duration = Duration::from_millis(20);
 
-/// How long that goes on before it is worth a word.
+/// How long the agent waits for that lock before it logs that it does not have it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Room for what the kernel says at a time.
@@ -114,16 +115,18 @@ impl PluginLogs {
         pause.clamp(PAUSE_MIN, PAUSE_MAX)
     }
 
-    /// The lock of whoever keeps these logs. It is beside their folder, in which all files are logs.
+    /// The lock file of the process that cuts these logs. It is beside their folder, because all
+    /// files in that folder are logs.
     pub(super) fn lock_file(&self) -> io::Result<File> {
         file::open_own(&self.shared.dir.with_extension("lock"))
     }
 
-    /// Takes these logs over from whoever cuts them, for as long as this process lives. To be called before
-    /// plugins are launched: two who cut, or note where a launch begins, know nothing of each other.
+    /// Takes the lock of these logs from the process that cuts them, for as long as this process
+    /// lives. Call it before launching plugins: two processes that cut, or that record where a
+    /// launch begins, do not coordinate.
     ///
-    /// A keeper lets go within milliseconds. Whoever does not is another agent with the same logs; after
-    /// a second that is left to `watch`, which goes on trying.
+    /// A keeper releases the lock within milliseconds. A process that does not is another agent
+    /// with the same logs; after a second this returns, and `watch` continues to try.
     pub async fn take_over(&self) {
         drop(tokio::time::timeout(LOCK_PATIENCE, self.take_lock()).await);
     }
@@ -167,7 +170,7 @@ async fn next(events: &mut Option<EventStream<Vec<u8>>>) -> Written {
         match event {
             Some(Ok(event)) => written.note(&event),
             Some(Err(_)) | None => {
-                // The beat goes on.
+                // inotify failed. The regular look, every [`BEAT`], continues.
                 *events = None;
                 return Written::Any;
             }

@@ -1,9 +1,10 @@
 //! One connection to one plugin, as what tonic's clients make their calls on.
 //!
-//! A channel of tonic is made for one server that many ask all the time: it queues, balances and connects again
-//! behind its caller's back, in tasks and with buffers of its own. There is a connection for each plugin, which is
-//! asked a few bytes every ten seconds, and whoever asks wants to know when it cannot be reached. So calls go straight
-//! to HTTP/2, with the windows that it begins with (64 KiB): nobody gets further ahead of whoever reads.
+//! A channel of tonic is made for one server that many clients call all the time: it queues,
+//! balances and reconnects in tasks and with buffers of its own, and the caller does not notice.
+//! The agent has one connection for each plugin, sends a few bytes over it every ten seconds, and
+//! has to know when the plugin cannot be reached. So calls use HTTP/2 directly, with its initial
+//! windows (64 KiB): a sender never has more than that in flight before the receiver reads.
 
 use std::error::Error;
 use std::io;
@@ -44,8 +45,8 @@ pub(super) struct Calls {
 #[derive(Debug)]
 pub(super) struct Answer(RecvStream);
 
-/// What calls name as their server. It goes into the `:authority` header only; the connection decides where they
-/// go.
+/// What calls name as their server. It goes into the `:authority` header only; the connection
+/// decides where they go.
 pub(super) fn origin() -> Uri {
     Uri::from_static("http://plugin.invalid")
 }
@@ -124,7 +125,7 @@ impl http_body::Body for Answer {
 /// Connects to an endpoint, once.
 ///
 /// # Errors
-/// The system's error: nothing there, nobody listening, or an endpoint that is no address.
+/// The system's error: no socket, no process that listens, or an endpoint that is no address.
 pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Connection> {
     match endpoint.as_str().split_once(':') {
         Some(("unix", path)) if path.starts_with('/') => {
@@ -155,8 +156,9 @@ fn not_of_this_machine(endpoint: &Endpoint) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
-/// Refuses a listener that is another user's than the folder it is found in. Whoever has a folder of its own
-/// could put a link to any socket in there, and the agent may connect to all of them.
+/// Refuses a socket whose listener runs as another user than the owner of the socket's folder. A
+/// plugin that has a folder of its own could put a link to any socket in there, and the agent may
+/// connect to every socket.
 fn check_listener(path: &Path, stream: &UnixStream) -> io::Result<()> {
     let Some(folder) = path.parent() else { return Ok(()) };
     let owner = std::fs::metadata(folder)?.uid();

@@ -22,7 +22,7 @@ pub struct Identity {
 /// Why a user or group cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// There is none.
+    /// This machine has no such user or group.
     #[error(
         "the policy names the {what} {name:?}, which does not exist; make it, or correct {what}"
     )]
@@ -51,7 +51,7 @@ pub enum AccountError {
 /// Finds the user and group of a policy; `None` when it names neither. Blocks.
 ///
 /// # Errors
-/// One of them does not exist, or nobody can tell.
+/// The user or the group does not exist, or the database of accounts cannot be read.
 pub fn resolve(
     user: Option<&Account>,
     group: Option<&Account>,

@@ -1,13 +1,15 @@
 //! What a new process does before it becomes the plugin. The audited place of confinement.
 //!
-//! Everything here runs between clone and exec, in a process that borrows the agent's memory, which other threads of the agent
-//! go on to use. So [`Orders::apply`] only makes system calls with what was made before: it
-//! allocates nothing, frees nothing, takes no lock and cannot panic. `rustix` makes the system calls
-//! itself, without the C library, whose own `setuid` would want to reach threads that are the agent's.
+//! Everything here runs between clone and exec, in a process that shares the agent's memory while
+//! other threads of the agent continue to use it. So [`Orders::apply`] only makes system calls with
+//! what was made before: it allocates nothing, frees nothing, takes no lock and cannot panic.
+//! `rustix` makes the system calls itself: the `setuid` of the C library would change the user of
+//! every thread of the agent.
 //!
-//! The order is that of what each step still needs: limits and the user before the capabilities that
-//! change them are gone, `no_new_privs` before the two that ask for it, the filter of system calls last,
-//! so that it need not allow what is done here.
+//! Each step comes before the one that takes away what it needs: the child sets limits and the user
+//! while it still has the capabilities for that, `no_new_privs` before Landlock and seccomp, which
+//! require it, and the filter of system calls last, so that the filter need not allow the other
+//! steps.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -34,7 +36,7 @@ const SET_MODE_FILTER: libc::c_uint = 1;
 pub(crate) struct Orders {
     /// Permissions that new files do not get.
     pub(crate) umask: u32,
-    /// What to write into `oom_score_adj`; without it, whoever makes the process decides.
+    /// What the child writes into its `oom_score_adj`. `None` keeps the value that `spawn` gave it.
     pub(crate) oom_score_adj: Option<Vec<u8>>,
     /// Limits to set.
     pub(crate) limits: Vec<(Resource, Rlimit)>,
@@ -67,7 +69,7 @@ pub(crate) struct Kept {
 pub(crate) enum Step {
     /// The session and the descriptors.
     Surroundings = 1,
-    /// The score for the kernel's choice of whom to end.
+    /// The score by which the kernel chooses a process to kill when memory runs out.
     OomScore,
     /// A resource limit.
     Limit,
@@ -99,8 +101,8 @@ pub(crate) struct Failed {
 // === impl Orders ===
 
 impl Orders {
-    /// Carries everything out, on the calling thread, and stops at the first step that fails. Only for a
-    /// new process: what is done cannot be undone.
+    /// Carries everything out, on the calling thread, and stops at the first step that fails. Only
+    /// for a new process: what is done cannot be undone.
     pub(crate) fn apply(&self) -> Result<(), Failed> {
         let at = |step| move |errno| Failed { step, errno };
         rustix::process::umask(Mode::from_raw_mode(self.umask));
@@ -177,7 +179,7 @@ impl Kept {
 // === impl Step ===
 
 impl Step {
-    /// The step of a number that [`Failed`] was told by.
+    /// The step with this number. A child reports the step that failed as a number.
     pub(crate) fn of_number(number: u8) -> Option<Self> {
         [
             Self::Surroundings,
@@ -216,11 +218,11 @@ impl Step {
     }
 }
 
-/// The version of Landlock's interface; 0 where there is none.
+/// The version of Landlock's interface; 0 where the kernel has no Landlock.
 #[expect(unsafe_code, reason = "no safe wrapper of this call exists")]
 pub(super) fn landlock_version() -> u32 {
-    // SAFETY: asked for the version, the kernel reads nothing: the pointer has to be null and the size
-    // zero. It makes no descriptor then and answers with a number.
+    // SAFETY: asked for the version, the kernel reads nothing: the pointer has to be null and the
+    // size zero. It makes no descriptor then and answers with a number.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -241,8 +243,8 @@ fn write_oom_score(score: &[u8]) -> Result<(), Errno> {
 
 #[expect(unsafe_code, reason = "the crate's own function allocates, and this runs in a child")]
 fn restrict_files(rules: &OwnedFd) -> Result<(), Errno> {
-    // SAFETY: the call takes two numbers, a descriptor that is open for as long as `rules` is borrowed
-    // and no flags. It reads and writes no memory of this process.
+    // SAFETY: the call takes two numbers, a descriptor that is open for as long as `rules` is
+    // borrowed and no flags. It reads and writes no memory of this process.
     let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
     if done == 0 { Ok(()) } else { Err(last_error()) }
 }
@@ -253,8 +255,8 @@ fn install(filter: &BpfProgram) -> Result<(), Errno> {
     let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut().cast() };
     // SAFETY: the kernel reads `program`, which lives until after the call, and through it `len`
     // instructions, which is how many the borrowed vector holds. Its elements are laid out as the
-    // kernel's (`repr(C)`: 16 bits, twice 8, 32). The kernel copies and never writes them, so the cast
-    // to a mutable pointer, which the structure's type asks for, is only that.
+    // kernel's (`repr(C)`: 16 bits, twice 8, 32). The kernel copies and never writes them, so the
+    // cast to a mutable pointer, which the structure's type asks for, is only that.
     let done = unsafe {
         libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, std::ptr::from_ref(&program))
     };

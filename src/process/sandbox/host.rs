@@ -20,7 +20,7 @@ const LAST_CAPABILITY: u32 = 40;
 /// What can be enforced. Tests make up their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// The version of Landlock's interface; 0 where there is none.
+    /// The version of Landlock's interface; 0 where the kernel has no Landlock.
     pub landlock: u32,
     /// Whether the kernel filters system calls.
     pub seccomp: bool,

@@ -1,8 +1,8 @@
 //! Makes the rule set that keeps a plugin to its files.
 //!
-//! What the kernel of an older version cannot govern is left out by the crate; `plan` says what that means.
-//! Version 5 is asked for and no later one: from 9 on the kernel would also govern connecting to sockets,
-//! and a plugin has to reach the agent's.
+//! What the kernel of an older version cannot govern is left out by the crate; `plan` says what
+//! that means. Version 5 is asked for and no later one: from 9 on the kernel would also govern
+//! connecting to sockets, and a plugin has to reach the agent's.
 
 use std::os::fd::OwnedFd;
 

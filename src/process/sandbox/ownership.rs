@@ -1,14 +1,14 @@
 //! Gives a plugin's folder to the user it runs as, when a policy changes that.
 //!
-//! The folder may have been filled by the plugin, under any user it ever ran as. So nothing is reached by a
-//! path: each entry is opened beneath the folder's descriptor without following a link or crossing into
-//! another file system, looked at, and changed through that very descriptor. Only what belongs to the
-//! folder's former owner is given on, and no file that has another name somewhere: a plugin that put a
-//! link to somebody else's file in its folder does not get that file. The folder itself comes last, so a
-//! walk that was interrupted is begun again.
+//! The folder may have been filled by the plugin, under any user it ever ran as. So nothing is
+//! reached by a path: each entry is opened beneath the folder's descriptor without following a link
+//! or crossing into another file system, looked at, and changed through that very descriptor. Only
+//! what belongs to the folder's former owner is given on, and no file that has another name
+//! somewhere: a plugin that put a link to somebody else's file in its folder does not get that
+//! file. The folder itself comes last, so a walk that was interrupted is begun again.
 //!
-//! A folder that was given by a policy is marked. Only such a one is taken back when the policy goes: a plugin
-//! that gives its folder to a user by itself is left alone.
+//! A folder that was given by a policy is marked. Only such a one is taken back when the policy
+//! goes: a plugin that gives its folder to a user by itself is left alone.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
-/// Marks a state directory that was given by a policy. A leading dot, so that it is not taken for the plugin's.
+/// Marks a state directory that was given by a policy. A leading dot, so that it is not taken for
+/// the plugin's.
 const MARK: &str = ".guest-agent-owner";
 
 /// Deepest that is walked; each level holds two descriptors.
@@ -29,7 +30,8 @@ pub(crate) struct Owner {
     pub(crate) user: u32,
     /// Their group.
     pub(crate) group: u32,
-    /// Whether a folder that only has another group is given to this one: only where a policy says so.
+    /// Whether a folder that only has another group is given to this one: only where a policy says
+    /// so.
     pub(crate) named: bool,
 }
 
@@ -52,8 +54,8 @@ struct Walk {
     linked: usize,
 }
 
-/// Gives a folder and what is in it to its owner; answers with how many files were left alone, because they
-/// have other names as well. Blocks.
+/// Gives a folder and what is in it to its owner; answers with how many files were left alone,
+/// because they have other names as well. Blocks.
 ///
 /// # Errors
 /// Something of it cannot be opened or given.
@@ -72,8 +74,8 @@ pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipE
     Ok(walk.linked)
 }
 
-/// Gives a plugin's state directory to its owner, as [`give_folder`] does, if a policy names that owner, or
-/// named the former one; `None` where no policy has anything to do with it.
+/// Gives a plugin's state directory to its owner, as [`give_folder`] does, if a policy names that
+/// owner, or named the former one; `None` where no policy has anything to do with it.
 ///
 /// # Errors
 /// Something of it cannot be opened or given.
@@ -96,7 +98,8 @@ pub(crate) fn give_state(path: &Path, owner: Owner) -> Result<Option<usize>, Own
         Err(errno) => return Err(failed("look for the mark of", errno)),
     }
     let linked = give_folder(path, owner)?;
-    // After the rest, so that an interrupted walk is begun again. Whatever the plugin made of it stays.
+    // After the rest, so that an interrupted walk is begun again. Whatever the plugin made of it
+    // stays.
     match rustix::fs::unlinkat(&folder, MARK, AtFlags::empty()) {
         Ok(()) | Err(_) => Ok(Some(linked)),
     }

@@ -1,5 +1,5 @@
-//! Which files a plugin with walls may use: its own, those of the system that programs need, and those of
-//! its policy.
+//! Which files a plugin with walls may use: its own, those of the system that programs need, and
+//! those of its policy.
 
 use std::path::{Path, PathBuf};
 
@@ -139,8 +139,8 @@ pub(super) fn grants(policy: &Policy, places: &Places<'_>) -> Vec<Grant> {
     grants
 }
 
-/// A folder, or what is in it beside the closed folders that are below it. A closed folder that is named
-/// itself is meant.
+/// A folder, or what is in it beside the closed folders that are below it. A closed folder that is
+/// named itself is meant.
 fn without(path: &Path, closed: &[&Path]) -> Vec<PathBuf> {
     if !closed.iter().any(|closed| *closed != path && closed.starts_with(path)) {
         return vec![path.to_owned()];

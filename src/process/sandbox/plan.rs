@@ -13,8 +13,8 @@ use super::seccomp;
 use crate::config::Policy;
 use crate::config::policy::{Capabilities, Limit, LimitName, Seccomp, Umask, capability_names};
 
-/// The least version of Landlock's interface that keeps a plugin from changing files elsewhere in every way:
-/// older ones do not govern truncation.
+/// The least version of Landlock's interface that keeps a plugin from changing files elsewhere in
+/// every way: older ones do not govern truncation.
 pub const LANDLOCK_WHOLE: u32 = 3;
 
 /// A confinement that is ready, but for what needs the plugin's files.
@@ -66,7 +66,8 @@ pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> 
             "use a kernel built with CONFIG_SECCOMP_FILTER",
         ));
     }
-    // Without it, both could be used against programs that gain privileges, so the kernel wants it first.
+    // Without it, both could be used against programs that gain privileges, so the kernel wants it
+    // first.
     let no_new_privileges =
         policy.no_new_privileges == Some(true) || (landlock && host.landlock > 0) || filtered;
     let kept = kept(policy, host, &owner, no_new_privileges, &mut missing);

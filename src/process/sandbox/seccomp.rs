@@ -1,8 +1,8 @@
 //! The built-in profiles: which system calls a plugin may not make.
 //!
-//! The default one refuses, with "operation not permitted", what changes the kernel, the machine or other
-//! processes. It names what is refused and lets through what is not, because plugins are not known here; it
-//! is meant as a second wall behind an ordinary user, not as the only one.
+//! The default one refuses, with "operation not permitted", what changes the kernel, the machine or
+//! other processes. It names what is refused and lets through what is not, because plugins are not
+//! known here; it is meant as a second wall behind an ordinary user, not as the only one.
 
 use std::collections::BTreeMap;
 
@@ -97,8 +97,8 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Numbers from here on are calls of x32, a second interface of the same processor, with numbers of its
-/// own for some calls.
+/// Numbers from here on are calls of x32, a second interface of the same processor, with numbers of
+/// its own for some calls.
 const X32: u32 = 0x4000_0000;
 
 /// Parts of filter instructions, as the kernel numbers them.
@@ -132,8 +132,8 @@ pub(super) fn default_profile() -> Result<Vec<BpfProgram>, seccompiler::Error> {
     rules.insert(number_of(libc::SYS_clone), clone.collect::<Result<_, _>>()?);
     let not_permitted = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let main = without_x32(refused(not_permitted, rules)?);
-    // Its flags are in memory, where a filter cannot look. A caller that is told that there is no such
-    // call uses `clone`.
+    // `clone3` takes its flags from memory, which a filter cannot read. The filter answers ENOSYS,
+    // and callers then use `clone`.
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let rules = BTreeMap::from([(number_of(libc::SYS_clone3), Vec::new())]);
     Ok(vec![main, refused(absent, rules)?])

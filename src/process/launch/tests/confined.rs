@@ -1,4 +1,5 @@
-//! Policies as plugins feel them. Most need root: whoever is not may give nothing up for others.
+//! Policies, seen from inside a plugin. Most tests need root: another user may not change the user
+//! of a process.
 
 use std::collections::BTreeMap;
 
