@@ -60,8 +60,8 @@ pub fn connect(config: LinkConfig, listener: Arc<dyn LinkListener>) -> (Link, Li
     (link, undecided.decide(config))
 }
 
-/// Like [`connect`], for a link of which it has to be found out first where it leads. Until then
-/// nothing is connected, and deliveries fail.
+/// Like [`connect`], for a link whose endpoint the caller has to find out first. Until the caller
+/// calls [`Undecided::decide`], the link does not connect, and deliveries fail.
 pub fn connect_later(listener: Arc<dyn LinkListener>) -> (Link, Undecided) {
     let link = Link { shared: Shared::new(LinkState::Connecting) };
     let undecided = Undecided { listener, shared: Arc::clone(&link.shared) };

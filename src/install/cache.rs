@@ -255,9 +255,8 @@ impl Cache {
         Ok((entries, total))
     }
 
-    /// Returns the checksums in the records of the plugin folders: those of the archives that the
-    /// installed revisions (current, previous and next) were made from. Returns `None` when it
-    /// cannot list a folder.
+    /// Returns the checksums of the archives that the installed revisions of all plugins were made
+    /// from, as their records state them. Returns `None` when it cannot list a folder.
     fn needed(&self) -> Option<BTreeSet<Sha256Digest>> {
         let mut needed = BTreeSet::new();
         for plugin in fs::read_dir(&self.plugins_dir).ok()?.take(NAMES_MAX) {
@@ -294,8 +293,8 @@ impl Incoming {
         self.file.write_all(bytes)
     }
 
-    /// Keeps it, now that it is known to be the archive of this digest, and lets older ones go for
-    /// it.
+    /// Keeps the archive under its verified checksum, and deletes older archives if the cache would
+    /// otherwise be larger than allowed.
     fn keep(self, sha256: Sha256Digest, signature: Option<&str>) -> io::Result<()> {
         let cache = Arc::clone(&self.cache);
         let _arriving = cache.lock();

@@ -274,7 +274,7 @@ impl Retry<'_> {
         })
     }
 
-    /// Takes room from the cache. Says whether trying again may help.
+    /// Makes room by deleting archives in the cache. Returns whether another attempt may succeed.
     async fn make_room(&self, course: &mut Course) -> bool {
         let how = match course.yielded {
             None => Yield::Unneeded,
