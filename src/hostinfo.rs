@@ -54,8 +54,8 @@ pub enum InstanceSource {
 /// Why the agent cannot distinguish this machine from others.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// Without the boot id, the agent cannot distinguish a recorded process from a later one with the
-    /// same pid.
+    /// Without the boot id, the agent cannot distinguish a recorded process from a later one with
+    /// the same pid.
     #[error("failed to read the boot id from {}", path.display())]
     BootId {
         /// Where it should be.

@@ -7,13 +7,14 @@
 //!                 LinkTask: opens, replaces and reopens streams for ever
 //! ```
 //!
-//! [`connect`] makes the two ends: a [`Link`] that sends, and a [`LinkTask`] that somebody has to run.
-//! The task registers with a stream, reads it, replaces it before it is an hour old by one that is
-//! opened first, and when it ends opens another after a wait with jitter. It never gives up.
+//! [`connect`] makes the two ends: a [`Link`] that sends, and a [`LinkTask`] that somebody has to
+//! run. The task registers with a stream, reads it, replaces it before it is an hour old by one
+//! that is opened first, and when it ends opens another after a wait with jitter. It never gives
+//! up.
 //!
 //! What a message means is not known here: it is handed to the [`LinkListener`], whose answer is
-//! waited for before the next one is read. Nothing is stored or sent again here either: a delivery is
-//! one attempt, and the outbox decides about the next.
+//! waited for before the next one is read. Nothing is stored or sent again here either: a delivery
+//! is one attempt, and the outbox decides about the next.
 //!
 //! Frames above 4 MiB are logged, acknowledged and dropped, so that one of them does not come again
 //! for ever; above 64 MiB the decoder ends the stream, which is then opened again from 5 s on.
@@ -59,8 +60,8 @@ pub fn connect(config: LinkConfig, listener: Arc<dyn LinkListener>) -> (Link, Li
     (link, undecided.decide(config))
 }
 
-/// Like [`connect`], for a link of which it has to be found out first where it leads. Until then nothing
-/// is connected, and deliveries fail.
+/// Like [`connect`], for a link whose endpoint the caller has to find out first. Until the caller
+/// calls [`Undecided::decide`], the link does not connect, and deliveries fail.
 pub fn connect_later(listener: Arc<dyn LinkListener>) -> (Link, Undecided) {
     let link = Link { shared: Shared::new(LinkState::Connecting) };
     let undecided = Undecided { listener, shared: Arc::clone(&link.shared) };
@@ -119,7 +120,8 @@ impl Link {
         self.shared.state.subscribe()
     }
 
-    /// How often it was connected after it was not. A stream that replaces another one does not count.
+    /// How often it was connected after it was not. A stream that replaces another one does not
+    /// count.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)

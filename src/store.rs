@@ -5,18 +5,18 @@
 //!                                            (panics stop here)
 //! ```
 //!
-//! The store actor calls this, and `doctor` does for the records in quarantine. It adds what sled does
-//! not promise: a durable commit also syncs the database's files, because sled's own flush
+//! The store actor calls this, and `doctor` does for the records in quarantine. It adds what sled
+//! does not promise: a durable commit also syncs the database's files, because sled's own flush
 //! survives a kill but not a power loss; every record carries a checksum; a database that panics,
 //! hangs or lost data while it opens is moved away whole (`opening`); a record that does not check
 //! out is moved into quarantine (`engine`). Nothing is written or synced while nobody commits.
 //!
-//! It does not know what the records mean, and it does not lock the state directory: the caller that
-//! opens a store passes the [`StateLock`] that it holds.
+//! It does not know what the records mean, and it does not lock the state directory: the caller
+//! that opens a store passes the [`StateLock`] that it holds.
 //!
-//! sled keeps a record much larger than 100 KiB in a file of its own. A commit syncs that file as well,
-//! but a power loss in the middle of the commit can damage the store; the next opening then moves the
-//! store away. Smaller records do not have this window.
+//! sled keeps a record much larger than 100 KiB in a file of its own. A commit syncs that file as
+//! well, but a power loss in the middle of the commit can damage the store; the next opening then
+//! moves the store away. Smaller records do not have this window.
 
 mod compaction;
 mod damage;
@@ -68,9 +68,9 @@ pub struct Opened {
 
 /// Opens the store in `dir`, which is made (0700) if it is not there.
 ///
-/// A store that is damaged is renamed to `<dir>.damaged-<n>`, of which the newest three are kept, and
-/// an empty one takes its place. Trouble that is not the store's own (permissions, a full disk) is
-/// an error and leaves it where it is.
+/// A store that is damaged is renamed to `<dir>.damaged-<n>`, of which the newest three are kept,
+/// and an empty one takes its place. Trouble that is not the store's own (permissions, a full disk)
+/// is an error and leaves it where it is.
 ///
 /// # Errors
 ///
@@ -122,8 +122,8 @@ impl SledStorage {
         self.worker.ask("read", |engine| Ok(engine.set_aside_count())).await
     }
 
-    /// Makes everything durable and closes the files. Answers when another store can be opened in the
-    /// same place.
+    /// Makes everything durable and closes the files. Answers when another store can be opened in
+    /// the same place.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! The attributes of this machine that plugins' rules refer to: implements the port `Facts`.
 //!
-//! The agent reads the keys of os-release once, when it starts. Attributes of the instance and custom
-//! attributes come from the metadata server; the task that reads it passes them to
-//! [`LocalFacts::set_instance`] and [`LocalFacts::set_metadata`]. Until then, rules that refer to them
-//! cannot be decided. The watch channel sends plugins a change only if an attribute differs.
+//! The agent reads the keys of os-release once, when it starts. Attributes of the instance and
+//! custom attributes come from the metadata server; the task that reads it passes them to
+//! [`LocalFacts::set_instance`] and [`LocalFacts::set_metadata`]. Until then, rules that refer to
+//! them cannot be decided. The watch channel sends plugins a change only if an attribute differs.
 
 use std::path::Path;
 use std::sync::Arc;

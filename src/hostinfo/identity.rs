@@ -5,9 +5,9 @@
 //!                               else: metadata server (asked once, briefly) ─► firmware ─► machine-id ─► random
 //! ```
 //!
-//! The choice is remembered in `<state_dir>/identity` together with what the machine looked like, so a
-//! metadata server that is silent at one boot does not make a new machine of it. A machine that looks
-//! different (its disk was cloned) chooses anew. See docs/decisions/0008.
+//! The choice is remembered in `<state_dir>/identity` together with what the machine looked like,
+//! so a metadata server that is silent at one boot does not make a new machine of it. A machine
+//! that looks different (its disk was cloned) chooses anew. See docs/decisions/0008.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -86,8 +86,8 @@ pub struct RememberError {
 // === impl Memory ===
 
 impl Memory {
-    /// Reads the record in this state directory. If it is missing, unreadable or damaged, returns an
-    /// empty one.
+    /// Reads the record in this state directory. If it is missing, unreadable or damaged, returns
+    /// an empty one.
     #[must_use]
     pub fn load(state_dir: &Path) -> Self {
         let path = state_dir.join(FILE);

@@ -1,4 +1,5 @@
-//! The metadata server of the machine's host: who this machine is, tokens that prove it, attributes.
+//! The metadata server of the machine's host: who this machine is, tokens that prove it,
+//! attributes.
 //!
 //! ```text
 //!   agent ─► Client ─┬─ text(path)   ─► Place: resource id, endpoint        (place.rs)
@@ -6,13 +7,13 @@
 //!                    └─ tree(etag)   ─► Watcher ─► watch::Receiver<State>   (watch.rs, tree.rs)
 //! ```
 //!
-//! Most machines have none: then [`Watcher`] asks at long, jittered intervals for ever, and whatever does
-//! not need it works. Nothing here is waited for by the agent's start but the one bounded question of
-//! [`Client::instance_id`] on a machine that has no id yet.
+//! Most machines have none: then [`Watcher`] asks at long, jittered intervals for ever, and
+//! whatever does not need it works. Nothing here is waited for by the agent's start but the one
+//! bounded question of [`Client::instance_id`] on a machine that has no id yet.
 //!
-//! Every answer is hostile until it is checked: it must carry the flavour header, it is read up to a
-//! bound and within a deadline, and redirections are not followed. Paths and headers are those of the
-//! Compute Engine metadata server.
+//! Every answer is hostile until it is checked: it must carry the flavour header, it is read up to
+//! a bound and within a deadline, and redirections are not followed. Paths and headers are those of
+//! the Compute Engine metadata server.
 
 mod client;
 mod error;

@@ -7,9 +7,9 @@
 //! cli/plan ─► CHECKS, one line each: all of the above, limits, clock, admission        (limits, host)
 //! ```
 //!
-//! Facts are gathered first and judged by pure functions; each finding names the thing, the reason and
-//! the fix. A check that cannot know for sure returns no finding: the kernel has the last word. Nothing
-//! here changes anything. A new check of `plan` is a line in [`CHECKS`].
+//! Facts are gathered first and judged by pure functions; each finding names the thing, the reason
+//! and the fix. A check that cannot know for sure returns no finding: the kernel has the last word.
+//! Nothing here changes anything. A new check of `plan` is a line in [`CHECKS`].
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -91,8 +91,8 @@ pub(crate) fn has_room(folder: &Path) -> Result<(), Unfit> {
     unfit(Place::nearest(folder).map_or_else(Vec::new, |place| place.room(LEAST)))
 }
 
-/// Whether this machine can run the program of an unpacked revision. What is below `plugins` is taken to be
-/// there once it is needed. Blocks.
+/// Whether this machine can run the program of an unpacked revision. What is below `plugins` is
+/// taken to be there once it is needed. Blocks.
 ///
 /// # Errors
 /// It is for another machine, or what it needs to be started is missing.

@@ -1,4 +1,5 @@
-//! One file with everything that installing a plugin takes: the order, the signature and the archive.
+//! One file with everything that installing a plugin takes: the order, the signature and the
+//! archive.
 //!
 //! ```text
 //! guest-agent-bundle-1/manifest.json      a ConfigurePlugin in JSON, without a URL
@@ -6,9 +7,10 @@
 //! guest-agent-bundle-1/archive            what the order's checksum is of
 //! ```
 //!
-//! A plain tar with these members in this order, so that any tar shows what is in it. It is read strictly
-//! and once: what `pack` writes is taken and nothing else, and no more of it than the two small members is
-//! ever in memory. The command line reads bundles; an agent gets the parts. It blocks.
+//! A plain tar with these members in this order, so that any tar shows what is in it. It is read
+//! strictly and once: what `pack` writes is taken and nothing else, and no more of it than the two
+//! small members is ever in memory. The command line reads bundles; an agent gets the parts. It
+//! blocks.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Take, Write};
@@ -206,8 +208,8 @@ fn head(from: &mut impl Read) -> Result<Head, BundleError> {
         );
     };
     let bytes = octal(&block[124..136]).ok_or(BundleError::Damaged("a size is no number"))?;
-    // `pack` writes one and the same header for a member of this size. A header with a link, another
-    // mode or a long name is therefore damaged.
+    // `pack` writes one and the same header for a member of this size. A header with a link,
+    // another mode or a long name is therefore damaged.
     if block != header(member, bytes) {
         return Err(BundleError::Damaged("a header is not as it was written"));
     }

@@ -1,5 +1,5 @@
-//! Keeps archives that were installed, by what they hash to, so that they can be installed again without
-//! a network.
+//! Keeps archives that were installed, by what they hash to, so that they can be installed again
+//! without a network.
 //!
 //! ```text
 //! <instance>/cache/   archives, their signatures if they were installed with one, and what arrives
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Nothing here is trusted: what is taken from the cache is hashed, and its signature checked, like
-//! anything else. So nothing here has to be durable either. The cache is a convenience: whatever goes
-//! wrong with it is logged and fails no installation, it is the first to yield when the disk is full,
-//! and the archives of what is installed are the last of it to go. The pipeline and the sweep call this;
-//! it blocks.
+//! anything else. So nothing here has to be durable either. The cache is a convenience: whatever
+//! goes wrong with it is logged and fails no installation, it is the first to yield when the disk
+//! is full, and the archives of what is installed are the last of it to go. The pipeline and the
+//! sweep call this; it blocks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -102,8 +102,8 @@ impl Cache {
         self.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
-    /// Deletes what an earlier life left half way, and what is over the bound: the disk may have become
-    /// full, or the bound smaller. Before anything arrives.
+    /// Deletes what an earlier life left half way, and what is over the bound: the disk may have
+    /// become full, or the bound smaller. Before anything arrives.
     pub(super) fn settle(&self) {
         let mut report = SweepReport::default();
         self.sweep(SweepManner::Delete, &mut report, &mut || true);
@@ -163,8 +163,8 @@ impl Cache {
         Ok(Incoming { cache: Arc::clone(self), file, name, bytes: 0 })
     }
 
-    /// Deletes what interrupted installations left, and what is over the bound, and names what is not
-    /// the cache's.
+    /// Deletes what interrupted installations left, and what is over the bound, and names what is
+    /// not the cache's.
     pub(super) fn sweep(
         &self,
         manner: SweepManner,
@@ -213,12 +213,14 @@ impl Cache {
         if self.archives.room().is_ok_and(|free| free < ROOM_LOW) { 0 } else { self.max_bytes() }
     }
 
-    /// What has to go for the rest to be no larger than `most`: what was not used for longest first, and
-    /// what is installed never, but when the cache is switched off. What arrives anew is not counted.
+    /// What has to go for the rest to be no larger than `most`: what was not used for longest
+    /// first, and what is installed never, but when the cache is switched off. What arrives anew is
+    /// not counted.
     fn over(&self, most: u64, arriving: Option<Sha256Digest>) -> Vec<Entry> {
         let Ok((mut entries, mut total)) = self.list(arriving) else { return Vec::new() };
         if total <= most {
-            // What is installed is only looked at when it matters: that takes as long as there are plugins.
+            // What is installed is only looked at when it matters: that takes as long as there are
+            // plugins.
             return Vec::new();
         }
         let needed = if self.max_bytes() == 0 { Some(BTreeSet::new()) } else { self.needed() };
@@ -253,9 +255,8 @@ impl Cache {
         Ok((entries, total))
     }
 
-    /// Returns the checksums in the records of the plugin folders: those of the archives that the
-    /// installed revisions (current, previous and next) were made from. Returns `None` when it cannot
-    /// list a folder.
+    /// Returns the checksums of the archives that the installed revisions of all plugins were made
+    /// from, as their records state them. Returns `None` when it cannot list a folder.
     fn needed(&self) -> Option<BTreeSet<Sha256Digest>> {
         let mut needed = BTreeSet::new();
         for plugin in fs::read_dir(&self.plugins_dir).ok()?.take(NAMES_MAX) {
@@ -292,7 +293,8 @@ impl Incoming {
         self.file.write_all(bytes)
     }
 
-    /// Keeps it, now that it is known to be the archive of this digest, and lets older ones go for it.
+    /// Keeps the archive under its verified checksum, and deletes older archives if the cache would
+    /// otherwise be larger than allowed.
     fn keep(self, sha256: Sha256Digest, signature: Option<&str>) -> io::Result<()> {
         let cache = Arc::clone(&self.cache);
         let _arriving = cache.lock();
@@ -307,8 +309,9 @@ impl Incoming {
         if cache.list(Some(sha256))?.1 > most {
             return Err(io::Error::other("what is installed takes all of install.cache_max_bytes"));
         }
-        // It may be there already, and be read by others: each file is replaced at once or stays as it is. It is
-        // hashed again when it is used, so a torn one costs a download and nothing else.
+        // It may be there already, and be read by others: each file is replaced at once or stays as
+        // it is. It is hashed again when it is used, so a torn one costs a download and nothing
+        // else.
         let path = cache.archives.signature_of(sha256);
         if let Some(text) = signature
             && fs::read(&path).ok().as_deref() != Some(text.as_bytes())

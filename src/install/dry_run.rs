@@ -1,7 +1,7 @@
 //! An installation that leaves nothing: what is in an archive, and whether it would be taken.
 //!
-//! `plan` calls this. Everything is done that an installation does, signatures and limits included, but
-//! in a temporary folder that is deleted again.
+//! `plan` calls this. Everything is done that an installation does, signatures and limits included,
+//! but in a temporary folder that is deleted again.
 
 use std::path::Path;
 use std::sync::Arc;

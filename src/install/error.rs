@@ -612,8 +612,8 @@ impl FetchError {
         }
     }
 
-    /// Whether the archive does not exist: the server answered 404 or 410, or the file system has no
-    /// such file.
+    /// Whether the archive does not exist: the server answered 404 or 410, or the file system has
+    /// no such file.
     #[must_use]
     pub fn is_absence(&self) -> bool {
         match self {

@@ -7,10 +7,10 @@
 //! <plugins>/<name>/.staging-… .record-… .current-… .trash-…   of an interrupted step; swept later
 //! ```
 //!
-//! The order of the steps is what makes a crash harmless: the record gets its name before the revision does, in the
-//! same folder and with its content durable already, so a visible revision always has a record; a revision disappears by a
-//! durable rename before its first file is deleted. Everything here blocks and belongs on a blocking
-//! thread. The pipeline and `transfer` call this.
+//! The order of the steps is what makes a crash harmless: the record gets its name before the
+//! revision does, in the same folder and with its content durable already, so a visible revision
+//! always has a record; a revision disappears by a durable rename before its first file is deleted.
+//! Everything here blocks and belongs on a blocking thread. The pipeline and `transfer` call this.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -45,8 +45,8 @@ pub(super) struct PluginFolder {
 /// Who may do what with a plugin's folder.
 #[derive(Debug, Default)]
 pub(super) struct PluginLocks {
-    /// Held for as long as an installation runs, its thread included, and by a removal. So a removal
-    /// that follows a dropped installation finds that one over and done.
+    /// Held for as long as an installation runs, its thread included, and by a removal. So a
+    /// removal that follows a dropped installation finds that one over and done.
     pub(super) installing: Arc<tokio::sync::Mutex<()>>,
     /// Held for each short change of the folder, never while an archive is unpacked. Taken after
     /// the other one.
@@ -362,8 +362,8 @@ impl Staging {
         }
     }
 
-    /// Gives the record its name, then the revision, and makes both durable at once: no file system that keeps a
-    /// journal has the second without the first.
+    /// Gives the record its name, then the revision, and makes both durable at once: no file system
+    /// that keeps a journal has the second without the first.
     fn rename(&mut self, revision: &RevisionId, draft: &Draft) -> Result<(), FolderError> {
         let folder = &self.folder;
         let opened = self.opened.as_fd();

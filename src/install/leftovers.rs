@@ -1,11 +1,11 @@
 //! What of one plugin's folder nothing refers to: told apart from everything else, and deleted.
 //!
-//! Called by the sweep with the plugin's claim. A revision is deleted only if it is one of ours: a real
-//! folder of our own user, next to a readable record of the archive it was made from. Whatever else
-//! has a name that this agent would not have given stays and is named.
+//! Called by the sweep with the plugin's claim. A revision is deleted only if it is one of ours: a
+//! real folder of our own user, next to a readable record of the archive it was made from. Whatever
+//! else has a name that this agent would not have given stays and is named.
 //!
-//! The caller holds the plugin's turn, which shuts installations and removals out; each change is made
-//! under the same short lock as theirs. Blocks.
+//! The caller holds the plugin's turn, which shuts installations and removals out; each change is
+//! made under the same short lock as theirs. Blocks.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -184,8 +184,8 @@ impl Found<'_> {
         self.report.push(shown(&self.at.join(name)), SweepFate::Failed, why);
     }
 
-    /// The folder of a plugin that is gone: its link, if it leads nowhere, and itself, if nothing of
-    /// somebody else is in it.
+    /// The folder of a plugin that is gone: its link, if it leads nowhere, and itself, if nothing
+    /// of somebody else is in it.
     fn let_go_of_the_folder(&self) {
         let _changing = self.turn.folder.lock();
         if let Ok(target) = rustix::fs::readlinkat(self.folder, CURRENT, Vec::new())
@@ -214,8 +214,8 @@ fn kind_of(name: &str) -> Kind<'_> {
     name.parse().map_or(Kind::Odd, Kind::Revision)
 }
 
-/// Whether a name is one that an interrupted step leaves: a known beginning, and sixteen hexadecimal
-/// digits at its end.
+/// Whether a name is one that an interrupted step leaves: a known beginning, and sixteen
+/// hexadecimal digits at its end.
 fn is_leftover(name: &str) -> bool {
     let random = match name.strip_prefix(".record-").or_else(|| name.strip_prefix(".current-")) {
         Some(random) => Some(random),
@@ -268,8 +268,8 @@ pub(crate) fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     open_folder(path)
 }
 
-/// Deletes `name` in `parent` with everything below it, never following a link. `at` is the parent's
-/// path, for errors.
+/// Deletes `name` in `parent` with everything below it, never following a link. `at` is the
+/// parent's path, for errors.
 pub(crate) fn destroy(parent: &OwnedFd, at: &Path, name: &str) -> Result<(), DeleteError> {
     remove::destroy(parent.as_fd(), at, name)
 }

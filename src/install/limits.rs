@@ -1,7 +1,8 @@
 //! What an archive may cost, at most.
 //!
 //! An archive is judged while it streams by: the first limit that is passed ends the installation,
-//! so a bomb costs no more than its limit. Read by `transfer`, `limits_reader`, `unpack` and `member`.
+//! so a bomb costs no more than its limit. Read by `transfer`, `limits_reader`, `unpack` and
+//! `member`.
 
 /// Bounds of one archive. Whatever is over is refused with an error that names the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

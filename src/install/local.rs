@@ -15,8 +15,8 @@ use crate::install::local_manifests::ManifestError;
 /// Whether a local plugin can be started as its manifest says.
 ///
 /// # Errors
-/// Its entry point is not there, cannot be executed, must not be because others may change it, or is
-/// for another machine.
+/// Its entry point is not there, cannot be executed, must not be because others may change it, or
+/// is for another machine.
 pub(super) async fn preflight(spec: &PluginSpec, files: &LocalFiles) -> Result<(), InstallError> {
     let recorded = files.sha256;
     let name = spec.entry_point.as_str().to_owned();

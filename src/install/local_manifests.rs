@@ -5,11 +5,12 @@
 //! <local_plugin_dir>/<name>/manifest.binpb   the same, encoded
 //! ```
 //!
-//! The manager calls this at the start and at SIGHUP. Nothing is written here, ever: the files are the
-//! image's. What a manifest says is checked field by field in the core (`wire::decode_local`); here it
-//! is checked whether the files may be trusted at all (`trust`) and whether the entry point could
-//! be started. A folder whose manifest cannot be used is refused by its name, and spoils no other one.
-//! A folder without a manifest is not a plugin, and neither is anything whose name begins with a dot.
+//! The manager calls this at the start and at SIGHUP. Nothing is written here, ever: the files are
+//! the image's. What a manifest says is checked field by field in the core (`wire::decode_local`);
+//! here it is checked whether the files may be trusted at all (`trust`) and whether the entry point
+//! could be started. A folder whose manifest cannot be used is refused by its name, and spoils no
+//! other one. A folder without a manifest is not a plugin, and neither is anything whose name
+//! begins with a dot.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -188,8 +189,8 @@ impl PluginFolders {
         let folder = match rustix::fs::openat(all, name, flags, Mode::empty()) {
             Ok(folder) => folder,
             Err(Errno::NOTDIR | Errno::LOOP) => return self.no_folder(all, name),
-            // It went while the others were read; or its name is not UTF-8, so it is asked for under
-            // another one.
+            // It went while the others were read; or its name is not UTF-8, so it is asked for
+            // under another one.
             Err(Errno::NOENT) if !name.contains(char::REPLACEMENT_CHARACTER) => return Ok(None),
             Err(errno) => return Err(unread(errno)),
         };
@@ -287,8 +288,8 @@ pub fn fingerprint(program: &Path) -> Result<Sha256Digest, ManifestError> {
     Ok(Sha256Digest::from_bytes(digest.finalize().into()))
 }
 
-/// Whether a program that is given relative to its folder is in it. One that is given absolute may be
-/// anywhere.
+/// Whether a program that is given relative to its folder is in it. One that is given absolute may
+/// be anywhere.
 fn inside(program: &Path, folder: &Path) -> Result<(), ManifestError> {
     if !program.starts_with(folder) {
         return Ok(());

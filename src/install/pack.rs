@@ -1,7 +1,7 @@
 //! Makes an archive of a folder that is the same, byte for byte, whenever the files are the same.
 //!
-//! Members are sorted; times, owners and all of the modes but "executable or not" are left out. What
-//! the agent would refuse to install is refused here already. The `pack` verb calls this; it
+//! Members are sorted; times, owners and all of the modes but "executable or not" are left out.
+//! What the agent would refuse to install is refused here already. The `pack` verb calls this; it
 //! blocks.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use super::error::PackError;
 use super::limits::Limits;
 use crate::install::unpack::member::{MemberPath, Symlinks};
 
-/// The higher levels make an archive of programs a few percent smaller and take twenty times as long.
+/// The higher levels make an archive of programs a few percent smaller and take twenty times as
+/// long.
 const ZSTD_LEVEL: i32 = 9;
 
 /// How an archive is compressed.

@@ -1,7 +1,8 @@
 //! The pipeline: what each call of the `Installer` port does, and in which order.
 //!
-//! One installation or removal of a plugin runs at a time; how an archive is downloaded and unpacked is
-//! the downloader's part. The composition root makes the pipeline, the sweep asks it for its folders.
+//! One installation or removal of a plugin runs at a time; how an archive is downloaded and
+//! unpacked is the downloader's part. The composition root makes the pipeline, the sweep asks it
+//! for its folders.
 
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -48,8 +49,8 @@ pub struct PipelineConfig {
     pub spool_dir: PathBuf,
     /// Bounds of one archive.
     pub limits: Limits,
-    /// How many installations run at the same time; the others wait. A few are enough to keep a link
-    /// and a disk busy. At least one.
+    /// How many installations run at the same time; the others wait. A few are enough to keep a
+    /// link and a disk busy. At least one.
     pub max_parallel: usize,
     /// When installations are held back because memory is short.
     pub pressure: PressurePolicy,
@@ -101,8 +102,9 @@ impl PipelineConfig {
     }
 }
 
-/// Makes room of what is kept for later, where the disk is full, and clears away what an earlier life left
-/// of it. For the start of the agent: whatever is to be opened then may need that room. Blocks.
+/// Makes room of what is kept for later, where the disk is full, and clears away what an earlier
+/// life left of it. For the start of the agent: whatever is to be opened then may need that room.
+/// Blocks.
 pub fn settle_cache(config: &PipelineConfig) {
     let (dir, plugins) = (config.cache_dir.clone(), config.plugins_dir.clone());
     Cache::new(dir, plugins, config.cache_max_bytes).settle();
@@ -111,7 +113,8 @@ pub fn settle_cache(config: &PipelineConfig) {
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// Makes a pipeline that trusts what `trust` names, and the folder for plugins if it is missing.
+    /// Makes a pipeline that trusts what `trust` names, and the folder for plugins if it is
+    /// missing.
     ///
     /// # Errors
     /// The folder cannot be made or opened.
@@ -138,15 +141,15 @@ impl Pipeline {
         })
     }
 
-    /// The same pipeline for a dry run: nothing ever runs from its own folders, and the plugins would be
-    /// below `state_dir`.
+    /// The same pipeline for a dry run: nothing ever runs from its own folders, and the plugins
+    /// would be below `state_dir`.
     pub(super) fn for_dry_run(mut self, state_dir: PathBuf) -> Self {
         self.downloader.dry_run_for = Some(state_dir);
         self
     }
 
-    /// Trusts what `trust` names from now on. An installation that has begun its transfer keeps the keys
-    /// it began with; installed revisions stay.
+    /// Trusts what `trust` names from now on. An installation that has begun its transfer keeps the
+    /// keys it began with; installed revisions stay.
     pub fn set_trust(&self, trust: Trust) {
         self.downloader.set_trust(trust);
     }

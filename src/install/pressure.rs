@@ -1,10 +1,10 @@
-//! Holds installations back while memory is short, because unpacking fills the page cache and so takes
-//! memory from running processes.
+//! Holds installations back while memory is short, because unpacking fills the page cache and so
+//! takes memory from running processes.
 //!
 //! The kernel reports the share of time in which some process waited for memory (pressure stall
-//! information). An installation waits while that share is above the configured limit, and its progress
-//! says so. After the longest allowed wait it begins all the same, so that an order on a machine that is
-//! always short of memory does not wait for ever.
+//! information). An installation waits while that share is above the configured limit, and its
+//! progress says so. After the longest allowed wait it begins all the same, so that an order on a
+//! machine that is always short of memory does not wait for ever.
 
 use std::path::PathBuf;
 use std::time::Duration;

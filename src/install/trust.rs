@@ -5,10 +5,10 @@
 //! <archive URL>.minisig ─► Signature ─┴─► judge ─► Check: fed with the bytes as they arrive ─► passed
 //! ```
 //!
-//! Signatures are minisign's: Ed25519 over the BLAKE2b digest of the archive, and over a comment that is
-//! trusted with it. Keys come from this machine's configuration alone, so all of this works offline.
-//! Nothing here reads the network, decides when a signature is asked for (the pipeline does), or looks
-//! at what is installed already: keys that change stop updates, never what runs.
+//! Signatures are minisign's: Ed25519 over the BLAKE2b digest of the archive, and over a comment
+//! that is trusted with it. Keys come from this machine's configuration alone, so all of this works
+//! offline. Nothing here reads the network, decides when a signature is asked for (the pipeline
+//! does), or looks at what is installed already: keys that change stop updates, never what runs.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,8 @@ const KEYS_MAX: usize = 256;
 /// Whose archives the agent installs.
 #[derive(Debug)]
 pub enum Trust {
-    /// Anybody's: no key is configured, so the agent checks only the checksum that the order states.
+    /// Anybody's: no key is configured, so the agent checks only the checksum that the order
+    /// states.
     Anybody,
     /// Archives that one of these keys signed.
     Keys(Keyring),
@@ -109,8 +110,8 @@ impl Trust {
 // === impl Keyring ===
 
 impl Keyring {
-    /// Whether this signature can be the one of this revision's archive, as far as the agent can check
-    /// that before it has the archive's bytes.
+    /// Whether this signature can be the one of this revision's archive, as far as the agent can
+    /// check that before it has the archive's bytes.
     pub(super) fn judge<'a>(
         &'a self,
         signature: &'a Signature,

@@ -45,7 +45,8 @@ const BLOCK_BYTES: u64 = 512;
 /// What tells compressions apart is in the first bytes; a tar header has one block.
 const PEEK_BYTES: usize = 512;
 
-/// Content is written in pieces of this size. What arrives has no regard for pages; the kernel is faster with whole ones.
+/// Content is written in pieces of this size. What arrives has no regard for pages; the kernel is
+/// faster with whole ones.
 const COPY_BYTES: usize = 256 * 1024;
 
 /// Where to and how an archive is unpacked.

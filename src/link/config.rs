@@ -30,8 +30,8 @@ pub struct LinkConfig {
 /// Hears what the link hears.
 #[async_trait]
 pub trait LinkListener: Send + Sync {
-    /// A message arrived. The next frame of its stream is read when this returns, acknowledgements of
-    /// our own messages included: so this may acknowledge, and must not wait for a delivery.
+    /// A message arrived. The next frame of its stream is read when this returns, acknowledgements
+    /// of our own messages included: so this may acknowledge, and must not wait for a delivery.
     async fn received(&self, message: InboundMessage);
 
     /// A stream is registered and is the one that deliveries use from now on. The number is that of

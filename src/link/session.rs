@@ -174,7 +174,8 @@ impl Session {
         self.channel.clone()
     }
 
-    /// Sends a message, when the server's limits have room for it, and waits for its acknowledgement.
+    /// Sends a message, when the server's limits have room for it, and waits for its
+    /// acknowledgement.
     pub(super) async fn deliver(&self, outbound: OutboundMessage) -> Result<(), DeliveryError> {
         let OutboundMessage { id, labels, type_url, body: value } = outbound;
         let ticket = self.pending.wait_for(&id)?;
@@ -249,8 +250,8 @@ impl Live {
         }
     }
 
-    /// Lets the stream go in good order: what is outstanding is waited for, then our half is closed,
-    /// then the server's.
+    /// Lets the stream go in good order: what is outstanding is waited for, then our half is
+    /// closed, then the server's.
     pub(super) async fn retire(mut self) {
         let drain = self.session.timings.drain;
         let session = Arc::clone(&self.session);
@@ -283,8 +284,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads until the stream ends. Then closes the pending deliveries and drops `registered`, so that
-    /// the callers that wait for an acknowledgement or for the registration return an error.
+    /// Reads until the stream ends. Then closes the pending deliveries and drops `registered`, so
+    /// that the callers that wait for an acknowledgement or for the registration return an error.
     async fn read(mut self, mut frames: Streaming<StreamAgentMessagesResponse>) -> StreamEnd {
         let end = loop {
             match frames.message().await {

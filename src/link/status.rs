@@ -76,8 +76,8 @@ impl StreamEnd {
 
 impl From<Status> for StreamEnd {
     fn from(status: Status) -> Self {
-        // A broken connection is reported as UNAVAILABLE, UNKNOWN or INTERNAL, whatever broke first;
-        // only what the server itself said has no source.
+        // A broken connection is reported as UNAVAILABLE, UNKNOWN or INTERNAL, whatever broke
+        // first; only what the server itself said has no source.
         let broken = matches!(status.code(), Code::Unknown | Code::Internal)
             && Error::source(&status).is_some();
         let code = if broken { Code::Unavailable } else { status.code() };

@@ -1,14 +1,15 @@
 //! Keeps the database's file from growing far beyond what is in it.
 //!
-//! sled writes every change behind the last one, into segments of half a MiB, and uses a segment again when
-//! no page has its latest state there. What stands in the way are pages that nobody changes. sled rewrites one of
-//! them, so that its old segment loses it, for each page that it replaces, and a page is replaced at every eleventh
-//! change. That is not enough where many small records come and go: with five thousand of them, 0.3 MiB in all, the
-//! file grew to 15 MiB, most of its segments kept by a few pages each. (Its own thread for that would sync twice a
-//! second for ever.)
+//! sled writes every change behind the last one, into segments of half a MiB, and uses a segment
+//! again when no page has its latest state there. What stands in the way are pages that nobody
+//! changes. sled rewrites one of them, so that its old segment loses it, for each page that it
+//! replaces, and a page is replaced at every eleventh change. That is not enough where many small
+//! records come and go: with five thousand of them, 0.3 MiB in all, the file grew to 15 MiB, most
+//! of its segments kept by a few pages each. (Its own thread for that would sync twice a second for
+//! ever.)
 //!
-//! So a page of no meaning is changed as often as it takes, in a tree of its own, while the file is larger than it need
-//! be: a *step*, which costs some 30 µs and half a KiB of log.
+//! So a page of no meaning is changed as often as it takes, in a tree of its own, while the file is
+//! larger than it need be: a *step*, which costs some 30 µs and half a KiB of log.
 
 use sled::{Db, Tree};
 

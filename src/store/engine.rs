@@ -1,8 +1,8 @@
 //! The store itself, as plain blocking calls: one sled tree, its files, the quarantine.
 //!
-//! All tables live in one tree, and the first byte of a key names its table, because sled carries out a
-//! batch over one tree wholly or not at all, also across a crash. The quarantine and the store's own
-//! records are in it too, so that moving a record into quarantine is one such batch.
+//! All tables live in one tree, and the first byte of a key names its table, because sled carries
+//! out a batch over one tree wholly or not at all, also across a crash. The quarantine and the
+//! store's own records are in it too, so that moving a record into quarantine is one such batch.
 //!
 //! Every batch also writes the [`Generation`], which gives away a database that lost data.
 //!
@@ -308,8 +308,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Marks the generation if the last mark is so many batches old. A mark that fails does not make
-    /// what was committed less durable, so it is only tried again later.
+    /// Marks the generation if the last mark is so many batches old. A mark that fails does not
+    /// make what was committed less durable, so it is only tried again later.
     fn try_to_mark(&mut self, age: u64) {
         if self.generation.number - self.marked >= age
             && let Err(error) = self.mark()

@@ -1,8 +1,8 @@
 //! How a record looks on disk: `version (1) | checksum (8) | payload`.
 //!
 //! The checksum is the first eight bytes of a SHA-256 over the version, the record's key and its
-//! payload, so that it does not match an undamaged record under another key either. It detects damage,
-//! not tampering: a process that can write the file can compute the checksum.
+//! payload, so that it does not match an undamaged record under another key either. It detects
+//! damage, not tampering: a process that can write the file can compute the checksum.
 
 use sha2::{Digest, Sha256};
 

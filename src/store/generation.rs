@@ -1,10 +1,10 @@
 //! How a database that lost data without a word is found out.
 //!
-//! The *generation* counts the batches ever written. Every batch records it, together with the sum of
-//! the fingerprints of all records, in the database itself; the file `generation` next to the database
-//! remembers one that was durable. So a database whose parts do not belong together is given away by
-//! the sum, and one that went back in time as a whole by the file, unless it went back by less than
-//! [`MARK_EVERY`] batches after a crash.
+//! The *generation* counts the batches ever written. Every batch records it, together with the sum
+//! of the fingerprints of all records, in the database itself; the file `generation` next to the
+//! database remembers one that was durable. So a database whose parts do not belong together is
+//! given away by the sum, and one that went back in time as a whole by the file, unless it went
+//! back by less than [`MARK_EVERY`] batches after a crash.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -90,8 +90,8 @@ impl Survey {
     }
 }
 
-/// The generation that the file in `dir` remembers. A file that does not check out says nothing; the
-/// database's own record still counts.
+/// The generation that the file in `dir` remembers. A file that does not check out says nothing;
+/// the database's own record still counts.
 pub(super) fn read_mark(dir: &Path) -> Option<u64> {
     let bytes = fs::read(dir.join(FILE)).ok()?;
     marked(&bytes)

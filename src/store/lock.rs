@@ -1,7 +1,7 @@
 //! One agent per state directory.
 //!
-//! The lock is the kernel's (`flock`), so it is gone the moment its holder is, however it ended. The
-//! pid in the file is only there to be read by people.
+//! The lock is the kernel's (`flock`), so it is gone the moment its holder is, however it ended.
+//! The pid in the file is only there to be read by people.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -41,8 +41,8 @@ pub enum LockError {
     },
 }
 
-/// How long a lock that is held is waited for, and after which pause it is tried again. An agent that
-/// is killed while it forks leaves a child that has the lock until it executes its program.
+/// How long a lock that is held is waited for, and after which pause it is tried again. An agent
+/// that is killed while it forks leaves a child that has the lock until it executes its program.
 const WAIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -60,8 +60,9 @@ impl std::fmt::Display for Holder {
 // === impl StateLock ===
 
 impl StateLock {
-    /// Takes the lock of `dir`, which is made if it is not there (0711: plugins that gave up root pass
-    /// through it to their own files). Blocks for two seconds at most while another process holds it.
+    /// Takes the lock of `dir`, which is made if it is not there (0711: plugins that gave up root
+    /// pass through it to their own files). Blocks for two seconds at most while another process
+    /// holds it.
     ///
     /// # Errors
     ///

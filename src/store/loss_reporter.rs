@@ -5,10 +5,10 @@
 //!                                             in one commit with the note that they were reported
 //! ```
 //!
-//! Many places move a record into quarantine, some of them before the actors run that take events. So
-//! the reporter reads the quarantine itself: it reports each record whose number is higher than the
-//! last reported one, once, also if the agent crashes in between. The agent's wiring runs it beside the
-//! actors.
+//! Many places move a record into quarantine, some of them before the actors run that take events.
+//! So the reporter reads the quarantine itself: it reports each record whose number is higher than
+//! the last reported one, once, also if the agent crashes in between. The agent's wiring runs it
+//! beside the actors.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

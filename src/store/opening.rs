@@ -189,8 +189,8 @@ fn try_open(dir: &Path, abandoned: &AtomicBool) -> Result<(Engine, Age), Trouble
     Ok((engine, age))
 }
 
-/// sled writes a snapshot under this name before it gives it its own, and takes what a crash or a full
-/// disk left of it for a whole one that is damaged.
+/// sled writes a snapshot under this name before it gives it its own, and takes what a crash or a
+/// full disk left of it for a whole one that is damaged.
 fn remove_unfinished_snapshots(dir: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

@@ -1,7 +1,7 @@
 //! Room on the disk that is set by for the store.
 //!
-//! Opening a store writes a little, so on a full disk it fails, and without its store an agent cannot
-//! start: it would not know what runs. `opening` lets this room go then and tries once more
+//! Opening a store writes a little, so on a full disk it fails, and without its store an agent
+//! cannot start: it would not know what runs. `opening` lets this room go then and tries once more
 //! (`docs/decisions/0007-a-full-disk-is-survived-from-a-reserve.md`).
 
 use std::fs::{self, OpenOptions};

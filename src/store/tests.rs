@@ -390,8 +390,8 @@ async fn a_store_that_much_goes_through_does_not_grow() {
     assert!(end <= settled + SEGMENTS_KIB, "{settled} KiB became {end} KiB");
 }
 
-/// Messages that were taken lately are remembered under what looks like random keys: thousands of small records
-/// that stay for a while between all those that come and go.
+/// Messages that were taken lately are remembered under what looks like random keys: thousands of
+/// small records that stay for a while between all those that come and go.
 #[tokio::test]
 async fn a_store_does_not_grow_because_of_what_stays() {
     const MESSAGES: u64 = 4096;

@@ -11,7 +11,8 @@ use super::tree::{Etag, Fetched, Tree, TreeError};
 use super::watch::Source;
 use crate::net::metadata_address::MetadataAddress;
 
-/// The header that requests must have and answers must, too: somebody else may listen at the address.
+/// The header that requests must have and answers must, too: somebody else may listen at the
+/// address.
 const FLAVOR: &str = "metadata-flavor";
 const FLAVOR_VALUE: &str = "Google";
 

@@ -64,7 +64,8 @@ async fn a_token_is_kept_until_it_is_refused_or_nearly_over() {
     tokens.refused();
     let second = tokens.token().await.unwrap().unwrap();
     assert_ne!(second, first);
-    // Refused again at once, it is kept: a server that refuses everything must not make us ask for ever.
+    // Refused again at once, it is kept: a server that refuses everything must not make us ask for
+    // ever.
     tokens.refused();
     assert_eq!(tokens.token().await.unwrap().unwrap(), second);
     assert_eq!(server.tokens_asked(), 2);

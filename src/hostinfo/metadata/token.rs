@@ -1,7 +1,7 @@
 //! Identity tokens: who this machine is, in a form that the control plane can check.
 //!
-//! A token is kept until ten minutes before it expires, and only its expiry is read. It is in no log
-//! and in no error text.
+//! A token is kept until ten minutes before it expires, and only its expiry is read. It is in no
+//! log and in no error text.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,8 +20,8 @@ const PATH: &str = "instance/service-accounts/default/identity?audience=agentcom
 /// How long before its expiry a token is replaced.
 const EARLY: Duration = Duration::from_secs(600);
 
-/// A token whose expiry cannot be read, or is nearer than that, is kept for so long: the server is not
-/// asked for every message.
+/// A token whose expiry cannot be read, or is nearer than that, is kept for so long: the server is
+/// not asked for every message.
 const SHORTEST: Duration = Duration::from_secs(10);
 
 /// Longest that any token is kept, whatever it says.

@@ -1,8 +1,8 @@
 //! The whole tree of attributes, as rules of plugins look into it. Pure.
 //!
 //! The server answers with JSON, whose names are in camel case but for those of attributes; a rule
-//! names an attribute by its path below `instance/`, in which names have dashes. So a value whose JSON
-//! name has capitals is found under both.
+//! names an attribute by its path below `instance/`, in which names have dashes. So a value whose
+//! JSON name has capitals is found under both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ const PATH_MAX: usize = 512;
 /// The largest number whose neighbours a double can tell apart.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// What the metadata server says of the machine. The values may be secrets; `Debug` shows only names.
+/// What the metadata server says of the machine. The values may be secrets; `Debug` shows only
+/// names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     instance: Attributes,
@@ -115,8 +116,8 @@ struct Paths {
 // === impl Paths ===
 
 impl Paths {
-    /// Adds a value below each of these paths (its parent's spellings; none is the root), and all that is
-    /// in it.
+    /// Adds a value below each of these paths (its parent's spellings; none is the root), and all
+    /// that is in it.
     fn add(&mut self, parents: &[String], name: &str, json: &Json) {
         let depth = parents.first().map_or(0, |path| path.matches('/').count() + 1);
         if depth >= DEPTH_MAX || self.found.len() >= VALUES_MAX || name.is_empty() {

@@ -33,8 +33,8 @@ const POLL: Duration = Duration::from_secs(60);
 /// Gives the tree: the metadata server, or a test.
 #[async_trait]
 pub trait Source: Send + Sync {
-    /// The tree, at once or, after the one with this mark, when it has changed or a while has passed.
-    /// One attempt with a deadline of its own.
+    /// The tree, at once or, after the one with this mark, when it has changed or a while has
+    /// passed. One attempt with a deadline of its own.
     async fn tree(&self, known: Option<&Etag>) -> Result<Fetched, MetadataError>;
 
     /// Where it is, for people.

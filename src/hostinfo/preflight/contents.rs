@@ -1,4 +1,5 @@
-//! What an unpacked archive takes on a disk. A dry run measures it, and the preflight checks use it.
+//! What an unpacked archive takes on a disk. A dry run measures it, and the preflight checks use
+//! it.
 
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
 //! The parts of an ELF file that decide whether the kernel will execute it.
 //!
 //! Reads what `execve` reads, within the same bounds, and nothing else: the header, the table of
-//! program headers, and the path of the program loader. What the kernel would refuse is refused with
-//! the reason, which it does not give. Any bytes are fine; nothing is allocated that the bounds do not
-//! allow.
+//! program headers, and the path of the program loader. What the kernel would refuse is refused
+//! with the reason, which it does not give. Any bytes are fine; nothing is allocated that the
+//! bounds do not allow.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStringExt;

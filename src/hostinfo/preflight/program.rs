@@ -6,10 +6,11 @@
 //!                       Machine: what is installed, where commands are looked for
 //! ```
 //!
-//! The kernel answers "no such file" when a program's loader or interpreter is missing, and "exec format
-//! error" when the program is for another processor; the findings here name the loader, interpreter or
-//! processor. This module does not judge what it cannot know for sure, and leaves it to the kernel:
-//! files without a magic number, and every file where an emulator is registered (binfmt_misc).
+//! The kernel answers "no such file" when a program's loader or interpreter is missing, and "exec
+//! format error" when the program is for another processor; the findings here name the loader,
+//! interpreter or processor. This module does not judge what it cannot know for sure, and leaves it
+//! to the kernel: files without a magic number, and every file where an emulator is registered
+//! (binfmt_misc).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -221,8 +222,8 @@ pub fn judge(name: &str, program: &Program, machine: &Machine<'_>) -> Option<Fin
     }
 }
 
-/// Reads the head of a program on this machine. Returns [`Program::Other`] if it is not a regular file;
-/// callers that need a regular file check that themselves, with a better error.
+/// Reads the head of a program on this machine. Returns [`Program::Other`] if it is not a regular
+/// file; callers that need a regular file check that themselves, with a better error.
 ///
 /// # Errors
 /// It cannot be read.
@@ -234,8 +235,8 @@ pub fn look_at(path: &Path) -> io::Result<Program> {
     Program::read(&mut file)
 }
 
-/// Returns what keeps this machine from executing a file. Paths below `coming` may not exist yet; the
-/// check takes them for executable files. Blocks.
+/// Returns what keeps this machine from executing a file. Paths below `coming` may not exist yet;
+/// the check takes them for executable files. Blocks.
 #[must_use]
 pub fn check(name: &str, path: &Path, search: &OsStr, coming: Option<&Path>) -> Option<Finding> {
     let look = |path: &Path| match coming {
@@ -248,12 +249,14 @@ pub fn check(name: &str, path: &Path, search: &OsStr, coming: Option<&Path>) -> 
         search,
         look: &look,
     };
-    // If the agent cannot read the file, it reports no finding: the launcher gets the kernel's reason.
+    // If the agent cannot read the file, it reports no finding: the launcher gets the kernel's
+    // reason.
     let program = look_at(path).ok()?;
     judge(name, &program, &machine).or_else(|| forbidden(name, path))
 }
 
-/// Returns a finding if the file's mode allows its execution, but the kernel refuses it all the same.
+/// Returns a finding if the file's mode allows its execution, but the kernel refuses it all the
+/// same.
 fn forbidden(name: &str, path: &Path) -> Option<Finding> {
     let found = std::fs::metadata(path).ok()?;
     let refused = rustix::fs::access(path, Access::EXEC_OK).is_err();
@@ -288,8 +291,8 @@ const X86_64: u16 = 62;
 const AARCH64: u16 = 183;
 const RISCV: u16 = 243;
 
-/// Whether a processor runs a program. Also the 32-bit programs of the same family may run; the kernel
-/// has the last word on those, and on processors that are not known here.
+/// Whether a processor runs a program. Also the 32-bit programs of the same family may run; the
+/// kernel has the last word on those, and on processors that are not known here.
 fn runs_on(elf: &Elf, arch: &str) -> bool {
     match arch {
         "x86_64" => [X86_64, X86].contains(&elf.machine),

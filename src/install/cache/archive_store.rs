@@ -6,7 +6,8 @@
 //! .incoming-<random>    an archive that arrives
 //! ```
 //!
-//! What the cache and the spool have in common; when an archive comes and goes is theirs to say. Blocks.
+//! What the cache and the spool have in common; when an archive comes and goes is theirs to say.
+//! Blocks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -90,7 +91,8 @@ impl ArchiveStore {
         Ok(names)
     }
 
-    /// All names, for a sweep. No folder is an empty one, and one that cannot be listed is reported.
+    /// All names, for a sweep. No folder is an empty one, and one that cannot be listed is
+    /// reported.
     pub(crate) fn names_to_sweep(&self, report: &mut SweepReport) -> BTreeSet<String> {
         match self.names() {
             Ok(names) => return names,

@@ -7,9 +7,9 @@
 //!
 //! The spool syncs an archive to the disk before it acknowledges it. It deletes an archive when the
 //! agent has installed it, or when no order has named it for seven days. The spool holds a copy, so
-//! the caller may delete its own file. An order names the archive by a `file:` URL like any other, and the
-//! signature stands beside the archive like any other. The local socket and the sweep call this; it
-//! blocks.
+//! the caller may delete its own file. An order names the archive by a `file:` URL like any other,
+//! and the signature stands beside the archive like any other. The local socket and the sweep call
+//! this; it blocks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -51,8 +51,8 @@ pub struct Spool {
 struct State {
     /// Names of what arrives now.
     arriving: BTreeSet<String>,
-    /// How often an archive was handed over in this life and not yet installed: one may be for more than
-    /// one plugin.
+    /// How often an archive was handed over in this life and not yet installed: one may be for more
+    /// than one plugin.
     wanted: HashMap<Sha256Digest, u32>,
 }
 

@@ -1,7 +1,8 @@
 //! The way of an archive into the cache, beside its way into the files.
 //!
-//! `transfer` hands on what it hands to the unpacking thread; a thread of its own writes it. Nothing that
-//! happens here is anybody's failure: an archive that cannot be kept is not, and that is logged.
+//! `transfer` hands on what it hands to the unpacking thread; a thread of its own writes it.
+//! Nothing that happens here is anybody's failure: an archive that cannot be kept is not, and that
+//! is logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use tokio::sync::mpsc;
 
 use super::Cache;
 
-/// Chunks on their way to the disk. When they are used up the installation waits: the disk is the one
-/// that it writes to itself, and more.
+/// Chunks on their way to the disk. When they are used up the installation waits: the disk is the
+/// one that it writes to itself, and more.
 const CHUNKS_IN_FLIGHT: usize = 32;
 
 /// Longest that an installation which is done waits for its last bytes to be taken.

@@ -1,9 +1,9 @@
 //! Uses the same few buffers again and again for the bytes of a download.
 //!
-//! The download hands each received piece to the digest, to the thread that unpacks and to the cache.
-//! The last of them that drops the piece frees its buffer for the next one. With new memory for each
-//! piece, the kernel would have to find and clear pages for every received byte; with reused buffers
-//! it does so once. `fetch` fills the buffers.
+//! The download hands each received piece to the digest, to the thread that unpacks and to the
+//! cache. The last of them that drops the piece frees its buffer for the next one. With new memory
+//! for each piece, the kernel would have to find and clear pages for every received byte; with
+//! reused buffers it does so once. `fetch` fills the buffers.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use bytes::{Bytes, BytesMut};
 /// How much a buffer holds.
 pub(in crate::install) const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Most lent buffers that [`Buffers`] keeps to use again. More can be lent; the holder that drops such
-/// a buffer last frees its memory.
+/// Most lent buffers that [`Buffers`] keeps to use again. More can be lent; the holder that drops
+/// such a buffer last frees its memory.
 const LENT_MAX: usize = 16;
 
 /// The lent buffers, the one that was lent first at the front.
@@ -25,8 +25,8 @@ pub(in crate::install) struct Buffers {
 // === impl Buffers ===
 
 impl Buffers {
-    /// Returns an empty buffer with room for [`BUFFER_BYTES`]: the one that was lent first if all its
-    /// pieces were dropped, else a new one.
+    /// Returns an empty buffer with room for [`BUFFER_BYTES`]: the one that was lent first if all
+    /// its pieces were dropped, else a new one.
     pub(in crate::install) fn take(&mut self) -> BytesMut {
         if let Some(mut oldest) = self.lent.pop_front() {
             if oldest.try_reclaim(BUFFER_BYTES) {
@@ -39,8 +39,8 @@ impl Buffers {
         BytesMut::with_capacity(BUFFER_BYTES)
     }
 
-    /// Returns the bytes of a buffer that [`Self::take`] returned. The buffer can be used again when no
-    /// copy of these bytes is left.
+    /// Returns the bytes of a buffer that [`Self::take`] returned. The buffer can be used again
+    /// when no copy of these bytes is left.
     pub(in crate::install) fn lend(&mut self, mut filled: BytesMut) -> Bytes {
         let bytes = filled.split().freeze();
         self.lent.push_back(filled);

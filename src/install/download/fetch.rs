@@ -1,9 +1,9 @@
 //! Opens the archive that a URL names: over HTTP, on a unix socket, or on this machine's disk.
 //!
-//! It returns the bytes exactly as the server sent them. It follows a bounded number of redirections,
-//! and none from https to http. A transfer that broke off can be resumed if the server
-//! confirms with a strong entity tag that it still serves the same archive (RFC 9110, sections 13.1.5
-//! and 14.2). `transfer` calls this and decides on retries and deadlines.
+//! It returns the bytes exactly as the server sent them. It follows a bounded number of
+//! redirections, and none from https to http. A transfer that broke off can be resumed if the
+//! server confirms with a strong entity tag that it still serves the same archive (RFC 9110,
+//! sections 13.1.5 and 14.2). `transfer` calls this and decides on retries and deadlines.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -33,8 +33,8 @@ const MAX_REDIRECTIONS: usize = 10;
 /// Opens archives.
 #[derive(Debug, Default)]
 pub(in crate::install) struct Fetcher {
-    /// Made at the first use, because it reads the machine's certificates: an agent that installs only
-    /// from sockets and files must work on a machine that has no certificates.
+    /// Made at the first use, because it reads the machine's certificates: an agent that installs
+    /// only from sockets and files must work on a machine that has no certificates.
     client: OnceLock<Client>,
     /// Trusts no certificate. For plain HTTP on a machine that has no certificates.
     plain: OnceLock<Client>,
@@ -88,8 +88,9 @@ impl Fetcher {
         Ok(Body { origin: Origin::of(response), total, validator, buffers: Buffers::default() })
     }
 
-    /// Asks for what is missing of an archive whose first `from` bytes have arrived. Answers `false`,
-    /// and leaves the body as it is, when the server does not give the rest of the same archive.
+    /// Asks for what is missing of an archive whose first `from` bytes have arrived. Answers
+    /// `false`, and leaves the body as it is, when the server does not give the rest of the same
+    /// archive.
     pub(in crate::install) async fn resume(
         &self,
         url: &ArtifactUrl,
@@ -209,7 +210,8 @@ impl Body {
                     let Some(chunk) = chunk.map_err(reqwest::Error::without_url)? else {
                         return Ok(None);
                     };
-                    // All at once: the client can receive into the same memory again only if it has it all.
+                    // All at once: the client can receive into the same memory again only if it has
+                    // it all.
                     received.extend(chunk.chunks(BUFFER_BYTES).map(|part| {
                         let mut buffer = buffers.take();
                         buffer.extend_from_slice(part);
@@ -267,8 +269,8 @@ impl Location {
     }
 }
 
-/// The URL of a file beside an archive: the same with something at the end of its path. What follows the
-/// path stays, because it may be what gives access to both.
+/// The URL of a file beside an archive: the same with something at the end of its path. What
+/// follows the path stays, because it may be what gives access to both.
 pub(in crate::install) fn beside(url: &ArtifactUrl, suffix: &str) -> ArtifactUrl {
     let text = url.expose();
     // To `file:` URLs a question mark is a part of the path.

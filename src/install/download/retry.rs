@@ -1,10 +1,10 @@
-//! Tries to install an archive until that succeeds, or fails for a reason that another try would not
-//! change.
+//! Tries to install an archive until that succeeds, or fails for a reason that another try would
+//! not change.
 //!
 //! The cache is asked before the network, and no more when the archive in it is damaged. After a
 //! transient failure the download is tried again after a pause, as often as the order says; after a
-//! full disk it is tried again when the cache can make room. Every other failure is final. The pipeline
-//! calls this while it holds the plugin's turn.
+//! full disk it is tried again when the cache can make room. Every other failure is final. The
+//! pipeline calls this while it holds the plugin's turn.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +37,8 @@ pub(in crate::install) struct Downloader {
     slots: Arc<Semaphore>,
     trust: Mutex<Arc<Trust>>,
     pub(in crate::install) cache: Arc<Cache>,
-    /// For a dry run, from whose folders nothing ever runs: the folder below which the plugins would be.
+    /// For a dry run, from whose folders nothing ever runs: the folder below which the plugins
+    /// would be.
     pub(in crate::install) dry_run_for: Option<PathBuf>,
 }
 
@@ -162,8 +163,8 @@ impl Retry<'_> {
         self.transfer(ArchiveOrigin::Ordered, check, slot, course).await
     }
 
-    /// Waits for one of the download slots. The caller releases it after one transfer, so that an order
-    /// whose server is unreachable does not delay the others.
+    /// Waits for one of the download slots. The caller releases it after one transfer, so that an
+    /// order whose server is unreachable does not delay the others.
     async fn slot(&self) -> OwnedSemaphorePermit {
         let slot = Arc::clone(&self.downloader.slots).acquire_owned();
         let slot = trace::within(error_span!("queue", otel.end = Empty), slot).await;
@@ -218,7 +219,8 @@ impl Retry<'_> {
         let run = async {
             let done = transfer.run().await;
             if done.is_err() {
-                // Why is in the error of the installation, where addresses are shown as they may be.
+                // Why is in the error of the installation, where addresses are shown as they may
+                // be.
                 trace::fail(&said, "this attempt failed");
             }
             done
@@ -237,8 +239,8 @@ impl Retry<'_> {
         check.map(Some).map_err(Failure::Signature)
     }
 
-    /// The signature that the cache has with the archive, if a key of today made it, or the one that
-    /// stands beside the archive. None where none is necessary.
+    /// The signature that the cache has with the archive, if a key of today made it, or the one
+    /// that stands beside the archive. None where none is necessary.
     async fn voucher(
         &self,
         kept: Option<&Kept>,
@@ -272,7 +274,7 @@ impl Retry<'_> {
         })
     }
 
-    /// Takes room from the cache. Says whether trying again may help.
+    /// Makes room by deleting archives in the cache. Returns whether another attempt may succeed.
     async fn make_room(&self, course: &mut Course) -> bool {
         let how = match course.yielded {
             None => Yield::Unneeded,

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The thread publishes the revision only after this task has sent it "verified": the checksum is
-//! right, and so is the signature where one is necessary. If the caller drops this future, the thread
-//! stops and deletes what it wrote. One atomic step decides between "cancelled" and "may publish", so
-//! the thread never publishes half a revision.
+//! right, and so is the signature where one is necessary. If the caller drops this future, the
+//! thread stops and deletes what it wrote. One atomic step decides between "cancelled" and "may
+//! publish", so the thread never publishes half a revision.
 //!
 //! If a transfer breaks off or is too slow, this task requests the remaining bytes, if the server
 //! supports that; the digest and the thread wait meanwhile. Each such request counts as one of the
@@ -268,8 +268,8 @@ struct Heard<'a> {
 // === impl Feed ===
 
 impl Feed<'_> {
-    /// Sends the received bytes to the worker until the body ends, then waits for the worker. After a
-    /// failure it can be called again with a body that begins where the last one stopped.
+    /// Sends the received bytes to the worker until the body ends, then waits for the worker. After
+    /// a failure it can be called again with a body that begins where the last one stopped.
     async fn whole(
         &mut self,
         body: &mut Body,
@@ -384,8 +384,8 @@ impl Feed<'_> {
         }
     }
 
-    /// After a failed transfer: asks for the rest, as often as is left. The failure, or the one that
-    /// followed it, when that is no use.
+    /// After a failed transfer: asks for the rest, as often as is left. The failure, or the one
+    /// that followed it, when that is no use.
     async fn go_on(
         &mut self,
         fetcher: &Fetcher,
@@ -533,8 +533,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // The caller dropped the installation, so the thread must not publish it. The channel closes as
-        // well.
+        // The caller dropped the installation, so the thread must not publish it. The channel
+        // closes as well.
         self.fate.cancel();
     }
 }
@@ -586,8 +586,9 @@ impl<'a> ProgressReporter<'a> {
         self.tell();
     }
 
-    /// Reports each piece at once, so that the progress of a transfer that hangs shows where it hangs.
-    /// The reader of the watch channel polls it, so a report costs no more than storing the value.
+    /// Reports each piece at once, so that the progress of a transfer that hangs shows where it
+    /// hangs. The reader of the watch channel polls it, so a report costs no more than storing the
+    /// value.
     fn add(&mut self, bytes: u64) {
         self.now.received = self.now.received.saturating_add(bytes);
         self.tell();

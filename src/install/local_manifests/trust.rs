@@ -1,8 +1,8 @@
 //! Whether files that the agent would run can have been changed by somebody it must not trust.
 //!
-//! An agent that is root runs local plugins as root, so nobody else may be able to replace them: every
-//! folder on the way and the file itself have to be root's, and writable by nobody else. An agent of
-//! an ordinary user trusts that user and root, and only refuses what everybody may write.
+//! An agent that is root runs local plugins as root, so nobody else may be able to replace them:
+//! every folder on the way and the file itself have to be root's, and writable by nobody else. An
+//! agent of an ordinary user trusts that user and root, and only refuses what everybody may write.
 
 use std::fs::Metadata;
 use std::io;

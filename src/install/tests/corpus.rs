@@ -1,9 +1,9 @@
 //! Archives that want to do harm, and archives that are only odd.
 //!
 //! Each is installed for real, next to things that must not change: another revision of the plugin,
-//! another plugin, and files outside. A refused archive says why and leaves nothing; of an odd one that
-//! is taken the test says what exactly came out. [`Yard`] has the surroundings, a file each has the
-//! archives of one kind.
+//! another plugin, and files outside. A refused archive says why and leaves nothing; of an odd one
+//! that is taken the test says what exactly came out. [`Yard`] has the surroundings, a file each
+//! has the archives of one kind.
 
 mod bombs;
 mod headers;
@@ -196,7 +196,8 @@ impl Yard {
         self.before.assert_same(&self.now(), after);
     }
 
-    /// Installs an archive as `r1` and answers with what came out, or why not. Nothing of it is left.
+    /// Installs an archive as `r1` and answers with what came out, or why not. Nothing of it is
+    /// left.
     pub(super) async fn try_out(
         &self,
         archive: &[u8],

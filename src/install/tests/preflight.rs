@@ -1,4 +1,5 @@
-//! What a machine could not take or run is refused before anything is touched, with what is missing.
+//! What a machine could not take or run is refused before anything is touched, with what is
+//! missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

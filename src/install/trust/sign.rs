@@ -1,7 +1,7 @@
 //! Signs archives: the other half of `trust`. The verbs `pack` and `keygen` call this; it blocks.
 //!
-//! Keys and signatures are files of minisign, so either tool can take what the other made. A key with a
-//! password is refused: nobody is there to type it where plugins are built.
+//! Keys and signatures are files of minisign, so either tool can take what the other made. A key
+//! with a password is refused: nobody is there to type it where plugins are built.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -64,8 +64,9 @@ impl std::fmt::Debug for SigningKey {
     }
 }
 
-/// Makes a key: the secret one in `secret`, which must be new and is its owner's only, and the public
-/// one beside it as `.pub`. Answers with the public one's path and the line that configurations take.
+/// Makes a key: the secret one in `secret`, which must be new and is its owner's only, and the
+/// public one beside it as `.pub`. Answers with the public one's path and the line that
+/// configurations take.
 ///
 /// # Errors
 /// A file is there already or cannot be written.

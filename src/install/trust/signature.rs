@@ -51,8 +51,8 @@ impl Signature {
         self.key
     }
 
-    /// Whether the signature covers a digest of the archive, which the agent computes while it downloads
-    /// the archive.
+    /// Whether the signature covers a digest of the archive, which the agent computes while it
+    /// downloads the archive.
     pub(super) fn is_prehashed(&self) -> bool {
         self.prehashed
     }

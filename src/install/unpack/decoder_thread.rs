@@ -6,8 +6,9 @@
 //!                                                     ◄─empty─
 //! ```
 //!
-//! Inflating takes as long as everything else together, so two processors need half the time. A few buffers go
-//! to and fro between the threads; when all are full the decoder waits. `unpack` calls this.
+//! Inflating takes as long as everything else together, so two processors need half the time. A few
+//! buffers go to and fro between the threads; when all are full the decoder waits. `unpack` calls
+//! this.
 
 use std::io;
 use std::pin::Pin;
@@ -30,8 +31,8 @@ const BUFFER_BYTES: usize = 128 * 1024;
 enum Step {
     /// The next expanded bytes, and how many compressed ones were read until then.
     Data { bytes: Vec<u8>, compressed: u64 },
-    /// There are no more bytes. `is_verified`: the decoder read all of the archive, and the checksum
-    /// was right.
+    /// There are no more bytes. `is_verified`: the decoder read all of the archive, and the
+    /// checksum was right.
     End { is_verified: bool },
     /// The decoder failed. `verdict` is the reason when the download caused it, not the decoder.
     Failed { error: io::Error, verdict: Option<UnpackError> },

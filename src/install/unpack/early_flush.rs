@@ -1,18 +1,18 @@
 //! Flushes the disk's write cache on a thread of its own while `tree` still writes files.
 //!
-//! A disk takes written data into a write cache, and many disks move it to durable storage only when
-//! the kernel sends a flush: above all virtual disks, whose cache is the memory of the host. A single
-//! flush at the end then waits for nearly all of an installation, however early the kernel sent each
-//! file to the disk. This thread flushes from time to time, so the last flush has little left.
-//! `tree` calls this.
+//! A disk takes written data into a write cache, and many disks move it to durable storage only
+//! when the kernel sends a flush: above all virtual disks, whose cache is the memory of the host. A
+//! single flush at the end then waits for nearly all of an installation, however early the kernel
+//! sent each file to the disk. This thread flushes from time to time, so the last flush has little
+//! left. `tree` calls this.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// After so many written bytes, the thread flushes again. A smaller installation has only the flush at
-/// its end.
+/// After so many written bytes, the thread flushes again. A smaller installation has only the flush
+/// at its end.
 const EVERY_BYTES: u64 = 8 << 20;
 
 /// Flushes a file, and with it the disk's write cache.
@@ -63,8 +63,8 @@ impl EarlyFlush {
     /// Waits for the flush that is running.
     ///
     /// # Errors
-    /// A flush has failed. A later flush of the same file may succeed all the same, because the kernel
-    /// reports a failed write only once.
+    /// A flush has failed. A later flush of the same file may succeed all the same, because the
+    /// kernel reports a failed write only once.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         let Some(Thread { files, handle }) = self.thread.take() else { return Ok(()) };
         drop(files);

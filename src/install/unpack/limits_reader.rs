@@ -5,8 +5,8 @@
 //!                          (compressed bytes)              (expanded bytes, limits)
 //! ```
 //!
-//! All of it runs on the two threads of one installation and is driven by [`block_on`], which needs no
-//! runtime: the only thing ever waited for is the next piece. `unpack` calls this.
+//! All of it runs on the two threads of one installation and is driven by [`block_on`], which needs
+//! no runtime: the only thing ever waited for is the next piece. `unpack` calls this.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -19,13 +19,14 @@ use super::write_out::WriteOut;
 use crate::hostinfo::preflight::place;
 use crate::os::procfs;
 
-/// Up to this many files and folders are flushed one by one while others have much to write. Beyond it the whole file
-/// system is flushed at once, which costs less than so many single flushes, but waits for everybody's data.
+/// Up to this many files and folders are flushed one by one while others have much to write. Beyond
+/// it the whole file system is flushed at once, which costs less than so many single flushes, but
+/// waits for everybody's data.
 const SYNC_SINGLY: usize = 64;
 
-/// If other processes have at most so many bytes that the kernel has not written out yet, one flush of
-/// the whole file system (`syncfs`) is cheaper than a flush of each file, also for a few files: each
-/// single flush empties the disk's write cache, which takes milliseconds.
+/// If other processes have at most so many bytes that the kernel has not written out yet, one flush
+/// of the whole file system (`syncfs`) is cheaper than a flush of each file, also for a few files:
+/// each single flush empties the disk's write cache, which takes milliseconds.
 const LITTLE_OF_OTHERS: u64 = 64 << 20;
 
 /// The magic number that `statfs` returns for ext4, the file system that `fallocate` makes faster.

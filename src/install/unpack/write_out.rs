@@ -74,8 +74,8 @@ impl WriteOut {
             let made = fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.room, more);
             self.room += more;
             if made.is_err() {
-                // The allocation is not tried again. If the file system is full, `write` returns the
-                // error.
+                // The allocation is not tried again. If the file system is full, `write` returns
+                // the error.
                 self.expected = 0;
             }
         }
@@ -86,7 +86,8 @@ impl WriteOut {
         let from = i64::try_from(self.begun).unwrap_or(i64::MAX);
         let length = i64::try_from(self.written - self.begun).unwrap_or(0);
         // SAFETY: the call takes numbers and touches no memory of this process. `self` owns the
-        // descriptor, which stays open during the call, and the call changes neither it nor the file.
+        // descriptor, which stays open during the call, and the call changes neither it nor the
+        // file.
         unsafe {
             // If the file system does not support the call, the final flush writes everything, and
             // returns the errors.
@@ -111,8 +112,8 @@ mod tests {
     const KIB: usize = 1 << 10;
     const MIB: usize = 1 << 20;
 
-    /// Writes pieces of these sizes into a file for which `expected` bytes were announced. Returns the
-    /// contents of the file and the bytes that it takes on the disk.
+    /// Writes pieces of these sizes into a file for which `expected` bytes were announced. Returns
+    /// the contents of the file and the bytes that it takes on the disk.
     fn written(expected: u64, sizes: &[usize]) -> (Vec<u8>, u64) {
         let path = tempfile::NamedTempFile::new().unwrap();
         let mut file = WriteOut::new(path.reopen().unwrap().into(), expected);

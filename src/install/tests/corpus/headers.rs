@@ -1,7 +1,7 @@
 //! Headers that say two things at once: PAX against ustar, GNU against PAX, one against its double.
 //!
-//! Of two readers each may believe another one; a scanner that has seen a harmless archive must have
-//! seen what is installed.
+//! Of two readers each may believe another one; a scanner that has seen a harmless archive must
+//! have seen what is installed.
 
 use super::super::tarball::{Head, Tarball, record};
 use super::{Case, absolute, refused, taken};
