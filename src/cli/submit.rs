@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
-use guest_agent_proto::local::ConfigureRequest;
+use guest_agent_proto::local::{ConfigureRequest, ConfigureResult};
 use serde::Serialize;
 
 use super::client::{self, Client};
@@ -31,6 +31,13 @@ struct Outcome<'a> {
     error: Option<&'a str>,
 }
 
+/// An order, the agent's answer to it, and its verdict.
+struct Ended<'a> {
+    order: &'a ConfigurePlugin,
+    result: ConfigureResult,
+    verdict: Verdict,
+}
+
 /// Hands orders over, waits for them when there is a timeout, and prints how they ended.
 pub(super) async fn order_and_report(
     client: &mut Client,
@@ -39,77 +46,86 @@ pub(super) async fn order_and_report(
     json: bool,
     (console, environment): (&mut Console<'_>, &dyn Environment),
 ) -> Result<(), Failure> {
-    let request = ConfigureRequest {
-        orders: Some(ConfigurePluginStates { configure_plugins: orders.clone() }),
-    };
-    let results =
-        client.configure(client::traced(request, environment)).await?.into_inner().results;
-    if results.len() != orders.len() {
-        return Err(Failure::failed("the agent did not answer every order")
-            .hint("it may be of another version; restart the service after an update"));
-    }
-    let accepted = |generation, order: &ConfigurePlugin| Awaited {
-        name: name_of(order).to_owned(),
-        goal: goal_of(order),
-        generation,
-    };
-    let awaited: Vec<Awaited> = orders
-        .iter()
-        .zip(&results)
-        .filter(|(_, result)| result.error.is_empty())
-        .map(|(order, result)| accepted(result.generation, order))
-        .collect();
-    let mut verdicts = match timeout {
+    let results = hand_over(client, &orders, environment).await?;
+    let verdicts = match timeout {
         None => Vec::new(),
         Some(timeout) => {
             let mut progress = Progress::new(console);
+            let awaited = accepted(&orders, &results);
             follow(client, &awaited, timeout, &mut |status| progress.show(status)).await?
         }
-    }
-    .into_iter();
-
-    let mut outcomes = Vec::new();
-    for result in results {
-        let verdict = if result.error.is_empty() {
-            verdicts.next().unwrap_or(Verdict::Waiting)
-        } else {
-            Verdict::Failed(format!("the agent refused the order: {}", one_line(&result.error)))
-        };
-        outcomes.push((result, verdict));
-    }
+    };
+    let ended = ended(&orders, results, verdicts);
     if json {
-        let outcomes: Vec<Outcome<'_>> = outcomes
-            .iter()
-            .map(|(result, verdict)| Outcome {
-                name: &result.name,
-                generation: Some(result.generation).filter(|_| result.error.is_empty()),
-                state: if let Verdict::Done(state) = verdict { Some(state) } else { None },
-                error: if let Verdict::Failed(why) = verdict { Some(why) } else { None },
-            })
-            .collect();
+        let outcomes: Vec<_> = ended.iter().map(Outcome::from).collect();
         console.document(&outcomes)?;
-    }
-    let mut failed = Vec::new();
-    for ((result, verdict), order) in outcomes.iter().zip(&orders) {
-        match verdict {
-            Verdict::Failed(why) => failed.push(format!("{}: {why}", name_of(order))),
-            Verdict::Waiting | Verdict::Done(_) if json => {}
-            Verdict::Waiting => {
-                let name = name_of(order);
-                console.line(&format!("{name}: accepted as order {}", result.generation))?;
-            }
-            Verdict::Done(state) => {
-                let is_local = goal_of(order) == Goal::Removed && state != REMOVED;
-                let stays = if is_local { STAYS } else { "" };
-                console.line(&format!("{}: {state}{stays}", name_of(order)))?;
-            }
+    } else {
+        for text in ended.iter().filter_map(Ended::text) {
+            console.line(&text)?;
         }
     }
+    failure(&ended)
+}
+
+/// Sends orders to the agent. Its results are in the order of `orders`, one for each.
+async fn hand_over(
+    client: &mut Client,
+    orders: &[ConfigurePlugin],
+    environment: &dyn Environment,
+) -> Result<Vec<ConfigureResult>, Failure> {
+    let orders = ConfigurePluginStates { configure_plugins: orders.to_vec() };
+    let expected = orders.configure_plugins.len();
+    let request = client::traced(ConfigureRequest { orders: Some(orders) }, environment);
+    let results = client.configure(request).await?.into_inner().results;
+    if results.len() != expected {
+        return Err(Failure::failed("the agent did not answer every order")
+            .hint("it may be of another version; restart the service after an update"));
+    }
+    Ok(results)
+}
+
+/// The orders that the agent accepted.
+fn accepted(orders: &[ConfigurePlugin], results: &[ConfigureResult]) -> Vec<Awaited> {
+    let pairs = orders.iter().zip(results).filter(|(_, result)| result.error.is_empty());
+    pairs
+        .map(|(order, result)| Awaited {
+            name: name_of(order).to_owned(),
+            goal: goal_of(order),
+            generation: result.generation,
+        })
+        .collect()
+}
+
+/// Each order with its verdict. `verdicts` are those of the accepted orders; an accepted order that
+/// nobody waited for has none.
+fn ended(
+    orders: &[ConfigurePlugin],
+    results: Vec<ConfigureResult>,
+    verdicts: Vec<Verdict>,
+) -> Vec<Ended<'_>> {
+    let mut verdicts = verdicts.into_iter();
+    let pairs = orders.iter().zip(results);
+    pairs
+        .map(|(order, result)| {
+            let verdict = if result.error.is_empty() {
+                verdicts.next().unwrap_or(Verdict::Waiting)
+            } else {
+                let why = one_line(&result.error);
+                Verdict::Failed(format!("the agent refused the order: {why}"))
+            };
+            Ended { order, result, verdict }
+        })
+        .collect()
+}
+
+/// The failure of the verb, when an order failed.
+fn failure(ended: &[Ended<'_>]) -> Result<(), Failure> {
+    let failed: Vec<_> = ended.iter().filter_map(Ended::failure).collect();
     match failed.as_slice() {
         [] => Ok(()),
         [one] => Err(Failure::failed(one)),
         many => {
-            let count = format!("{} of {} orders failed", many.len(), orders.len());
+            let count = format!("{} of {} orders failed", many.len(), ended.len());
             Err(many.iter().fold(Failure::failed(count), Failure::cause))
         }
     }
@@ -143,5 +159,45 @@ fn goal_of(order: &ConfigurePlugin) -> Goal {
         Action::Remove => Goal::Removed,
         Action::Apply => Goal::Configured { config_hash: order::config_hash(order) },
         Action::Install | Action::Unspecified => Goal::Installed { revision },
+    }
+}
+
+// === impl Ended ===
+
+impl Ended<'_> {
+    /// The line for people; a failed order has none, it is in the failure of the verb.
+    fn text(&self) -> Option<String> {
+        let name = name_of(self.order);
+        match &self.verdict {
+            Verdict::Failed(_) => None,
+            Verdict::Waiting => {
+                Some(format!("{name}: accepted as order {}", self.result.generation))
+            }
+            Verdict::Done(state) => {
+                let is_local = goal_of(self.order) == Goal::Removed && state != REMOVED;
+                let stays = if is_local { STAYS } else { "" };
+                Some(format!("{name}: {state}{stays}"))
+            }
+        }
+    }
+
+    fn failure(&self) -> Option<String> {
+        match &self.verdict {
+            Verdict::Failed(why) => Some(format!("{}: {why}", name_of(self.order))),
+            Verdict::Waiting | Verdict::Done(_) => None,
+        }
+    }
+}
+
+// === impl Outcome ===
+
+impl<'a> From<&'a Ended<'a>> for Outcome<'a> {
+    fn from(Ended { result, verdict, .. }: &'a Ended<'a>) -> Self {
+        Self {
+            name: &result.name,
+            generation: Some(result.generation).filter(|_| result.error.is_empty()),
+            state: if let Verdict::Done(state) = verdict { Some(state) } else { None },
+            error: if let Verdict::Failed(why) = verdict { Some(why) } else { None },
+        }
     }
 }
