@@ -360,13 +360,9 @@ fn kind_of(order: &Order) -> OrderKind {
     }
 }
 
-/// What an order was to do, by how its refusal is told.
-fn kind_of_refused(notice: PluginEventKind) -> OrderKind {
-    match notice {
-        PluginEventKind::RemoveFailed => OrderKind::Remove,
-        PluginEventKind::ApplyFailed => OrderKind::Apply,
-        _ => OrderKind::Install,
-    }
+/// The kind of an order that was refused. One whose action is not known counts as an install.
+fn kind_of_refused(answer: PluginEventKind) -> OrderKind {
+    answer.order().unwrap_or(OrderKind::Install)
 }
 
 async fn acknowledge(link: &dyn ControlLink, receipt: Receipt) {

@@ -282,16 +282,10 @@ impl PluginActor {
                         operation.heard(&told);
                     }
                     let mut details = told.details.to_string();
-                    let is_of_run = matches!(
-                        told.kind,
-                        PluginEventKind::ExecutionCompleted | PluginEventKind::ExecutionFailed
-                    );
-                    if is_of_run {
+                    if told.kind.ends_run() {
                         self.shown.story.wrote(&self.output);
                     }
-                    if (is_of_run || told.kind == PluginEventKind::Crashed)
-                        && !self.output.is_empty()
-                    {
+                    if told.kind.quotes_output() && !self.output.is_empty() {
                         let gap = if details.is_empty() { "" } else { "; " };
                         details.push_str(gap);
                         details.push_str(LAST_OUTPUT);
@@ -301,7 +295,7 @@ impl PluginActor {
                     if told.kind == PluginEventKind::Installed {
                         self.tell_unenforced(&mut details);
                     }
-                    if is_trouble(told.kind) {
+                    if told.kind.is_trouble() {
                         self.shown.story.failed(now, wire::event_name(told.kind), &details);
                     }
                     events.push(NewEvent::new(told.kind, plugin, revision, now, &details));
@@ -698,26 +692,5 @@ fn span_of(story: &TransitionLog, state: &State) -> Span {
     match &story.operation {
         Some(operation) => operation.span(&state.name),
         None => tracing::error_span!("plugin", plugin = %state.name),
-    }
-}
-
-/// Whether something went wrong that is worth remembering for whoever asks why.
-const fn is_trouble(notice: PluginEventKind) -> bool {
-    match notice {
-        PluginEventKind::Crashed
-        | PluginEventKind::InstallFailed
-        | PluginEventKind::StartFailed
-        | PluginEventKind::RemoveFailed
-        | PluginEventKind::ApplyFailed
-        | PluginEventKind::ExecutionFailed => true,
-        PluginEventKind::InstallRequested
-        | PluginEventKind::RemoveRequested
-        | PluginEventKind::Installed
-        | PluginEventKind::Started
-        | PluginEventKind::Removed
-        | PluginEventKind::Stopped
-        | PluginEventKind::ApplyRequested
-        | PluginEventKind::Applied
-        | PluginEventKind::ExecutionCompleted => false,
     }
 }
