@@ -18,8 +18,8 @@ use crate::crash_point;
 use crate::error::Chain;
 use crate::manager::number_orders;
 use crate::messages::{
-    Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
-    SaveOrForget, Submission, Submit, SubmitError, Verdict,
+    Configure, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed, SaveOrForget,
+    Submission, Submit, SubmitError, Verdict,
 };
 use crate::model::event;
 use crate::model::id::Generation;
@@ -72,7 +72,6 @@ pub struct ControlPlaneActor {
     configure: Recipient<Configure>,
     list: Recipient<ListPlugins>,
     delivered: Recipient<MetricsDelivered>,
-    link_changed: Recipient<LinkChanged>,
     next: Generation,
     remembered: Remembered,
     /// Messages whose orders are being made durable, each with the receipts of its repetitions.
@@ -103,8 +102,6 @@ pub struct ControlPlaneHandles {
     pub list: Recipient<ListPlugins>,
     /// Hears which samples were reported.
     pub delivered: Recipient<MetricsDelivered>,
-    /// Hears whether there is anybody to send to.
-    pub link_changed: Recipient<LinkChanged>,
 }
 
 // === impl ControlPlaneActor ===
@@ -119,7 +116,7 @@ impl ControlPlaneActor {
         next: Generation,
         remembered: Remembered,
     ) -> Self {
-        let ControlPlaneHandles { store, configure, list, delivered, link_changed } = handles;
+        let ControlPlaneHandles { store, configure, list, delivered } = handles;
         Self {
             ports,
             agent,
@@ -127,7 +124,6 @@ impl ControlPlaneActor {
             configure,
             list,
             delivered,
-            link_changed,
             next,
             remembered,
             taking: BTreeMap::new(),
@@ -427,14 +423,6 @@ impl Handler<Received> for ControlPlaneActor {
 
     fn handle(&mut self, Received(message): Received, ctx: &mut Self::Context) -> Self::Result {
         self.received(message, ctx)
-    }
-}
-
-impl Handler<LinkChanged> for ControlPlaneActor {
-    type Result = ();
-
-    fn handle(&mut self, change: LinkChanged, _: &mut Self::Context) {
-        self.link_changed.do_send(change);
     }
 }
 

@@ -13,12 +13,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use crate::admission::Ask;
 use crate::messages::{
     Begin, Changed, Configure, CountInbox, Deliver, Died, Dismiss, Explain, ExplainYourself,
     FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, ListUsage, Listed,
-    LoadSnapshot, Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen,
-    Taken, Unmeasure, Unseen, Unwatch, UsePolicy, Watch,
+    LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken,
+    Unseen, UsePolicy,
 };
 use crate::metrics::history::History;
 use crate::model::event;
@@ -43,27 +42,18 @@ use plan::{Assignment, assign};
 use readiness::{Gate, Heard, Readiness};
 pub(crate) use recovery::name_of_key;
 
-/// The other actors a manager introduces its plugins to.
-#[derive(Clone)]
+/// The other actors that the manager talks to.
 pub struct ManagerHandles {
     /// Makes states durable.
     pub store: Recipient<Save>,
     /// Reads snapshots back.
     pub snapshots: Recipient<LoadSnapshot>,
-    /// Watches processes.
-    pub watch: Recipient<Watch>,
-    /// Stops watching them.
-    pub unwatch: Recipient<Unwatch>,
-    /// Measures processes.
-    pub measure: Recipient<Measure>,
-    /// Stops measuring them.
-    pub unmeasure: Recipient<Unmeasure>,
-    /// Asked before anything is deployed.
-    pub admission: Recipient<Ask>,
-    /// Hears of one-shot plugins.
+    /// Learns what one-shot plugins look like.
     pub seen: Recipient<Seen>,
-    /// Hears that one is none any more.
+    /// Learns that a plugin is no one-shot plugin any more.
     pub unseen: Recipient<Unseen>,
+    /// What every plugin gets.
+    pub plugins: Arc<PluginHandles>,
 }
 
 /// The manager's actor.
@@ -231,19 +221,8 @@ impl ManagerActor {
         self.lives += 1;
         let life = self.lives;
         let (guard, gone) = oneshot::channel();
-        let address = ctx.address();
-        let handles = PluginHandles {
-            store: self.handles.store.clone(),
-            changed: address.clone().recipient(),
-            taken: address.clone().recipient(),
-            retired: address.recipient(),
-            watch: self.handles.watch.clone(),
-            unwatch: self.handles.unwatch.clone(),
-            measure: self.handles.measure.clone(),
-            unmeasure: self.handles.unmeasure.clone(),
-            admission: self.handles.admission.clone(),
-        };
         let (policy, ports) = (self.policy.clone(), self.ports.clone());
+        let handles = self.handles.plugins.clone();
         let local = beginning.local().cloned();
         let plugin = PluginActor::new(beginning, policy, ports, handles, guard);
         let view = Arc::new(plugin.view());

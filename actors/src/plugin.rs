@@ -16,10 +16,9 @@ use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, info, warn};
 
-use crate::admission::Ask;
 use crate::messages::{
-    Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Measure, Retired,
-    Save, Taken, Unmeasure, Unwatch, UsePolicy, Watch,
+    Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Save, Taken,
+    UsePolicy,
 };
 use crate::model::event::NewEvent;
 use crate::model::exit::ExitCause;
@@ -35,6 +34,7 @@ use crate::wire;
 pub mod describe;
 pub mod event;
 pub mod explain;
+mod handles;
 mod local;
 pub mod machine;
 pub mod operation;
@@ -50,6 +50,7 @@ pub mod transition_log;
 
 use event::{Boot, Effect, Event, Found, PluginEventKind, Transition};
 use explain::{Explanation, Waiting};
+pub use handles::PluginHandles;
 use operation::Operation;
 use serial_queue::SerialQueue;
 use snapshot::Snapshot;
@@ -61,29 +62,6 @@ const FIND_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest wait for a crashed plugin's last lines.
 const OUTPUT_WAIT: Duration = Duration::from_secs(1);
-
-/// Whom a plugin tells what.
-#[derive(Clone)]
-pub struct PluginHandles {
-    /// Makes states durable.
-    pub store: Recipient<Save>,
-    /// Hears what the plugin looks like.
-    pub changed: Recipient<Changed>,
-    /// Hears that an order is durable.
-    pub taken: Recipient<Taken>,
-    /// Hears that nothing is left.
-    pub retired: Recipient<Retired>,
-    /// Watches a process.
-    pub watch: Recipient<Watch>,
-    /// Stops watching it.
-    pub unwatch: Recipient<Unwatch>,
-    /// Measures a process.
-    pub measure: Recipient<Measure>,
-    /// Stops measuring it.
-    pub unmeasure: Recipient<Unmeasure>,
-    /// Asked before anything is deployed.
-    pub admission: Recipient<Ask>,
-}
 
 /// How a plugin's actor comes to be.
 pub enum Beginning {
@@ -116,7 +94,7 @@ pub struct PluginActor {
     policy: Arc<Policy>,
     ports: Ports,
     facts: watch::Receiver<Arc<FactSet>>,
-    handles: PluginHandles,
+    handles: Arc<PluginHandles>,
     /// What is waited for, until when.
     armed: BTreeMap<Wait, (Deadline, SpawnHandle, SystemTime)>,
     installs: BTreeMap<Attempt, SpawnHandle>,
@@ -170,7 +148,7 @@ impl PluginActor {
         beginning: Beginning,
         policy: Arc<Policy>,
         ports: Ports,
-        handles: PluginHandles,
+        handles: Arc<PluginHandles>,
         guard: oneshot::Sender<()>,
     ) -> Self {
         let (state, started_at, last_exit_at, story) = match &beginning {
