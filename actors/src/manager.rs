@@ -14,8 +14,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::messages::{
-    Begin, Changed, Configure, CountInbox, Deliver, Died, Dismiss, Explain, ExplainYourself,
-    FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, ListUsage, Listed,
+    Begin, Changed, Configure, Deliver, Died, Dismiss, FactsMoved, Fire, Happened, Leave, Listed,
     LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken,
     Unseen, UsePolicy,
 };
@@ -25,14 +24,14 @@ use crate::model::id::{Generation, PluginName};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
 use crate::plugin::event::Event;
-use crate::plugin::explain::Explanation;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, PluginActor, PluginHandles, machine};
-use crate::ports::{Count, Known, Ports, References, Table, Write};
+use crate::ports::{Count, Known, Ports, Table, Write};
 use crate::records::{self, number_key};
 use crate::trace::Trace;
 use crate::wire::DecodedOrder;
 
+mod answers;
 pub mod local;
 pub mod plan;
 pub mod readiness;
@@ -312,15 +311,6 @@ impl ManagerActor {
         }
     }
 
-    fn list(&self) -> Vec<Listed> {
-        let listed = |entry: &Entry| Listed {
-            view: entry.view.clone(),
-            points: entry.points.iter().copied().collect(),
-            newest: entry.newest,
-        };
-        self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()
-    }
-
     /// From now on readiness is a matter of the plugins that are needed for it.
     fn await_critical(&mut self, ctx: &mut Context<Self>) {
         let boot = self.ports.machine.boot_id();
@@ -547,66 +537,5 @@ impl Handler<FactsMoved> for ManagerActor {
         for entry in concerned {
             entry.address.do_send(Happened(Event::FactsChanged));
         }
-    }
-}
-
-impl Handler<Explain> for ManagerActor {
-    type Result = ResponseFuture<Option<Explanation>>;
-
-    fn handle(&mut self, Explain(name): Explain, _: &mut Self::Context) -> Self::Result {
-        let entry = self.roster.get(&name).filter(|entry| entry.retired.is_none());
-        let asked = entry.map(|entry| entry.address.send(ExplainYourself));
-        Box::pin(async move { asked?.await.ok() })
-    }
-}
-
-impl Handler<CountInbox> for ManagerActor {
-    type Result = usize;
-
-    fn handle(&mut self, _: CountInbox, _: &mut Self::Context) -> Self::Result {
-        self.open.values().map(BTreeMap::len).sum()
-    }
-}
-
-impl Handler<ListPlugins> for ManagerActor {
-    type Result = ResponseFuture<Vec<Listed>>;
-
-    fn handle(&mut self, _: ListPlugins, _: &mut Self::Context) -> Self::Result {
-        match &mut self.lists {
-            Lists::Answered => {
-                let list = self.list();
-                Box::pin(async move { list })
-            }
-            Lists::Held { lists, .. } => {
-                let (answer, answered) = oneshot::channel();
-                lists.push(answer);
-                // Dropped only with this actor, and then nobody waits any more.
-                Box::pin(async move { answered.await.unwrap_or_default() })
-            }
-        }
-    }
-}
-
-impl Handler<ListUsage> for ManagerActor {
-    type Result = MessageResult<ListUsage>;
-
-    fn handle(&mut self, _: ListUsage, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.history.all())
-    }
-}
-
-impl Handler<ListReferences> for ManagerActor {
-    type Result = MessageResult<ListReferences>;
-
-    fn handle(&mut self, _: ListReferences, _: &mut Self::Context) -> Self::Result {
-        if matches!(self.lists, Lists::Held { .. }) {
-            return MessageResult(None);
-        }
-        // A plugin shows a revision before it begins to install it, so what is not shown is not
-        // being installed either.
-        let plugins = self.roster.iter();
-        let plugins = plugins.map(|(name, entry)| (name.clone(), entry.view.needed.clone()));
-        let (lost, known) = (self.lost.clone(), self.known);
-        MessageResult(Some(References { plugins: plugins.collect(), lost, known }))
     }
 }
