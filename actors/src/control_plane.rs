@@ -19,8 +19,8 @@ use crate::error::Chain;
 use crate::keys::number_key;
 use crate::manager::number_orders;
 use crate::messages::{
-    Configure, LinkChanged, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed,
-    SaveOrForget, Submission, Submit, SubmitError, Verdict,
+    Configure, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed, SaveOrForget,
+    Submission, Submit, SubmitError, Verdict,
 };
 use crate::model::event;
 use crate::model::id::Generation;
@@ -74,7 +74,6 @@ pub struct ControlPlaneActor {
     configure: Recipient<Configure>,
     list: Recipient<ListPlugins>,
     delivered: Recipient<MetricsDelivered>,
-    link_changed: Recipient<LinkChanged>,
     next: Generation,
     remembered: Remembered,
     /// Messages whose orders are being made durable, each with the receipts of its repetitions.
@@ -105,8 +104,6 @@ pub struct ControlPlaneHandles {
     pub list: Recipient<ListPlugins>,
     /// Hears which samples were reported.
     pub delivered: Recipient<MetricsDelivered>,
-    /// Hears whether there is anybody to send to.
-    pub link_changed: Recipient<LinkChanged>,
 }
 
 // === impl ControlPlaneActor ===
@@ -121,7 +118,7 @@ impl ControlPlaneActor {
         next: Generation,
         remembered: Remembered,
     ) -> Self {
-        let ControlPlaneHandles { store, configure, list, delivered, link_changed } = handles;
+        let ControlPlaneHandles { store, configure, list, delivered } = handles;
         Self {
             ports,
             agent,
@@ -129,7 +126,6 @@ impl ControlPlaneActor {
             configure,
             list,
             delivered,
-            link_changed,
             next,
             remembered,
             taking: BTreeMap::new(),
@@ -362,13 +358,9 @@ fn kind_of(order: &Order) -> OrderKind {
     }
 }
 
-/// What an order was to do, by how its refusal is told.
-fn kind_of_refused(notice: PluginEventKind) -> OrderKind {
-    match notice {
-        PluginEventKind::RemoveFailed => OrderKind::Remove,
-        PluginEventKind::ApplyFailed => OrderKind::Apply,
-        _ => OrderKind::Install,
-    }
+/// The kind of an order that was refused. One whose action is not known counts as an install.
+fn kind_of_refused(answer: PluginEventKind) -> OrderKind {
+    answer.order().unwrap_or(OrderKind::Install)
 }
 
 async fn acknowledge(link: &dyn ControlLink, receipt: Receipt) {
@@ -433,14 +425,6 @@ impl Handler<Received> for ControlPlaneActor {
 
     fn handle(&mut self, Received(message): Received, ctx: &mut Self::Context) -> Self::Result {
         self.received(message, ctx)
-    }
-}
-
-impl Handler<LinkChanged> for ControlPlaneActor {
-    type Result = ();
-
-    fn handle(&mut self, change: LinkChanged, _: &mut Self::Context) {
-        self.link_changed.do_send(change);
     }
 }
 

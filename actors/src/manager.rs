@@ -13,13 +13,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use crate::admission::Ask;
 use crate::keys::number_key;
 use crate::messages::{
-    Begin, Changed, Configure, CountInbox, Deliver, Died, Dismiss, Explain, ExplainYourself,
-    FactsMoved, Fire, Happened, Leave, ListPlugins, ListReferences, ListUsage, Listed,
-    LoadSnapshot, Measure, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen,
-    Taken, Unmeasure, Unseen, Unwatch, UsePolicy, Watch,
+    Begin, Changed, Configure, Deliver, Died, Dismiss, FactsMoved, Fire, Happened, Leave, Listed,
+    LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken,
+    Unseen, UsePolicy,
 };
 use crate::metrics::history::History;
 use crate::model::event;
@@ -27,14 +25,14 @@ use crate::model::id::{Generation, PluginName};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
 use crate::plugin::event::Event;
-use crate::plugin::explain::Explanation;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, PluginActor, PluginHandles, machine};
-use crate::ports::{Count, Known, Ports, References, Table, Write};
+use crate::ports::{Count, Known, Ports, Table, Write};
 use crate::records;
 use crate::trace::Trace;
 use crate::wire::DecodedOrder;
 
+mod answers;
 pub mod local;
 pub mod local_plan;
 pub mod plan;
@@ -45,27 +43,18 @@ use plan::{Assignment, assign};
 use readiness::{Gate, Heard, Readiness};
 pub(crate) use recovery::name_of_key;
 
-/// The other actors a manager introduces its plugins to.
-#[derive(Clone)]
+/// The other actors that the manager talks to.
 pub struct ManagerHandles {
     /// Makes states durable.
     pub store: Recipient<Save>,
     /// Reads snapshots back.
     pub snapshots: Recipient<LoadSnapshot>,
-    /// Watches processes.
-    pub watch: Recipient<Watch>,
-    /// Stops watching them.
-    pub unwatch: Recipient<Unwatch>,
-    /// Measures processes.
-    pub measure: Recipient<Measure>,
-    /// Stops measuring them.
-    pub unmeasure: Recipient<Unmeasure>,
-    /// Asked before anything is deployed.
-    pub admission: Recipient<Ask>,
-    /// Hears of one-shot plugins.
+    /// Learns what one-shot plugins look like.
     pub seen: Recipient<Seen>,
-    /// Hears that one is none any more.
+    /// Learns that a plugin is no one-shot plugin any more.
     pub unseen: Recipient<Unseen>,
+    /// What every plugin gets.
+    pub plugins: Arc<PluginHandles>,
 }
 
 /// The manager's actor.
@@ -233,19 +222,8 @@ impl ManagerActor {
         self.lives += 1;
         let life = self.lives;
         let (guard, gone) = oneshot::channel();
-        let address = ctx.address();
-        let handles = PluginHandles {
-            store: self.handles.store.clone(),
-            changed: address.clone().recipient(),
-            taken: address.clone().recipient(),
-            retired: address.recipient(),
-            watch: self.handles.watch.clone(),
-            unwatch: self.handles.unwatch.clone(),
-            measure: self.handles.measure.clone(),
-            unmeasure: self.handles.unmeasure.clone(),
-            admission: self.handles.admission.clone(),
-        };
         let (policy, ports) = (self.policy.clone(), self.ports.clone());
+        let handles = self.handles.plugins.clone();
         let local = beginning.local().cloned();
         let plugin = PluginActor::new(beginning, policy, ports, handles, guard);
         let view = Arc::new(plugin.view());
@@ -333,15 +311,6 @@ impl ManagerActor {
                 self.save(Save { writes, events: Vec::new() }, ctx);
             }
         }
-    }
-
-    fn list(&self) -> Vec<Listed> {
-        let listed = |entry: &Entry| Listed {
-            view: entry.view.clone(),
-            points: entry.points.iter().copied().collect(),
-            newest: entry.newest,
-        };
-        self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()
     }
 
     /// From now on readiness is a matter of the plugins that are needed for it.
@@ -570,66 +539,5 @@ impl Handler<FactsMoved> for ManagerActor {
         for entry in concerned {
             entry.address.do_send(Happened(Event::FactsChanged));
         }
-    }
-}
-
-impl Handler<Explain> for ManagerActor {
-    type Result = ResponseFuture<Option<Explanation>>;
-
-    fn handle(&mut self, Explain(name): Explain, _: &mut Self::Context) -> Self::Result {
-        let entry = self.roster.get(&name).filter(|entry| entry.retired.is_none());
-        let asked = entry.map(|entry| entry.address.send(ExplainYourself));
-        Box::pin(async move { asked?.await.ok() })
-    }
-}
-
-impl Handler<CountInbox> for ManagerActor {
-    type Result = usize;
-
-    fn handle(&mut self, _: CountInbox, _: &mut Self::Context) -> Self::Result {
-        self.open.values().map(BTreeMap::len).sum()
-    }
-}
-
-impl Handler<ListPlugins> for ManagerActor {
-    type Result = ResponseFuture<Vec<Listed>>;
-
-    fn handle(&mut self, _: ListPlugins, _: &mut Self::Context) -> Self::Result {
-        match &mut self.lists {
-            Lists::Answered => {
-                let list = self.list();
-                Box::pin(async move { list })
-            }
-            Lists::Held { lists, .. } => {
-                let (answer, answered) = oneshot::channel();
-                lists.push(answer);
-                // Dropped only with this actor, and then nobody waits any more.
-                Box::pin(async move { answered.await.unwrap_or_default() })
-            }
-        }
-    }
-}
-
-impl Handler<ListUsage> for ManagerActor {
-    type Result = MessageResult<ListUsage>;
-
-    fn handle(&mut self, _: ListUsage, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.history.all())
-    }
-}
-
-impl Handler<ListReferences> for ManagerActor {
-    type Result = MessageResult<ListReferences>;
-
-    fn handle(&mut self, _: ListReferences, _: &mut Self::Context) -> Self::Result {
-        if matches!(self.lists, Lists::Held { .. }) {
-            return MessageResult(None);
-        }
-        // A plugin shows a revision before it begins to install it, so what is not shown is not
-        // being installed either.
-        let plugins = self.roster.iter();
-        let plugins = plugins.map(|(name, entry)| (name.clone(), entry.view.needed.clone()));
-        let (lost, known) = (self.lost.clone(), self.known);
-        MessageResult(Some(References { plugins: plugins.collect(), lost, known }))
     }
 }

@@ -379,7 +379,7 @@ pub struct Unmeasure(pub PluginName);
 #[rtype(result = "()")]
 pub struct Enqueue(pub Vec<event::StoredEvent>);
 
-/// From the control-plane actor: whether there is anybody to send to.
+/// From the link: whether there is a control plane to send to.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
 #[rtype(result = "()")]
 pub enum LinkChanged {

@@ -16,25 +16,26 @@ use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, info, warn};
 
-use crate::admission::Ask;
 use crate::messages::{
-    Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Measure, Retired,
-    Save, Taken, Unmeasure, Unwatch, UsePolicy, Watch,
+    Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Save, Taken,
+    UsePolicy,
 };
 use crate::model::event::NewEvent;
-use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Process};
 use crate::model::spec::PluginSpec;
-use crate::model::view::{Activity, PluginView, Reported, needed, reported};
-use crate::ports::{Health, LAST_OUTPUT, Ports, Progress};
+use crate::model::view::{PluginView, reported};
+use crate::ports::{LAST_OUTPUT, Ports};
 use crate::records;
 use crate::trace::{self, Outcome, Trace};
 use crate::wire;
 
+mod deadlines;
 pub mod describe;
 pub mod event;
 pub mod explain;
+mod handles;
+mod live;
 mod local;
 pub mod machine;
 pub mod operation;
@@ -43,6 +44,7 @@ mod perform;
 pub mod restart;
 pub mod runs;
 mod serial_queue;
+mod shown;
 pub mod snapshot;
 pub mod state;
 mod transition_builder;
@@ -50,8 +52,10 @@ pub mod transition_log;
 
 use event::{Boot, Effect, Event, Found, PluginEventKind, Transition};
 use explain::{Explanation, Waiting};
+pub use handles::PluginHandles;
 use operation::Operation;
 use serial_queue::SerialQueue;
+use shown::Shown;
 use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Wait};
 use transition_log::TransitionLog;
@@ -61,29 +65,6 @@ const FIND_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest wait for a crashed plugin's last lines.
 const OUTPUT_WAIT: Duration = Duration::from_secs(1);
-
-/// Whom a plugin tells what.
-#[derive(Clone)]
-pub struct PluginHandles {
-    /// Makes states durable.
-    pub store: Recipient<Save>,
-    /// Hears what the plugin looks like.
-    pub changed: Recipient<Changed>,
-    /// Hears that an order is durable.
-    pub taken: Recipient<Taken>,
-    /// Hears that nothing is left.
-    pub retired: Recipient<Retired>,
-    /// Watches a process.
-    pub watch: Recipient<Watch>,
-    /// Stops watching it.
-    pub unwatch: Recipient<Unwatch>,
-    /// Measures a process.
-    pub measure: Recipient<Measure>,
-    /// Stops measuring it.
-    pub unmeasure: Recipient<Unmeasure>,
-    /// Asked before anything is deployed.
-    pub admission: Recipient<Ask>,
-}
 
 /// How a plugin's actor comes to be.
 pub enum Beginning {
@@ -116,7 +97,7 @@ pub struct PluginActor {
     policy: Arc<Policy>,
     ports: Ports,
     facts: watch::Receiver<Arc<FactSet>>,
-    handles: PluginHandles,
+    handles: Arc<PluginHandles>,
     /// What is waited for, until when.
     armed: BTreeMap<Wait, (Deadline, SpawnHandle, SystemTime)>,
     installs: BTreeMap<Attempt, SpawnHandle>,
@@ -149,17 +130,6 @@ struct Order {
     trace: Option<Arc<Trace>>,
 }
 
-/// What is shown beside the state.
-struct Shown {
-    state: Reported,
-    updated_at: SystemTime,
-    started_at: Option<SystemTime>,
-    last_exit_at: Option<SystemTime>,
-    health: Option<(Health, SystemTime)>,
-    progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
-    story: TransitionLog,
-}
-
 // === impl PluginActor ===
 
 impl PluginActor {
@@ -170,7 +140,7 @@ impl PluginActor {
         beginning: Beginning,
         policy: Arc<Policy>,
         ports: Ports,
-        handles: PluginHandles,
+        handles: Arc<PluginHandles>,
         guard: oneshot::Sender<()>,
     ) -> Self {
         let (state, started_at, last_exit_at, story) = match &beginning {
@@ -282,16 +252,10 @@ impl PluginActor {
                         operation.heard(&told);
                     }
                     let mut details = told.details.to_string();
-                    let is_of_run = matches!(
-                        told.kind,
-                        PluginEventKind::ExecutionCompleted | PluginEventKind::ExecutionFailed
-                    );
-                    if is_of_run {
+                    if told.kind.ends_run() {
                         self.shown.story.wrote(&self.output);
                     }
-                    if (is_of_run || told.kind == PluginEventKind::Crashed)
-                        && !self.output.is_empty()
-                    {
+                    if told.kind.quotes_output() && !self.output.is_empty() {
                         let gap = if details.is_empty() { "" } else { "; " };
                         details.push_str(gap);
                         details.push_str(LAST_OUTPUT);
@@ -301,7 +265,7 @@ impl PluginActor {
                     if told.kind == PluginEventKind::Installed {
                         self.tell_unenforced(&mut details);
                     }
-                    if is_trouble(told.kind) {
+                    if told.kind.is_trouble() {
                         self.shown.story.failed(now, wire::event_name(told.kind), &details);
                     }
                     events.push(NewEvent::new(told.kind, plugin, revision, now, &details));
@@ -315,7 +279,7 @@ impl PluginActor {
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
         let in_words = describe::state(&self.state);
         self.state = next;
-        self.note_times(&before, now);
+        self.shown.note_times(&before, &self.state, now);
         let (was, is) = (in_words, describe::state(&self.state));
         if was != is {
             self.shown.story.moved(now, &is, why);
@@ -331,7 +295,10 @@ impl PluginActor {
         }
         // A plugin that is gone is recorded as gone: the manager deletes the record when no order is
         // left that could bring it back.
-        let writes = vec![records::put_snapshot(&self.state.name, self.snapshot().encode())];
+        let writes = vec![records::put_snapshot(
+            &self.state.name,
+            self.shown.snapshot(&self.state).encode(),
+        )];
         let save = self.handles.store.send(Save { writes, events });
         ctx.wait(save.into_actor(self).map(move |result, this, ctx| {
             let mut work = work;
@@ -424,69 +391,6 @@ impl PluginActor {
         self.publish();
     }
 
-    /// Gives up the deadlines that the state does not have any more.
-    fn disarm(&mut self, ctx: &mut Context<Self>) {
-        let wanted = self.state.deadlines(&self.policy);
-        self.armed.retain(|_, (deadline, handle, _)| {
-            let keep = wanted.contains(deadline);
-            if !keep {
-                ctx.cancel_future(*handle);
-            }
-            keep
-        });
-    }
-
-    /// Arms the deadlines of the state. Those that did not change go on undisturbed.
-    fn arm(&mut self, now: SystemTime, ctx: &mut Context<Self>) {
-        self.disarm(ctx);
-        for deadline in self.state.deadlines(&self.policy) {
-            if self.armed.contains_key(&deadline.wait) {
-                continue;
-            }
-            let (wait, of) = (deadline.wait, deadline.clone());
-            let handle = ctx.run_later(deadline.after, move |this, ctx| {
-                // A timer that came due while the state that disarmed it was saved fires all the same.
-                if this.armed.get(&wait).is_some_and(|(armed, _, _)| *armed == of) {
-                    this.armed.remove(&wait);
-                    this.step(Event::DeadlinePassed(wait), ctx);
-                }
-            });
-            let until = now.checked_add(deadline.after).unwrap_or(now);
-            self.armed.insert(wait, (deadline, handle, until));
-        }
-    }
-
-    fn note_times(&mut self, before: &Phase, now: SystemTime) {
-        let process = |phase: &Phase| match phase {
-            Phase::Running { process, .. } | Phase::Executing { process, .. } => {
-                Some(process.clone())
-            }
-            _ => None,
-        };
-        let (was, is) = (process(before), process(&self.state.phase));
-        if was != is {
-            self.shown.health = None;
-            self.shown.started_at = is.is_some().then_some(now);
-            if was.is_some() {
-                self.shown.last_exit_at = Some(now);
-            }
-        }
-        let state = reported(&self.state).1;
-        if state != self.shown.state {
-            self.shown.state = state;
-            self.shown.updated_at = now;
-        }
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            state: self.state.clone(),
-            last_exit_at: self.shown.last_exit_at,
-            started_at: self.shown.started_at,
-            story: self.shown.story.clone(),
-        }
-    }
-
     fn publish(&self) {
         self.handles.changed.do_send(Changed::Plugin(Box::new(self.view())));
     }
@@ -494,45 +398,7 @@ impl PluginActor {
     /// What this plugin looks like now.
     #[must_use]
     pub fn view(&self) -> PluginView {
-        let (revision, state, reason, pending) = reported(&self.state);
-        let (process, endpoint) = match &self.state.phase {
-            Phase::Running { process, endpoint, .. } => (Some(process), Some(endpoint)),
-            Phase::Executing { process, .. } => (Some(process), None),
-            Phase::Starting { process, .. } => (process.as_ref(), None),
-            _ => (None, None),
-        };
-        PluginView {
-            name: self.state.name.clone(),
-            revision,
-            state,
-            reason,
-            pending,
-            generation: self.state.generation,
-            activity: if self.is_found && self.state.is_settled() {
-                Activity::Settled
-            } else {
-                Activity::Busy
-            },
-            pid: process.map(|process| process.pid),
-            // Nobody is to call what may be another program's by now.
-            endpoint: endpoint.cloned().filter(|_| self.is_found),
-            config_hash: self.state.spec.config.as_ref().map(crate::model::spec::Config::digest),
-            restarts: self.state.restarts.total,
-            last_exit: self
-                .state
-                .last_exit
-                .map(|cause: ExitCause| (cause, self.shown.last_exit_at)),
-            started_at: self.shown.started_at,
-            health: self.shown.health.clone(),
-            progress: self.shown.progress.as_ref().map(|(progress, _)| *progress.borrow()),
-            updated_at: self.shown.updated_at,
-            metrics: self.state.spec.metrics,
-            spec: self.state.spec.clone(),
-            runs: self.state.runs.clone(),
-            last_output: self.shown.story.last_output.clone(),
-            unenforced: self.shown.story.unenforced.clone(),
-            needed: needed(&self.state),
-        }
+        self.shown.view(&self.state, self.is_found)
     }
 
     /// The process a snapshot says is this plugin's.
@@ -698,26 +564,5 @@ fn span_of(story: &TransitionLog, state: &State) -> Span {
     match &story.operation {
         Some(operation) => operation.span(&state.name),
         None => tracing::error_span!("plugin", plugin = %state.name),
-    }
-}
-
-/// Whether something went wrong that is worth remembering for whoever asks why.
-const fn is_trouble(notice: PluginEventKind) -> bool {
-    match notice {
-        PluginEventKind::Crashed
-        | PluginEventKind::InstallFailed
-        | PluginEventKind::StartFailed
-        | PluginEventKind::RemoveFailed
-        | PluginEventKind::ApplyFailed
-        | PluginEventKind::ExecutionFailed => true,
-        PluginEventKind::InstallRequested
-        | PluginEventKind::RemoveRequested
-        | PluginEventKind::Installed
-        | PluginEventKind::Started
-        | PluginEventKind::Removed
-        | PluginEventKind::Stopped
-        | PluginEventKind::ApplyRequested
-        | PluginEventKind::Applied
-        | PluginEventKind::ExecutionCompleted => false,
     }
 }

@@ -26,7 +26,7 @@ use crate::keys::key_number;
 use crate::manager::readiness::Readiness;
 use crate::manager::recovery::decode_inbox;
 use crate::manager::{ManagerActor, ManagerHandles};
-use crate::messages::{UseHealthPolicy, UsePolicy};
+use crate::messages::{LinkChanged, UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::model::event::StoredEvent;
 use crate::model::health::HealthPolicy;
@@ -35,6 +35,7 @@ use crate::monitor::MonitorActor;
 use crate::outbox::{
     Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting, WeighBacklog,
 };
+use crate::plugin::PluginHandles;
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
@@ -84,6 +85,8 @@ pub struct System {
     pub events: OutboxView,
     /// Says how much waits for the control plane.
     pub backlog: Recipient<WeighBacklog>,
+    /// Learns whether there is a control plane to send events to.
+    pub link_changed: Recipient<LinkChanged>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
     /// Takes what plugins offer.
@@ -171,16 +174,23 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         };
         let scheduler = SchedulerActor::new(ports.clone(), handles).start();
         pulses.push(("scheduler", pulse(&scheduler)));
-        let handles = ManagerHandles {
+        let plugins = PluginHandles {
             store: store.clone().recipient(),
-            snapshots: store.clone().recipient(),
+            changed: ctx.address().recipient(),
+            taken: ctx.address().recipient(),
+            retired: ctx.address().recipient(),
             watch: monitor.clone().recipient(),
             unwatch: monitor.recipient(),
             measure: metrics.clone().recipient(),
             unmeasure: metrics.recipient(),
             admission: admission.clone().recipient(),
+        };
+        let handles = ManagerHandles {
+            store: store.clone().recipient(),
+            snapshots: store.clone().recipient(),
             seen: scheduler.clone().recipient(),
             unseen: scheduler.clone().recipient(),
+            plugins: Arc::new(plugins),
         };
         scheduling = Some(scheduler);
         ManagerActor::new(ports.clone(), Arc::new(policy), handles, roster_moved, ready)
@@ -192,7 +202,6 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         configure: manager.clone().recipient(),
         list: manager.clone().recipient(),
         delivered: manager.clone().recipient(),
-        link_changed: outbox.clone().recipient(),
     };
     let control_plane = ControlPlaneActor::new(
         ports.clone(),
@@ -231,7 +240,8 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         store,
         scheduler,
         events,
-        backlog: outbox.recipient(),
+        backlog: outbox.clone().recipient(),
+        link_changed: outbox.recipient(),
         sweep,
         registry,
         offers,

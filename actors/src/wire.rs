@@ -472,41 +472,23 @@ pub fn state_name(state: Reported) -> &'static str {
     status_value(state).as_str_name()
 }
 
-/// The wire name of a notice, such as `PLUGIN_STARTED`.
+/// The wire name of an event kind, such as `PLUGIN_STARTED`.
 #[must_use]
 pub fn event_name(kind: PluginEventKind) -> &'static str {
     event_type(kind).as_str_name()
 }
 
-/// The wire number of a notice.
+/// The wire number of an event kind.
 #[must_use]
 pub fn event_number(kind: PluginEventKind) -> i32 {
     event_type(kind).into()
 }
 
-/// The notice with a wire number, if there is one.
+/// The event kind with a wire number, if there is one.
 #[must_use]
 pub fn event_kind(number: i32) -> Option<PluginEventKind> {
-    NOTICES.into_iter().find(|kind| event_number(*kind) == number)
+    PluginEventKind::ALL.iter().copied().find(|kind| event_number(*kind) == number)
 }
-
-const NOTICES: [PluginEventKind; 15] = [
-    PluginEventKind::InstallRequested,
-    PluginEventKind::RemoveRequested,
-    PluginEventKind::Installed,
-    PluginEventKind::Started,
-    PluginEventKind::Removed,
-    PluginEventKind::Stopped,
-    PluginEventKind::Crashed,
-    PluginEventKind::InstallFailed,
-    PluginEventKind::StartFailed,
-    PluginEventKind::RemoveFailed,
-    PluginEventKind::ApplyRequested,
-    PluginEventKind::Applied,
-    PluginEventKind::ApplyFailed,
-    PluginEventKind::ExecutionCompleted,
-    PluginEventKind::ExecutionFailed,
-];
 
 /// The wire value of an event kind.
 #[must_use]

@@ -9,12 +9,13 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use actix::Addr;
+use actix::{Addr, Recipient};
 use async_trait::async_trait;
 use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::{LinkChanged, Received};
 use guest_agent_actors::ports::{Cause, InboundMessage};
+use guest_agent_actors::system::System;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -213,21 +214,24 @@ impl Search {
 
 // === Listener ===
 
-/// Forwards what the link receives to the control-plane actor, which is made after the link.
+/// Hands messages to the control-plane actor and the state of the connection to the outbox. Both are
+/// made after the link.
 #[derive(Default)]
 pub(super) struct Listener {
     control_plane: OnceLock<Addr<ControlPlaneActor>>,
+    link_changed: OnceLock<Recipient<LinkChanged>>,
 }
 
 impl Listener {
-    pub(super) fn hear(&self, control_plane: Addr<ControlPlaneActor>) {
+    pub(super) fn serve(&self, system: &System) {
         // Set once, before the link's task runs.
-        drop(self.control_plane.set(control_plane));
+        drop(self.control_plane.set(system.control_plane.clone()));
+        drop(self.link_changed.set(system.link_changed.clone()));
     }
 
     fn tell(&self, change: LinkChanged) {
-        if let Some(control_plane) = self.control_plane.get() {
-            control_plane.do_send(change);
+        if let Some(link_changed) = self.link_changed.get() {
+            link_changed.do_send(change);
         }
     }
 }

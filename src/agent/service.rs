@@ -80,7 +80,7 @@ impl Service {
         let system = system::start(adapters.ports, settings).await;
         let mut modules = Modules::default();
         modules.succeeded(Module::Core, core_begun_at);
-        adapters.listener.hear(system.control_plane.clone());
+        adapters.listener.serve(&system);
 
         let mut tasks = Tasks::default();
         let (link, logs) = (adapters.link, adapters.logs);

@@ -248,9 +248,7 @@ impl Harness {
     }
 
     async fn link_changed(&self, change: LinkChanged) {
-        self.run(|system| system.control_plane.send(change))
-            .await
-            .expect("the control-plane actor lives");
+        self.run(|system| system.link_changed.send(change)).await.expect("the outbox lives");
     }
 
     /// The control plane sends a message on the newest stream. Answers when the agent dealt with it as

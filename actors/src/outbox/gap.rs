@@ -34,22 +34,9 @@ pub struct Gap {
 /// Whether an event is dropped before others when too many wait.
 #[must_use]
 pub const fn worth(kind: PluginEventKind) -> Priority {
-    match kind {
-        PluginEventKind::Started
-        | PluginEventKind::Stopped
-        | PluginEventKind::Crashed
-        | PluginEventKind::StartFailed
-        | PluginEventKind::ExecutionCompleted
-        | PluginEventKind::ExecutionFailed => Priority::Chatter,
-        PluginEventKind::InstallRequested
-        | PluginEventKind::RemoveRequested
-        | PluginEventKind::ApplyRequested
-        | PluginEventKind::Installed
-        | PluginEventKind::Removed
-        | PluginEventKind::Applied
-        | PluginEventKind::InstallFailed
-        | PluginEventKind::RemoveFailed
-        | PluginEventKind::ApplyFailed => Priority::Outcome,
+    match kind.order() {
+        Some(_) => Priority::Outcome,
+        None => Priority::Chatter,
     }
 }
 

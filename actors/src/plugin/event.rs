@@ -11,6 +11,10 @@ use crate::model::spec::{Config, Limits, PluginSpec};
 use crate::plugin::state::{Firing, State, Target, Wait};
 use crate::ports::{Cleanup, StopManner, Stopped};
 
+mod kind;
+
+pub use kind::{EventClass, PluginEventKind};
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -258,41 +262,6 @@ pub struct PluginEvent {
     pub revision: RevisionId,
     /// In words. Never part of any decision.
     pub details: Arc<str>,
-}
-
-/// Kinds of announcements, named after the wire's event types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum PluginEventKind {
-    /// PLUGIN_CONFIG_INSTALL.
-    InstallRequested,
-    /// PLUGIN_CONFIG_REMOVE.
-    RemoveRequested,
-    /// PLUGIN_INSTALLED.
-    Installed,
-    /// PLUGIN_STARTED.
-    Started,
-    /// PLUGIN_REMOVED.
-    Removed,
-    /// PLUGIN_STOPPED.
-    Stopped,
-    /// PLUGIN_CRASHED.
-    Crashed,
-    /// PLUGIN_INSTALL_FAILED.
-    InstallFailed,
-    /// PLUGIN_START_FAILED.
-    StartFailed,
-    /// PLUGIN_REMOVE_FAILED.
-    RemoveFailed,
-    /// PLUGIN_CONFIG_APPLY.
-    ApplyRequested,
-    /// PLUGIN_CONFIG_APPLIED.
-    Applied,
-    /// PLUGIN_CONFIG_APPLY_FAILED.
-    ApplyFailed,
-    /// PLUGIN_EXECUTION_COMPLETED.
-    ExecutionCompleted,
-    /// PLUGIN_EXECUTION_FAILED.
-    ExecutionFailed,
 }
 
 /// The next state and what has to be done to get there.

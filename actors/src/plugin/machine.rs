@@ -19,12 +19,13 @@ use crate::model::spec::PluginSpec;
 use crate::plugin::event::{
     ApplyFailure, Boot, Effect, Event, Found, PluginEventKind, Transition, Verdict,
 };
+use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::Runs;
 use crate::plugin::state::{
     Change, Next, Owed, Phase, Resume, Standing, State, Target, Then, Wait,
 };
-use crate::plugin::transition_builder::{Live, TransitionBuilder};
+use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::{StopManner, Stopped};
 
 /// The first state of a plugin that was never heard of.

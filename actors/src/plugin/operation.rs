@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::event::{PluginEvent, PluginEventKind};
+use super::event::{EventClass, PluginEvent};
 use super::state::{Next, Phase, State};
 use crate::model::id::{Generation, PluginName};
 use crate::text::shortened;
@@ -72,28 +72,14 @@ impl Operation {
 
     /// Remembers what the world is told meanwhile.
     pub(super) fn heard(&mut self, told: &PluginEvent) {
-        match told.kind {
-            PluginEventKind::InstallFailed
-            | PluginEventKind::StartFailed
-            | PluginEventKind::RemoveFailed
-            | PluginEventKind::ApplyFailed
-            | PluginEventKind::ExecutionFailed => {
-                self.failed(told.revision.as_str(), &told.details);
-            }
-            PluginEventKind::Installed
-            | PluginEventKind::Started
-            | PluginEventKind::Removed
-            | PluginEventKind::Applied
-            | PluginEventKind::ExecutionCompleted => {
+        match told.kind.class() {
+            EventClass::Failed => self.failed(told.revision.as_str(), &told.details),
+            EventClass::Succeeded => {
                 // What went well for another revision puts nothing right for this one.
                 let is_same = |trouble: &Trouble| *trouble.revision == *told.revision.as_str();
                 self.trouble = self.trouble.take().filter(|trouble| !is_same(trouble));
             }
-            PluginEventKind::InstallRequested
-            | PluginEventKind::RemoveRequested
-            | PluginEventKind::Stopped
-            | PluginEventKind::Crashed
-            | PluginEventKind::ApplyRequested => {}
+            EventClass::Requested | EventClass::Stopped | EventClass::Crashed => {}
         }
     }
 

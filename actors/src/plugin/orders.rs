@@ -6,11 +6,12 @@ use std::sync::Arc;
 use crate::model::id::Generation;
 use crate::model::spec::{Config, Difference, PluginSpec};
 use crate::plugin::event::{Effect, Order, PluginEventKind};
+use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
     Answers, Change, Due, Next, Owed, Phase, Resume, Standing, Target, Then,
 };
-use crate::plugin::transition_builder::{Live, TransitionBuilder};
+use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 
 // === impl TransitionBuilder: orders ===

@@ -256,7 +256,7 @@ impl TransitionBuilder<'_> {
             }
             (Phase::Running { process, endpoint, change }, Verdict::Disabled { because }) => {
                 self.keep_config_of(&change);
-                let live = crate::plugin::transition_builder::Live { process, endpoint, change };
+                let live = super::live::Live { process, endpoint, change };
                 self.stop_running(&live, Then::Disable { reason: because });
             }
             // The start of a run is as good as a run: it is not cut short.

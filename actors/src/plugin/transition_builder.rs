@@ -10,29 +10,24 @@ use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Endpoint, Process, RevisionId};
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::{
-    ApplyFailure, Effect, PluginEvent, PluginEventKind, Transition, Verdict,
-};
+use crate::plugin::event::{Effect, PluginEvent, PluginEventKind, Transition, Verdict};
+use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::Runs;
 use crate::plugin::state::{
-    Answers, Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State,
-    Target, Then, Trial,
+    Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State, Target,
+    Then, Trial,
 };
 use crate::ports::{Cleanup, StopManner, Stopped};
+
+mod changes;
+mod trial;
 
 /// A state in the making, with the effects so far.
 pub(super) struct TransitionBuilder<'a> {
     pub(super) state: State,
     pub(super) facts: &'a FactSet,
     effects: Vec<Effect>,
-}
-
-/// The parts of `Phase::Running`.
-pub(super) struct Live {
-    pub(super) process: Process,
-    pub(super) endpoint: Endpoint,
-    pub(super) change: Change,
 }
 
 /// A stop of a plugin that hangs is not given longer than this before signals are used.
@@ -374,38 +369,6 @@ impl<'a> TransitionBuilder<'a> {
         self.stop(live.target(), then, StopManner::Politely { timeout });
     }
 
-    /// An Apply call ended.
-    pub(super) fn applied(
-        &mut self,
-        live: &Live,
-        answered: Attempt,
-        result: Result<(), ApplyFailure>,
-    ) {
-        let Change::Applying { attempt, config, answers } = &live.change else { return };
-        if *attempt != answered {
-            return;
-        }
-        let (done, failed) = match answers {
-            Answers::Apply => (PluginEventKind::Applied, PluginEventKind::ApplyFailed),
-            Answers::Install => (PluginEventKind::Installed, PluginEventKind::InstallFailed),
-        };
-        match result {
-            Ok(()) => {
-                self.set_config(config.clone());
-                self.announce(done, "the plugin took the new configuration");
-                self.settle(live);
-            }
-            Err(ApplyFailure::Unimplemented) => {
-                self.keep_config_of(&live.change);
-                self.stop_running(live, Then::Start);
-            }
-            Err(ApplyFailure::Failed(reason)) => {
-                self.announce(failed, &format!("the old configuration stays: {reason}"));
-                self.settle(live);
-            }
-        }
-    }
-
     /// A running plugin is stopped by an order.
     pub(super) fn stop_running(&mut self, live: &Live, then: Then) {
         self.effect(Effect::Unwatch);
@@ -413,108 +376,10 @@ impl<'a> TransitionBuilder<'a> {
         self.stop(live.target(), then, manner);
     }
 
-    /// Limits are set while the plugin runs, for an INSTALL with this configuration.
-    pub(super) fn limit(&mut self, live: &Live, config: Option<crate::model::spec::Config>) {
-        let attempt = self.next_attempt();
-        let (process, limits) = (live.process.clone(), self.state.spec.limits);
-        self.effect(Effect::Limit { attempt, process, limits });
-        self.change(live, Change::Limiting { attempt, config });
-    }
-
-    /// Limits were set, or could not be: then a start does it.
-    pub(super) fn limited(&mut self, live: &Live, answered: Attempt, result: Result<(), Arc<str>>) {
-        let Change::Limiting { attempt, config } = &live.change else { return };
-        if *attempt != answered {
-            return;
-        }
-        match result {
-            Ok(()) if *config == self.state.spec.config => {
-                self.announce(PluginEventKind::Installed, "its limits were changed while it runs");
-                self.settle(live);
-            }
-            Ok(()) => self.apply(live, config.clone(), Answers::Install),
-            Err(_) => {
-                self.keep_config_of(&live.change);
-                self.stop_running(live, Then::Start);
-            }
-        }
-    }
-
-    fn settle(&mut self, live: &Live) {
-        self.change(live, Change::None);
-    }
-
-    pub(super) fn change(&mut self, live: &Live, change: Change) {
-        let (process, endpoint) = (live.process.clone(), live.endpoint.clone());
-        self.state.phase = Phase::Running { process, endpoint, change };
-    }
-
-    /// A change is cut short by a stop or a crash: the next start does what it was to do.
-    pub(super) fn keep_config_of(&mut self, change: &Change) {
-        let (config, answers) = match change {
-            Change::None => return,
-            Change::Applying { config, answers, .. } => (config, *answers),
-            Change::Limiting { config, .. } => (config, Answers::Install),
-        };
-        self.set_config(config.clone());
-        match answers {
-            Answers::Install => self.state.owed.install = Due::Yes,
-            Answers::Apply => self.state.owed.apply = Due::Yes,
-        }
-    }
-
-    pub(super) fn set_config(&mut self, config: Option<crate::model::spec::Config>) {
-        let mut spec = PluginSpec::clone(&self.state.spec);
-        spec.config = config;
-        self.state.spec = Arc::new(spec);
-    }
-
     pub(super) fn fail_owed_apply(&mut self, reason: &str) {
         if std::mem::take(&mut self.state.owed.apply) == Due::Yes {
             self.announce(PluginEventKind::ApplyFailed, reason);
         }
-    }
-
-    /// One more part of the probation window passed without trouble.
-    pub(super) fn probation_passed(&mut self) {
-        let Some(trial) = &mut self.state.trial else { return };
-        let ordered_back = matches!(&self.state.next, Next::Preparing { spec, .. } | Next::Ready { spec }
-            if spec.is_revision_of(&trial.last_good));
-        if ordered_back && trial.slices_left <= 1 {
-            // The old revision is about to run again: it is not let go while that is undecided.
-            return;
-        }
-        trial.slices_left = trial.slices_left.saturating_sub(1);
-        if trial.slices_left > 0 {
-            return;
-        }
-        let old = trial.last_good.clone();
-        self.state.trial = None;
-        if old.is_local() {
-            // It stays on the machine; it is only not running.
-            return;
-        }
-        let revision = || old.revision.clone();
-        self.announce_for(
-            revision(),
-            PluginEventKind::RemoveRequested,
-            "the new revision proved itself",
-        );
-        self.announce_for(revision(), PluginEventKind::Removed, "");
-        self.discard(&old);
-    }
-
-    /// A configuration is handed to the running plugin.
-    pub(super) fn apply(
-        &mut self,
-        live: &Live,
-        config: Option<crate::model::spec::Config>,
-        answers: Answers,
-    ) {
-        let attempt = self.next_attempt();
-        let endpoint = live.endpoint.clone();
-        self.effect(Effect::Apply { attempt, endpoint, config: config.clone() });
-        self.change(live, Change::Applying { attempt, config, answers });
     }
 
     /// The processes are gone that were to be stopped.
@@ -583,45 +448,6 @@ impl<'a> TransitionBuilder<'a> {
         }
     }
 
-    /// The revision on trial failed: the one before it runs again. It is on disk already.
-    fn return_to_last_good(&mut self, reason: Arc<str>) {
-        let Some(trial) = self.state.trial.take() else {
-            // Without a revision to return to, the current one is tried again.
-            self.state.phase = Phase::BackingOff { reason };
-            return;
-        };
-        let failed = std::mem::replace(&mut self.state.spec, trial.last_good);
-        self.discard(&failed);
-        self.fail_owed_apply("the agent returned to the revision before");
-        self.state.owed = Owed::default();
-        match std::mem::replace(&mut self.state.next, Next::Nothing) {
-            Next::Preparing { spec, attempt } if spec.has_files_of(&self.state.spec) => {
-                // The way back was ordered already; what is being fetched is on disk.
-                self.effect(Effect::CancelInstall { attempt });
-                self.state.spec = spec;
-                self.state.owed.install = Due::Yes;
-            }
-            next @ (Next::Nothing | Next::Failed { .. }) => {
-                let revision = failed.revision.clone();
-                let failed = Next::Failed { revision, at: FailedAt::Run, reason };
-                // What failed before is of a newer order than the one that failed now.
-                let told = if next == Next::Nothing { failed } else { next };
-                if let Some(local) = self.replaced() {
-                    self.return_to_local(local);
-                    self.state.next = told;
-                    return;
-                }
-                self.state.next = told;
-            }
-            // These are of a newer order, too.
-            next @ (Next::Preparing { .. } | Next::Ready { .. } | Next::AfterRemoval { .. }) => {
-                self.state.next = next;
-            }
-        }
-        self.state.restarts = Restarts::default();
-        self.launch(1);
-    }
-
     /// All files of the plugin are deleted.
     pub(super) fn remove(&mut self, failures: u32) {
         let attempt = self.next_attempt();
@@ -663,13 +489,5 @@ impl<'a> TransitionBuilder<'a> {
         self.state.runs = Runs::default();
         self.state.last_exit = None;
         self.install();
-    }
-}
-
-// === impl Live ===
-
-impl Live {
-    fn target(&self) -> Target {
-        Target { process: Some(self.process.clone()), endpoint: Some(self.endpoint.clone()) }
     }
 }

@@ -513,9 +513,9 @@ fn health_reason_pending_and_samples_are_shown() {
 }
 
 #[test]
-fn every_notice_has_its_own_number_and_finds_its_way_back() {
+fn every_kind_of_event_has_its_own_number_and_name_on_the_wire() {
     let mut numbers = std::collections::BTreeSet::new();
-    for kind in NOTICES {
+    for &kind in PluginEventKind::ALL {
         assert!(numbers.insert(event_number(kind)), "{kind:?} shares its number");
         assert_eq!(event_kind(event_number(kind)), Some(kind));
         assert!(event_name(kind).starts_with("PLUGIN_"));
@@ -523,6 +523,20 @@ fn every_notice_has_its_own_number_and_finds_its_way_back() {
     assert_eq!(event_kind(0), None);
     assert_eq!(event_kind(99), None);
     assert_eq!(numbers.into_iter().collect::<Vec<_>>(), (1..=15).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_kind_of_event_comes_back_from_its_record_and_is_sent_as_itself() {
+    for &kind in PluginEventKind::ALL {
+        let event = NewEvent::new(kind, "a", "1", SystemTime::UNIX_EPOCH, "details");
+        let stored = StoredEvent { seq: 7, id: "id".into(), event };
+        let key = crate::records::number_key(stored.seq);
+        let read = StoredEvent::decode(&key, &stored.encode());
+        assert_eq!(read.expect("a record of its own"), stored);
+        let sent = encode_event(&stored).body;
+        let sent = pb::PluginEventMessage::decode(sent.as_slice()).expect("a message of its own");
+        assert_eq!(event_kind(sent.event_type), Some(kind));
+    }
 }
 
 #[test]

@@ -214,7 +214,7 @@ async fn a_stream_that_is_replaced_under_an_event_does_not_strand_it() {
     agent.pass(Duration::from_millis(100)).await;
     // The outbox hears of the new stream before its event on the old one fails.
     let stream = agent.world.link.stream() + 1;
-    agent.run(|system| system.control_plane.send(LinkChanged::Connected { stream })).await.unwrap();
+    agent.run(|system| system.link_changed.send(LinkChanged::Connected { stream })).await.unwrap();
     agent.pass(Duration::from_millis(10)).await;
     assert_eq!(agent.world.link.connect(), stream);
     until_told(&agent, "a", &[1, 4, 3]).await;

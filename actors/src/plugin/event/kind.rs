@@ -1,0 +1,157 @@
+//! The kinds of plugin events, and what the rest of the agent has to know about each. Pure.
+//!
+//! Every question about a kind is answered here, by a match without a wildcard: a new kind does not
+//! compile before each of them is answered for it.
+
+use crate::ports::OrderKind;
+
+/// Declares the enum and the list of its kinds at once, so that no kind can be missing in the list.
+macro_rules! event_kinds {
+    ($($(#[$doc:meta])* $kind:ident,)*) => {
+        /// Kinds of plugin events, named after the wire's event types.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum PluginEventKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl PluginEventKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
+        }
+    };
+}
+
+event_kinds! {
+    /// PLUGIN_CONFIG_INSTALL.
+    InstallRequested,
+    /// PLUGIN_CONFIG_REMOVE.
+    RemoveRequested,
+    /// PLUGIN_INSTALLED.
+    Installed,
+    /// PLUGIN_STARTED.
+    Started,
+    /// PLUGIN_REMOVED.
+    Removed,
+    /// PLUGIN_STOPPED.
+    Stopped,
+    /// PLUGIN_CRASHED.
+    Crashed,
+    /// PLUGIN_INSTALL_FAILED.
+    InstallFailed,
+    /// PLUGIN_START_FAILED.
+    StartFailed,
+    /// PLUGIN_REMOVE_FAILED.
+    RemoveFailed,
+    /// PLUGIN_CONFIG_APPLY.
+    ApplyRequested,
+    /// PLUGIN_CONFIG_APPLIED.
+    Applied,
+    /// PLUGIN_CONFIG_APPLY_FAILED.
+    ApplyFailed,
+    /// PLUGIN_EXECUTION_COMPLETED.
+    ExecutionCompleted,
+    /// PLUGIN_EXECUTION_FAILED.
+    ExecutionFailed,
+}
+
+/// What an event of a kind means for the operation that the plugin is busy with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventClass {
+    /// An order was taken.
+    Requested,
+    /// Something succeeded.
+    Succeeded,
+    /// Something failed; the operation fails with it.
+    Failed,
+    /// A process was stopped, as it was meant to be.
+    Stopped,
+    /// A process ended, though nobody stopped it. The plugin is started again.
+    Crashed,
+}
+
+// === impl PluginEventKind ===
+
+impl PluginEventKind {
+    /// What an event of this kind means for the operation that the plugin is busy with.
+    #[must_use]
+    pub const fn class(self) -> EventClass {
+        match self {
+            Self::InstallRequested | Self::RemoveRequested | Self::ApplyRequested => {
+                EventClass::Requested
+            }
+            Self::Installed
+            | Self::Started
+            | Self::Removed
+            | Self::Applied
+            | Self::ExecutionCompleted => EventClass::Succeeded,
+            Self::InstallFailed
+            | Self::StartFailed
+            | Self::RemoveFailed
+            | Self::ApplyFailed
+            | Self::ExecutionFailed => EventClass::Failed,
+            Self::Stopped => EventClass::Stopped,
+            Self::Crashed => EventClass::Crashed,
+        }
+    }
+
+    /// The kind of order that the event reports or answers. `None` for what a plugin does over and
+    /// over while nobody orders anything.
+    #[must_use]
+    pub const fn order(self) -> Option<OrderKind> {
+        match self {
+            Self::InstallRequested | Self::Installed | Self::InstallFailed => {
+                Some(OrderKind::Install)
+            }
+            Self::RemoveRequested | Self::Removed | Self::RemoveFailed => Some(OrderKind::Remove),
+            Self::ApplyRequested | Self::Applied | Self::ApplyFailed => Some(OrderKind::Apply),
+            Self::Started
+            | Self::Stopped
+            | Self::Crashed
+            | Self::StartFailed
+            | Self::ExecutionCompleted
+            | Self::ExecutionFailed => None,
+        }
+    }
+
+    /// Whether the event says how a run of a one-shot plugin ended.
+    #[must_use]
+    pub const fn ends_run(self) -> bool {
+        match self {
+            Self::ExecutionCompleted | Self::ExecutionFailed => true,
+            Self::InstallRequested
+            | Self::RemoveRequested
+            | Self::ApplyRequested
+            | Self::Installed
+            | Self::Started
+            | Self::Removed
+            | Self::Applied
+            | Self::Stopped
+            | Self::Crashed
+            | Self::InstallFailed
+            | Self::StartFailed
+            | Self::RemoveFailed
+            | Self::ApplyFailed => false,
+        }
+    }
+
+    /// Whether the details of the event end with the last lines that the process wrote.
+    #[must_use]
+    pub const fn quotes_output(self) -> bool {
+        match self.class() {
+            EventClass::Crashed => true,
+            EventClass::Requested
+            | EventClass::Succeeded
+            | EventClass::Failed
+            | EventClass::Stopped => self.ends_run(),
+        }
+    }
+
+    /// Whether the event is worth remembering for somebody who asks later what went wrong.
+    #[must_use]
+    pub const fn is_trouble(self) -> bool {
+        match self.class() {
+            EventClass::Failed | EventClass::Crashed => true,
+            EventClass::Requested | EventClass::Succeeded | EventClass::Stopped => false,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What people see of a plugin beside its state: times, health, progress, and what happened lately.
+
+use std::time::SystemTime;
+
+use actix::SpawnHandle;
+use tokio::sync::watch;
+
+use super::snapshot::Snapshot;
+use super::state::{Phase, State};
+use super::transition_log::TransitionLog;
+use crate::model::exit::ExitCause;
+use crate::model::view::{Activity, PluginView, Reported, needed, reported};
+use crate::ports::{Health, Progress};
+
+/// What people see of a plugin beside its state.
+pub(super) struct Shown {
+    pub(super) state: Reported,
+    pub(super) updated_at: SystemTime,
+    pub(super) started_at: Option<SystemTime>,
+    pub(super) last_exit_at: Option<SystemTime>,
+    pub(super) health: Option<(Health, SystemTime)>,
+    pub(super) progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
+    pub(super) story: TransitionLog,
+}
+
+// === impl Shown ===
+
+impl Shown {
+    /// Notes when the process or the reported state changed. `before` is the phase before this
+    /// state.
+    pub(super) fn note_times(&mut self, before: &Phase, state: &State, now: SystemTime) {
+        let process = |phase: &Phase| match phase {
+            Phase::Running { process, .. } | Phase::Executing { process, .. } => {
+                Some(process.clone())
+            }
+            _ => None,
+        };
+        let (was, is) = (process(before), process(&state.phase));
+        if was != is {
+            self.health = None;
+            self.started_at = is.is_some().then_some(now);
+            if was.is_some() {
+                self.last_exit_at = Some(now);
+            }
+        }
+        let reported = reported(state).1;
+        if reported != self.state {
+            self.state = reported;
+            self.updated_at = now;
+        }
+    }
+
+    /// What is durable of the plugin.
+    pub(super) fn snapshot(&self, state: &State) -> Snapshot {
+        Snapshot {
+            state: state.clone(),
+            last_exit_at: self.last_exit_at,
+            started_at: self.started_at,
+            story: self.story.clone(),
+        }
+    }
+
+    /// What the plugin looks like in this state. `is_found` says whether what the state says of a
+    /// process is known to be so, not only read back.
+    #[must_use]
+    pub(super) fn view(&self, state: &State, is_found: bool) -> PluginView {
+        let (revision, reported, reason, pending) = reported(state);
+        let (process, endpoint) = match &state.phase {
+            Phase::Running { process, endpoint, .. } => (Some(process), Some(endpoint)),
+            Phase::Executing { process, .. } => (Some(process), None),
+            Phase::Starting { process, .. } => (process.as_ref(), None),
+            _ => (None, None),
+        };
+        PluginView {
+            name: state.name.clone(),
+            revision,
+            state: reported,
+            reason,
+            pending,
+            generation: state.generation,
+            activity: if is_found && state.is_settled() {
+                Activity::Settled
+            } else {
+                Activity::Busy
+            },
+            pid: process.map(|process| process.pid),
+            // Nobody is to call what may be another program's by now.
+            endpoint: endpoint.cloned().filter(|_| is_found),
+            config_hash: state.spec.config.as_ref().map(crate::model::spec::Config::digest),
+            restarts: state.restarts.total,
+            last_exit: state.last_exit.map(|cause: ExitCause| (cause, self.last_exit_at)),
+            started_at: self.started_at,
+            health: self.health.clone(),
+            progress: self.progress.as_ref().map(|(progress, _)| *progress.borrow()),
+            updated_at: self.updated_at,
+            metrics: state.spec.metrics,
+            spec: state.spec.clone(),
+            runs: state.runs.clone(),
+            last_output: self.story.last_output.clone(),
+            unenforced: self.story.unenforced.clone(),
+            needed: needed(state),
+        }
+    }
+}
