@@ -473,8 +473,8 @@ pub enum NotRegistered {
 
 // === To the VM-event actor ===
 
-/// From the agent, the local API and the command socket: send this event to every running plugin. The
-/// answer comes when each plugin has answered or its time is up.
+/// From the agent, the local API and the command socket: send this event to every running plugin.
+/// The answer comes when each plugin has answered or its time is up.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "Result<Vec<Notified>, NotifyError>")]
 pub struct NotifyVm {

@@ -3,8 +3,8 @@
 //!
 //! An event is recorded before it comes here and is sent under the same id every time, so a server
 //! that hears it twice can tell. It leaves only when the server acknowledged it. When more events
-//! wait than are kept, chatter goes first and outcomes of orders last, and the gap is itself an event:
-//! `backlog` decides which events are dropped, `gap` writes the event that reports them.
+//! wait than are kept, chatter goes first and outcomes of orders last, and the gap is itself an
+//! event: `backlog` decides which events are dropped, `gap` writes the event that reports them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -184,9 +184,9 @@ pub struct RemoveError {
 /// way, and `stop` ends whatever there is.
 #[async_trait]
 pub trait Launcher: Send + Sync {
-    /// Ends what is left of the plugin, spawns the revision, waits for it to listen, and calls Start:
-    /// one attempt within the spec's start timeout. The launcher passes the process to `spawned` as
-    /// soon as it exists.
+    /// Ends what is left of the plugin, spawns the revision, waits for it to listen, and calls
+    /// Start: one attempt within the spec's start timeout. The launcher passes the process to
+    /// `spawned` as soon as it exists.
     ///
     /// On error no process of the launch is left alive. A plugin that exits before it answered Start
     /// fails at once, with its exit cause and last output in the error.
@@ -354,8 +354,8 @@ pub enum LaunchError {
     },
 }
 
-/// The words before the last lines that a plugin wrote, in every text that quotes them. The lines come
-/// last: a reader who may not see them gets only the part of the text before these words.
+/// The words before the last lines that a plugin wrote, in every text that quotes them. The lines
+/// come last: a reader who may not see them gets only the part of the text before these words.
 pub const LAST_OUTPUT: &str = "its last output:";
 
 struct Quoted<'a>(&'a str);

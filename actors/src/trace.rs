@@ -1,13 +1,13 @@
 //! The trace of a request: it names the request that the agent works for, from the frame to the
 //! process, through actors, and through restarts of the agent.
 //!
-//! A [`Trace`] is data: the inbox stores it beside the order, and the plugin's record holds it while
-//! the order is carried out. Its ids are made from the message's id and the order's number and from
-//! nothing else, so an agent that was restarted continues an order under the same trace.
+//! A [`Trace`] is data: the inbox stores it beside the order, and the plugin's record holds it
+//! while the order is carried out. Its ids are made from the message's id and the order's number
+//! and from nothing else, so an agent that was restarted continues an order under the same trace.
 //!
-//! This module makes the spans, for the log and for exporters. Fields that begin with `otel.` are for
-//! exporters alone; `docs/tracing.md` says what they mean. Spans have the level of errors, so that a
-//! warning has its span around it at every log level.
+//! This module makes the spans, for the log and for exporters. Fields that begin with `otel.` are
+//! for exporters alone; `docs/tracing.md` says what they mean. Spans have the level of errors, so
+//! that a warning has its span around it at every log level.
 
 use std::fmt;
 use std::sync::Arc;
@@ -93,9 +93,9 @@ impl Trace {
         Self { message_id: "".into(), id, parent: None, sampling: Sampling::Export, since }
     }
 
-    /// The span of an order: around all that is done for it, before and after restarts of the agent. It
-    /// ends when it is dropped after [`conclude`] was called. When it is dropped without that call, the
-    /// span of the order continues under the same id in another place.
+    /// The span of an order: around all that is done for it, before and after restarts of the
+    /// agent. It ends when it is dropped after [`conclude`] was called. When it is dropped without
+    /// that call, the span of the order continues under the same id in another place.
     #[must_use]
     pub fn order(&self, plugin: &str, revision: &str, order: Generation) -> Span {
         tracing::error_span!(

@@ -458,7 +458,7 @@ pub fn encode_event(recorded: &StoredEvent) -> OutboundMessage {
 fn reply(to: &InboundMessage, kind: &str, body: Vec<u8>) -> OutboundMessage {
     let mut labels = to.labels.clone();
     labels.insert(MESSAGE_TYPE.to_owned(), kind.to_owned());
-    // The sender, which is the control plane actor, sets the id.
+    // The control plane actor sets the id when it sends the reply.
     OutboundMessage { id: String::new(), labels, type_url: type_url(kind), body }
 }
 

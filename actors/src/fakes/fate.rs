@@ -16,8 +16,9 @@ use crate::ports::{Durability, OutboundMessage, Receipt, Write};
 /// Decides what fakes do that nothing is scripted for. As it stands, everything goes well.
 pub trait Fate: Send + Sync {
     /// What becomes of an operation: `download`, `unpack`, `activate`, `discard`, `remove` of the
-    /// installer, `spawn` (a launch that has a process and has not reported it yet), `launch`, `launch
-    /// revision`, `stop`, `find` of the launcher, `sample` of the meter, `acknowledge` of the link.
+    /// installer, `spawn` (a launch that has a process and has not reported it yet), `launch`,
+    /// `launch revision`, `stop`, `find` of the launcher, `sample` of the meter, `acknowledge` of
+    /// the link.
     ///
     /// `name` is the plugin, for `unpack` and `launch revision` with a space and the revision behind it.
     fn answer(&self, what: &'static str, name: &str) -> Answer {

@@ -24,8 +24,8 @@ use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 use crate::scheduler::rules::{Verdict, evaluate};
 
-/// The reason that the event gives for a run whose process is gone, because the machine restarted or
-/// the agent ended together with its plugins.
+/// The reason that the event gives for a run whose process is gone, because the machine restarted
+/// or the agent ended together with its plugins.
 const CUT_SHORT: &str = "the run was cut short by a restart";
 
 // === impl TransitionBuilder: runs ===
@@ -215,8 +215,8 @@ impl TransitionBuilder<'_> {
         evaluate(&self.state.spec.execution.rules, self.facts)
     }
 
-    /// Why the plugin must not be started now, if it must not. Where rules cannot be decided, a plugin
-    /// that ran keeps running, and one that never ran is not started.
+    /// Why the plugin must not be started now, if it must not. Where rules cannot be decided, a
+    /// plugin that ran keeps running, and one that never ran is not started.
     pub(super) fn withheld(&self) -> Option<Arc<str>> {
         let rests = matches!(self.state.phase, Phase::Disabled { .. });
         match self.verdict() {

@@ -47,8 +47,9 @@ pub struct Snapshot {
     pub story: TransitionLog,
 }
 
-/// Continues from a snapshot after a restart of the agent: calls [`transition`] with an event that
-/// says that everything in flight is lost, and which process was found running.
+/// Continues from a snapshot after a restart of the agent: calls [`transition`] with
+/// [`Event::Recovered`], which means that everything in flight is lost and names the process that
+/// was found running.
 pub fn recover(snapshot: &Snapshot, found: Found) -> Transition {
     transition(&snapshot.state, Event::Recovered(found))
 }

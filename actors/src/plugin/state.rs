@@ -561,8 +561,8 @@ impl<T: PartialEq> Mark<T> {
 }
 
 impl Mark<u64> {
-    /// Takes the number of a beat. Counting begins at the first beat; a beat with a lower number means
-    /// that the clock was set back, and counting begins anew.
+    /// Takes the number of a beat. Counting begins at the first beat; a beat with a lower number
+    /// means that the clock was set back, and counting begins anew.
     pub(super) fn heed_beat(&mut self, beat: u64) -> Heeded {
         let heeded = match self {
             Self::Of(of) if beat > *of => Heeded::Run,

@@ -95,8 +95,8 @@ pub(super) fn operation_record(operation: &Operation) -> rec::Errand {
     }
 }
 
-/// Returns `None` when the record is invalid. The order then has no operation to trace; nothing else
-/// depends on it.
+/// Returns `None` when the record is invalid. The order then has no operation to trace; nothing
+/// else depends on it.
 pub(super) fn operation_of(record: rec::Errand) -> Option<Operation> {
     let trace = Arc::new(Trace::of_record(record.trace?)?);
     let mut operation = Operation::new(trace, record.order.map(Generation), &record.revision);
