@@ -184,7 +184,7 @@ impl OutboxActor {
         let saved = tokio::time::timeout(SAVE_WAIT, store.durably.send(save));
         ctx.spawn(saved.into_actor(self).map(move |result, this, ctx| {
             if !matches!(result, Ok(Ok(Ok(())))) {
-                warn!(event = %marker.id, "the event that reports a gap is sent before it is durable");
+                warn!(event = %marker.id, "a gap event is sent before it is durable");
             }
             this.send(marker, 1, ctx);
         }));

@@ -6,8 +6,8 @@
 //!
 //! A commit that fails is answered as failed, once, and kept: its writes are part of every later
 //! commit until one succeeds. Of a [`SaveOrForget`] nothing is kept: the sender of its orders sends
-//! them again. Supervision continues meanwhile
-//! (`docs/decisions/0003-a-failed-save-never-stops-supervision.md`).
+//! them again. Supervision continues meanwhile:
+//! `docs/decisions/0003-a-failed-save-never-stops-supervision.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ enum Commit {
 // === impl StoreActor ===
 
 impl StoreActor {
-    /// A store whose next event gets the number `next_event`, and which reports its
-    /// commits to `counters`.
+    /// A store whose next event gets the number `next_event`, and which reports its commits
+    /// to `counters`.
     #[must_use]
     pub fn new(
         storage: Arc<dyn Storage>,
@@ -182,7 +182,7 @@ impl StoreActor {
                 Ok(())
             }
             Err(error) => {
-                error!(error = %Chain(&error), "the store could not be written; supervision continues");
+                error!(error = %Chain(&error), "cannot write the store; supervision continues");
                 self.keep(batch.writes);
                 // One timer, however many commits fail meanwhile.
                 if self.retry.is_none() {

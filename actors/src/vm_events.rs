@@ -123,7 +123,7 @@ impl VmEventActor {
         }
     }
 
-    /// Sends `startup` when every plugin that starts with the machine has started or its time is
+    /// Sends `startup` when every plugin that starts with the machine has started, or its time is
     /// up.
     fn tell_startup_when_started(&mut self, ctx: &mut Context<Self>) {
         let VmEventHandles { list, roster, .. } = self.handles.clone();

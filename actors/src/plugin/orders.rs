@@ -30,7 +30,7 @@ impl TransitionBuilder<'_> {
         }
         if self.state.phase == Phase::Gone && !self.retires() {
             // The order came just after the plugin's end, and the manager keeps the plugin on the
-            // roster until the plugin retires with this order's number.
+            // roster until the plugin retires at this order's number.
             self.effect(Effect::Retire);
         }
     }

@@ -417,6 +417,6 @@ proptest! {
             prop_assert!(desk.open() == 0 || is_served, "what waits is waited for");
             prop_assert!(desk.open() <= waiting.len());
         }
-        prop_assert!(waiting.is_empty(), "every waiting asker gets an answer when the agent closes");
+        prop_assert!(waiting.is_empty(), "every asker gets an answer when the agent closes");
     }
 }
