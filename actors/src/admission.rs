@@ -7,9 +7,9 @@
 //!                                         └── listed, resolved, ended ┘
 //! ```
 //!
-//! `desk` decides; the actor here keeps the timers, the askers and the plugin's stream, and carries out
-//! what was decided. The gate fails closed: whoever gets no verdict is denied. Where no plugin is
-//! configured, everything is admitted at once.
+//! `AdmissionQueue` decides; the actor here keeps the timers, the askers and the plugin's stream,
+//! and carries out what was decided. The gate fails closed: a deployment without a verdict is
+//! denied. Where no plugin is configured, everything is admitted at once.
 
 use actix::prelude::*;
 use std::collections::BTreeMap;

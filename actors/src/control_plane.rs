@@ -1,9 +1,9 @@
-//! The conversation with whoever gives orders: the control plane on the stream, and people on this
-//! machine through the local API.
+//! Takes orders from the control plane on the stream, and from people on this machine through the
+//! local API.
 //!
-//! An order is decoded, made durable in the inbox, acknowledged, and only then acted on. Questions
-//! are answered at once and never wait behind orders. What cannot be understood is logged and
-//! acknowledged: the stream lives on.
+//! The actor decodes an order, makes it durable in the inbox, acknowledges it, and only then hands
+//! it to the manager. It answers questions at once; they never wait behind orders. It logs and
+//! acknowledges a message that it cannot decode, and the stream continues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ const TAKING_MAX: usize = 32;
 /// Most repetitions of one message that are acknowledged together with it.
 const REPEATED_MAX: usize = 16;
 
-/// Most questions that are being answered. Whoever asks more has to ask again.
+/// Most questions that are being answered. One more gets no answer; its sender has to ask again.
 const ANSWERS_MAX: usize = 256;
 
 /// The label, or the metadata, that names what a message is part of.
@@ -78,8 +78,9 @@ pub struct ControlPlaneActor {
     remembered: Remembered,
     /// Messages whose orders are being made durable, each with the receipts of its repetitions.
     taking: BTreeMap<MessageKey, Vec<Receipt>>,
-    /// Orders that are being made durable or are to be carried out, by the number of the first. They are
-    /// carried out in the sequence in which they were given, whichever is heard of first.
+    /// Orders that are being made durable or are to be carried out, by the number of the first.
+    /// They are carried out in the sequence in which they were given, whichever the store answers
+    /// first.
     given: BTreeMap<Generation, Given>,
     answering: usize,
     /// Questions that were not answered since the flood of them began.
@@ -90,7 +91,7 @@ pub struct ControlPlaneActor {
 enum Given {
     /// They are being made durable.
     Saving,
-    /// They are durable. There are none when all were refused, or could not be made durable.
+    /// They are durable. `None` when all were refused, or could not be made durable.
     Saved(Option<Configure>),
 }
 
@@ -135,9 +136,9 @@ impl ControlPlaneActor {
         }
     }
 
-    /// Makes orders durable. What is refused is recorded together with them, so that neither an
-    /// order nor a refusal is lost or told twice. When that fails nothing of it remains: whoever gave
-    /// the orders is told, or not acknowledged, and gives them again.
+    /// Makes orders durable. Refusals are recorded together with them, so that neither an order nor
+    /// a refusal is lost or reported twice. When that fails nothing of it remains: a person gets
+    /// the error, the control plane gets no acknowledgement, and each has to send the orders again.
     fn take(
         &mut self,
         content: InboxContent,
@@ -308,7 +309,7 @@ impl ControlPlaneActor {
 
     fn answer(&mut self, question: Request, message: InboundMessage, ctx: &mut Context<Self>) {
         if self.answering >= ANSWERS_MAX {
-            // Said once per flood: whoever asks so much must not fill the log as well.
+            // One line per flood: a sender of many questions must not fill the log as well.
             if self.unanswered == 0 {
                 warn!("too many questions at once; some are not answered");
             }
@@ -476,7 +477,7 @@ fn decode_submission(
     }
 }
 
-/// What a submitter is told about each order, in the sequence given.
+/// The answer to a submitter about each order, in the sequence given.
 fn verdicts(decoded: &[DecodedOrder], first: Generation) -> Vec<Verdict> {
     let verdict = |(order, number): (&DecodedOrder, u64)| match order {
         Ok((name, _)) => Verdict { name: name.to_string(), result: Ok(Generation(number)) },

@@ -1,9 +1,9 @@
 //! Crash points: named places where a test ends the agent as `kill -9` would.
 //!
-//! Whoever is about to make something durable, has made it so, or begins or ends an effect calls
-//! [`reach`]. Without the feature `crash-points`, which only tests have, that is nothing at all. With
-//! it, and with the environment variables below, every point that is reached is written to a file
-//! (its last line is where the agent died), and at the wanted one the process kills itself: no
+//! The code calls [`reach`] before and after it makes something durable, and where an effect begins
+//! and ends. Without the feature `crash-points`, which only tests have, that is nothing at all.
+//! With it, and with the environment variables below, every point that is reached is written to a
+//! file (its last line is where the agent died), and at the wanted one the process kills itself: no
 //! destructor runs, nothing is flushed, plugins live on.
 //!
 //! ```text

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Prints an error and its causes on one line: `what: why: because`.
 ///
-/// Errors of this project never print their own source, so nothing is said twice.
+/// Errors of this project never print their own source, so no text is printed twice.
 pub struct Chain<'a>(pub &'a (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {

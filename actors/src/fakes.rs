@@ -57,7 +57,7 @@ pub(crate) struct Shared<T> {
     moved: watch::Sender<u64>,
 }
 
-/// Answers to come, per operation and plugin; [`Answer::Succeed`] when there is none.
+/// Answers to come, per operation and plugin; [`Answer::Succeed`] when the script has no answer.
 #[derive(Default)]
 pub(crate) struct Script {
     once: BTreeMap<(&'static str, String), VecDeque<Answer>>,
@@ -149,7 +149,7 @@ impl Shared<Script> {
                 .await;
                 Ok(())
             }
-            Answer::Panic => panic!("the fake was told to panic at {what} of {name}"),
+            Answer::Panic => panic!("the script made the fake panic at {what} of {name}"),
         }
     }
 }

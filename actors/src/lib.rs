@@ -1,5 +1,5 @@
 //! The core of guest-agent: one pure machine per plugin, the actors around the machines, and the
-//! traits through which they reach the world.
+//! traits (ports) through which they use files, processes and sockets.
 //!
 //! ```text
 //!   link ─► ControlPlane ─► Manager ─► Plugin ─► (machine) ─► ports: Installer, Launcher, PluginRpc

@@ -221,7 +221,8 @@ pub struct Listed {
     pub newest: Option<Point>,
 }
 
-/// From whoever shows it: how many orders are kept until their plugins have taken them up.
+/// From the actors and commands that show it: how many orders the inbox keeps until their plugins
+/// have made them durable.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "usize")]
 pub struct CountInbox;
@@ -388,7 +389,7 @@ pub enum LinkChanged {
         /// Counts the streams of this agent process.
         stream: u64,
     },
-    /// There is none.
+    /// The agent has no stream.
     Disconnected {
         /// Why.
         reason: Arc<str>,
@@ -472,8 +473,8 @@ pub enum NotRegistered {
 
 // === To the VM-event actor ===
 
-/// From the agent, the local API and the command socket: tell every running plugin of this. Answered
-/// when each was told or given up on.
+/// From the agent, the local API and the command socket: send this event to every running plugin.
+/// The answer comes when each plugin has answered or its time is up.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "Result<Vec<Notified>, NotifyError>")]
 pub struct NotifyVm {

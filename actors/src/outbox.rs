@@ -3,8 +3,8 @@
 //!
 //! An event is recorded before it comes here and is sent under the same id every time, so a server
 //! that hears it twice can tell. It leaves only when the server acknowledged it. When more events
-//! wait than are kept, chatter goes first and outcomes of orders last, and the gap is itself an event:
-//! `backlog` decides what goes, `gap` what is told of it.
+//! wait than are kept, chatter goes first and outcomes of orders last, and the gap is itself an
+//! event: `backlog` decides which events are dropped, `gap` writes the event that reports them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -91,11 +91,11 @@ pub struct OutboxView {
 pub struct UseStore {
     /// For what can be lost.
     pub lazily: Recipient<SaveLazily>,
-    /// For what must be durable before it is told.
+    /// For what must be durable before the outbox sends it.
     pub durably: Recipient<Save>,
 }
 
-/// From whoever shows it: how much waits for the control plane.
+/// From the actors and commands that show it: how much waits for the control plane.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "Weight")]
 pub struct WeighBacklog;
@@ -184,7 +184,7 @@ impl OutboxActor {
         let saved = tokio::time::timeout(SAVE_WAIT, store.durably.send(save));
         ctx.spawn(saved.into_actor(self).map(move |result, this, ctx| {
             if !matches!(result, Ok(Ok(Ok(())))) {
-                warn!(event = %marker.id, "a gap is told of before it is durable");
+                warn!(event = %marker.id, "a gap event is sent before it is durable");
             }
             this.send(marker, 1, ctx);
         }));

@@ -39,7 +39,7 @@ pub use unenforced::{Shortfall, ShortfallKind, UNENFORCED_MAX, Unenforced};
 /// What adapters report as the cause of a failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Everything the actors reach the world through.
+/// All ports: the traits through which the actors use files, processes, sockets and clocks.
 #[derive(Clone)]
 pub struct Ports {
     /// Files of plugins.
@@ -68,7 +68,7 @@ pub struct Ports {
     pub facts: Arc<dyn Facts>,
     /// Counts what happens.
     pub counters: Arc<dyn Counters>,
-    /// Wall-clock time, for what people and records are told; never for waiting.
+    /// Wall-clock time, for texts and records; never for waiting.
     pub clock: Arc<dyn Clock>,
     /// Ids of messages to the control plane.
     pub ids: Arc<dyn Ids>,
@@ -184,8 +184,9 @@ pub struct RemoveError {
 /// way, and `stop` ends whatever there is.
 #[async_trait]
 pub trait Launcher: Send + Sync {
-    /// Ends what is left of the plugin, spawns the revision, waits for it to listen, and calls Start: one attempt within the spec's
-    /// start timeout. `spawned` hears of the process as soon as there is one.
+    /// Ends what is left of the plugin, spawns the revision, waits for it to listen, and calls
+    /// Start: one attempt within the spec's start timeout. The launcher passes the process to
+    /// `spawned` as soon as it exists.
     ///
     /// On error no process of the launch is left alive. A plugin that exits before it answered Start
     /// fails at once, with its exit cause and last output in the error.
@@ -196,7 +197,8 @@ pub trait Launcher: Send + Sync {
     ) -> Result<Launched, LaunchError>;
 
     /// Ends every process of the plugin: the one given, the ones this launcher knows, and their
-    /// descendants; reaps what is ours. Answers when they are dead. Succeeds when there is none.
+    /// descendants; reaps the children of the agent. Answers when they are dead. Succeeds when no
+    /// process is left.
     async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError>;
 
     /// Sets the limits of a running plugin from now on, without a restart; may be done twice. What this
@@ -229,7 +231,7 @@ pub trait Launcher: Send + Sync {
         recorded: Option<&Process>,
     ) -> Result<Option<Process>, FindError>;
 
-    /// The last lines a plugin wrote, for crash events. Bounded; empty when there are none.
+    /// The last lines a plugin wrote, for crash events. Bounded; empty when it wrote nothing.
     async fn last_output(&self, name: &PluginName) -> String;
 }
 
@@ -352,8 +354,8 @@ pub enum LaunchError {
     },
 }
 
-/// What comes before the last lines that a plugin wrote, wherever they are told. They come last: whoever
-/// may not see them is told what is before these words.
+/// The words before the last lines that a plugin wrote, in every text that quotes them. The lines
+/// come last: a reader who may not see them gets only the part of the text before these words.
 pub const LAST_OUTPUT: &str = "its last output:";
 
 struct Quoted<'a>(&'a str);

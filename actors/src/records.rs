@@ -176,7 +176,7 @@ impl Waiting {
         let gap = record.gap.take();
         let mut recorded = StoredEvent::of_record(seq, record)?;
         let Some(gap) = gap else { return Ok(Self::new(recorded)) };
-        // What a gap says is made anew whenever it is told.
+        // The text of a gap is made anew whenever it is sent.
         recorded.event.details = "".into();
         let (sent, gap) = (gap.sent, Gap::of_record(&gap, recorded.event.at));
         Ok(Self { recorded, gap: Some(gap), sent })

@@ -66,7 +66,7 @@ pub struct RegistryHandles {
 // === impl RegistryActor ===
 
 impl RegistryActor {
-    /// A registry that goes on with what an earlier life of the agent left.
+    /// A registry that starts with the entries which the agent stored before its last restart.
     #[must_use]
     pub fn new(
         ports: &Ports,

@@ -177,7 +177,7 @@ impl SchedulerActor {
             changed.map(|()| facts)
         };
         ctx.spawn(changed.into_actor(self).map(|changed, this, ctx| {
-            // An error means that the port is gone, and with it whoever could change anything.
+            // An error means that the port is gone, so the facts cannot change any more.
             if let Ok(facts) = changed {
                 this.facts = facts;
                 this.handles.facts_moved.do_send(FactsMoved);

@@ -5,8 +5,9 @@
 //! saved, and go to the outbox when they are durable.
 //!
 //! A commit that fails is answered as failed, once, and kept: its writes are part of every later
-//! commit until one succeeds. Of a [`SaveOrForget`] nothing is kept: whoever gave it is asked again. Supervision goes on meanwhile
-//! (`docs/decisions/0003-a-failed-save-never-stops-supervision.md`).
+//! commit until one succeeds. Of a [`SaveOrForget`] nothing is kept: the sender of its orders sends
+//! them again. Supervision continues meanwhile:
+//! `docs/decisions/0003-a-failed-save-never-stops-supervision.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +71,8 @@ enum Commit {
 // === impl StoreActor ===
 
 impl StoreActor {
-    /// A store whose next event gets the number `next_event`, and whose commits `counters` hears of.
+    /// A store whose next event gets the number `next_event`, and which reports its commits
+    /// to `counters`.
     #[must_use]
     pub fn new(
         storage: Arc<dyn Storage>,
@@ -180,7 +182,7 @@ impl StoreActor {
                 Ok(())
             }
             Err(error) => {
-                error!(error = %Chain(&error), "the store could not be written; supervision goes on");
+                error!(error = %Chain(&error), "cannot write the store; supervision continues");
                 self.keep(batch.writes);
                 // One timer, however many commits fail meanwhile.
                 if self.retry.is_none() {
@@ -192,7 +194,7 @@ impl StoreActor {
                 Err(SaveFailed(Chain(&error).to_string().into()))
             }
         };
-        // Even events that are not durable are told: better twice after a crash than never.
+        // Events that are not durable are sent, too: better twice after a crash than never.
         if !batch.events.is_empty() {
             self.outbox.do_send(Enqueue(batch.events));
         }

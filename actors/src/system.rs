@@ -50,7 +50,7 @@ use crate::sweep::SweepActor;
 use crate::vm_events::{self, VmEventActor};
 use crate::wire::AgentFacts;
 
-/// What the actors are told about the agent they make up.
+/// The settings of the agent that all actors share.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// When plugins are started again, and how long a new revision is on trial.
@@ -268,7 +268,7 @@ impl System {
         self.monitor.do_send(UseHealthPolicy(health));
     }
 
-    /// Where whoever wants to know is told whether something may be deployed.
+    /// The admission actor, which answers whether a package may be deployed.
     #[must_use]
     pub fn gate(&self) -> Recipient<Ask> {
         self.admission.clone().recipient()
@@ -336,8 +336,8 @@ impl Left {
     }
 }
 
-/// The highest number of an order that a plugin knows. The manager sets bad records aside: it has to
-/// tell the world about them.
+/// The highest number of an order that a plugin knows. The manager sets bad records aside, because
+/// it has to report them as events.
 async fn newest_of_plugins(storage: &dyn Storage) -> u64 {
     let records = storage.load(Table::Plugins).await.unwrap_or_default();
     let snapshots = records.iter().filter_map(|(_, bytes)| Snapshot::decode(bytes).ok());
@@ -366,7 +366,7 @@ async fn load<T>(
     let records = match storage.load(table).await {
         Ok(records) => records,
         Err(error) => {
-            error!(?table, error = %Chain(&error), "cannot be read; goes on without");
+            error!(?table, error = %Chain(&error), "cannot be read; continues without it");
             return Vec::new();
         }
     };

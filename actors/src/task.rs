@@ -1,4 +1,4 @@
-//! Work beside an actor that ends with whoever wants it.
+//! A task that works for an actor and ends when its handle is dropped.
 
 use actix::WeakAddr;
 use actix::prelude::*;
@@ -8,17 +8,18 @@ use tokio::task::JoinHandle;
 #[derive(Debug)]
 pub(crate) struct Task(JoinHandle<()>);
 
-/// To an actor: a task of it panicked. What such an actor would do without it nobody knows, so it ends as if it had
-/// panicked itself.
+/// To an actor: one of its tasks panicked. The actor cannot work without it, so it ends as if it
+/// had panicked itself.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Panicked;
 
-/// Tells of a panic as long as it lives.
+/// Sends [`Panicked`] to the actor when it is dropped during a panic.
 struct Alarm<A: Actor<Context = Context<A>> + Handler<Panicked>>(WeakAddr<A>);
 
 impl Task {
-    /// Begins something for an actor, which goes on until it is done or this is dropped. Must be called by an actor.
+    /// Starts a task for an actor. It runs until it is done or the handle is dropped. Must be
+    /// called by an actor.
     pub(crate) fn spawn<A>(actor: &Addr<A>, work: impl Future<Output = ()> + 'static) -> Self
     where
         A: Actor<Context = Context<A>> + Handler<Panicked>,

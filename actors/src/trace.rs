@@ -1,13 +1,13 @@
-//! Which request something is done for, so that it can be followed from the frame to the process: through
-//! actors, and through restarts of the agent.
+//! The trace of a request: it names the request that the agent works for, from the frame to the
+//! process, through actors, and through restarts of the agent.
 //!
-//! A [`Trace`] is data: it lies in the inbox beside the order, and in the plugin's record while the order is
-//! carried out. Its ids are made from the message's id and the order's number and from nothing else, so whoever
-//! goes on with an order, in this life of the agent or in a later one, goes on with the same trace.
+//! A [`Trace`] is data: the inbox stores it beside the order, and the plugin's record holds it
+//! while the order is carried out. Its ids are made from the message's id and the order's number
+//! and from nothing else, so an agent that was restarted continues an order under the same trace.
 //!
-//! Spans are made here, for the log and for whoever exports them. Fields that begin with `otel.` are for
-//! exporters alone; what they mean is in `docs/tracing.md`. Spans have the level of errors: they are around a
-//! warning however little is logged.
+//! This module makes the spans, for the log and for exporters. Fields that begin with `otel.` are
+//! for exporters alone; `docs/tracing.md` says what they mean. Spans have the level of errors, so
+//! that a warning has its span around it at every log level.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct SpanId([u8; 8]);
 pub enum Sampling {
     /// Yes.
     Export,
-    /// No: whoever gave the order does not want it.
+    /// No: the sender of the order does not want it exported.
     Skip,
 }
 
@@ -93,8 +93,9 @@ impl Trace {
         Self { message_id: "".into(), id, parent: None, sampling: Sampling::Export, since }
     }
 
-    /// The span of an order: around all that is done for it, in every life of the agent. It ends when
-    /// [`conclude`] was called and it is dropped; dropped without that, it goes on elsewhere.
+    /// The span of an order: around all that is done for it, before and after restarts of the
+    /// agent. It ends when it is dropped after [`conclude`] was called. When it is dropped without
+    /// that call, the span of the order continues under the same id in another place.
     #[must_use]
     pub fn order(&self, plugin: &str, revision: &str, order: Generation) -> Span {
         tracing::error_span!(
@@ -174,7 +175,7 @@ impl Trace {
         }
     }
 
-    /// A record that makes no sense is none: nobody's order is lost for that.
+    /// Returns `None` when the record is invalid: the order is carried out without a trace.
     pub(crate) fn of_record(record: rec::Trace) -> Option<Self> {
         Some(Self {
             message_id: printable(&record.message_id).into(),
@@ -384,7 +385,7 @@ mod tests {
         let trace = Trace::of_message("m-1", None, at(1));
         assert_eq!(trace.id, Trace::of_message("m-1", None, at(2)).id);
         assert_ne!(trace.id, Trace::of_message("m-2", None, at(1)).id);
-        // Whoever looks for the trace of a message computes it the same way: docs/tracing.md.
+        // docs/tracing.md shows operators how to compute the trace id of a message: the same way.
         assert_eq!(trace.id.to_string(), "4770774f17186f2cc102c8d8081ab44d");
         assert_ne!(SpanId::made(trace.id, "order", 1), SpanId::made(trace.id, "order", 2));
     }

@@ -1,4 +1,4 @@
-//! What happens to the machine, and who hears of it.
+//! Sends the events of the machine (startup, shutdown, specialize) to the plugins.
 //!
 //! ```text
 //!   Machine (which boot) ─► VmEventActor ── Begin ──────────► manager
@@ -7,10 +7,10 @@
 //!         startup, once per boot ──────────► tell_all ── Apply ─► every running plugin, beside each other
 //! ```
 //!
-//! It finds out whether the machine was restarted while the agent was away, lets the manager begin,
-//! and tells plugins `startup` when what starts with the machine has started. Others ask it to tell
-//! `shutdown` and `specialize`. What a plugin does with an event is its own business: nothing here is
-//! recorded of it but that `startup` is not owed any more.
+//! The actor finds out whether the machine was restarted while the agent was away, lets the manager
+//! begin, and sends `startup` when the plugins that start with the machine have started. The agent,
+//! the local API and the command socket ask it to send `shutdown` and `specialize`. It records
+//! nothing of what a plugin does with an event, only that `startup` is no longer owed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,11 +35,11 @@ use crate::trace::{self, Trace};
 /// Key of the boot that the agent last ran in, among the facts.
 const BOOT: &[u8] = b"boot_id";
 
-/// Key of the boot whose startup was not told yet.
+/// Key of the boot whose `startup` was not sent yet.
 const STARTUP_OWED: &[u8] = b"startup_owed";
 
-/// How long startup waits for plugins that start with the machine. A plugin that takes longer is told
-/// nothing: it sees for itself that it was started.
+/// How long startup waits for plugins that start with the machine. A plugin that takes longer does
+/// not get the event: it knows that it was just started.
 pub const STARTUP_WAIT: Duration = Duration::from_secs(60);
 
 /// Longest that telling all plugins may take, when nobody says otherwise: that of one Apply call.
@@ -52,7 +52,7 @@ pub struct VmEventActor {
     rpc: Arc<dyn PluginRpc>,
     clock: Arc<dyn Clock>,
     handles: VmEventHandles,
-    /// The wait before startup is told.
+    /// The wait before `startup` is sent.
     startup: Option<SpawnHandle>,
 }
 
@@ -69,9 +69,9 @@ pub struct VmEventHandles {
     pub roster: watch::Receiver<u64>,
 }
 
-/// To be written when the agent ends and its plugins with it: the next life finds none of their
-/// processes, as after a restart of the machine, and starts them without taking that for crashes.
-/// They were told of a shutdown, so they are told of a startup too.
+/// To be written when the agent ends and its plugins with it: the next agent process finds none of
+/// their processes, as after a restart of the machine, and starts them without taking that for
+/// crashes. The plugins got `shutdown`, so they get `startup` too.
 #[must_use]
 pub fn forget_boot() -> Write {
     Write::Delete { table: Table::Facts, key: BOOT.to_vec() }
@@ -123,13 +123,14 @@ impl VmEventActor {
         }
     }
 
-    /// Tells startup when everything that starts with the machine has, or has had its time.
+    /// Sends `startup` when every plugin that starts with the machine has started, or its time is
+    /// up.
     fn tell_startup_when_started(&mut self, ctx: &mut Context<Self>) {
         let VmEventHandles { list, roster, .. } = self.handles.clone();
         let started = async move {
             let done = tokio::time::timeout(STARTUP_WAIT, have_started(list, roster)).await;
             if done.is_err() {
-                warn!("some plugins take long to start; the others are told that the machine has");
+                warn!("some plugins take long to start; startup is sent to the others");
             }
         };
         let startup = ctx.spawn(started.into_actor(self).map(|(), this, ctx| {
@@ -139,8 +140,8 @@ impl VmEventActor {
         self.startup = Some(startup);
     }
 
-    /// Startup is told at most once in a boot: that it is not owed any more is durable before any plugin
-    /// hears of it. An agent that is killed in between tells the rest of them nothing.
+    /// Sends `startup`, at most once in a boot: the store records that it is no longer owed before
+    /// any plugin gets it. When the agent is killed in between, the other plugins do not get it.
     fn tell_startup(&mut self, ctx: &mut Context<Self>) {
         let paid = Write::Delete { table: Table::Facts, key: STARTUP_OWED.to_vec() };
         let saving = self.handles.store.send(Save { writes: vec![paid], events: Vec::new() });
@@ -215,7 +216,7 @@ impl Handler<NotifyVm> for VmEventActor {
     type Result = ResponseFuture<Result<Vec<Notified>, NotifyError>>;
 
     fn handle(&mut self, notify: NotifyVm, ctx: &mut Self::Context) -> Self::Result {
-        // Nobody is told that a machine was started after hearing that it goes down.
+        // No plugin must get `startup` after `shutdown`.
         if notify.event == VmEvent::Shutdown
             && let Some(startup) = self.startup.take()
         {
@@ -243,8 +244,8 @@ async fn have_started(list: Recipient<ListPlugins>, mut roster: watch::Receiver<
 /// belong to the start of the machine.
 fn is_starting(view: &PluginView) -> bool {
     match view.state {
-        // One that was read back but not found yet is shown without an endpoint; one that runs to
-        // completion never has one, and is told nothing.
+        // A plugin that was read back but whose process is not found yet is shown without an
+        // endpoint. A one-shot plugin never has an endpoint, and gets no events.
         Reported::Running => view.endpoint.is_none() && view.spec.execution.one_shot().is_none(),
         Reported::Starting | Reported::Stopping | Reported::Stopped => {
             view.activity == Activity::Busy

@@ -87,7 +87,7 @@ pub struct Refusal {
     pub name: String,
     /// The revision as it was named.
     pub revision: String,
-    /// How the refusal is told.
+    /// The kind of the event that reports the refusal.
     pub notice: PluginEventKind,
     /// What is wrong: the field, the reason, the fix.
     pub reason: String,
@@ -458,7 +458,7 @@ pub fn encode_event(recorded: &StoredEvent) -> OutboundMessage {
 fn reply(to: &InboundMessage, kind: &str, body: Vec<u8>) -> OutboundMessage {
     let mut labels = to.labels.clone();
     labels.insert(MESSAGE_TYPE.to_owned(), kind.to_owned());
-    // Whoever sends it gives it an id.
+    // The control plane actor sets the id when it sends the reply.
     OutboundMessage { id: String::new(), labels, type_url: type_url(kind), body }
 }
 

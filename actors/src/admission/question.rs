@@ -20,7 +20,7 @@ pub struct Question {
     pub package: Arc<str>,
     /// The digest of its archive; of a local plugin, that of its entry point.
     pub sha256: Sha256Digest,
-    /// What came with the order, in the order in which it is told.
+    /// The metadata of the order, in the sequence in which the plugin gets it.
     pub metadata: Vec<(&'static str, String)>,
 }
 
@@ -44,7 +44,7 @@ pub struct Metadatum {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CheckId(Arc<str>);
 
-/// A check as the plugin is told of it.
+/// A check as the agent sends it to the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Its id.

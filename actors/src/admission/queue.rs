@@ -128,7 +128,7 @@ pub enum Wait {
 /// What has to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Tell an asker. Each is told once.
+    /// Answer an asker. Each gets one answer.
     Tell {
         /// Whom.
         asker: Asker,
@@ -195,24 +195,25 @@ struct Check {
 
 #[derive(Clone, Debug)]
 enum Progress {
-    /// Nobody has answered.
+    /// The plugin has not answered.
     Open {
-        /// In which order checks came.
+        /// The sequence in which checks came.
         number: u64,
         askers: Vec<Asker>,
-        /// Set when the plugin of now was told of it, to the number of its answers until then.
+        /// Set when the check was sent to the present plugin, to the number of its answers until
+        /// then.
         offered: Option<u64>,
     },
-    /// The plugin has.
+    /// The plugin has answered.
     Answered(Verdict),
 }
 
 /// The plugin that is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Plugin {
-    /// There is none, and none is needed.
+    /// No plugin runs, and no check needs one.
     Absent,
-    /// There is none, and the next one has to wait.
+    /// No plugin runs, and the next one has to wait.
     Pausing,
     /// It has a process, maybe, and no stream yet.
     Starting(ProcessRun),
@@ -420,7 +421,9 @@ impl AdmissionQueue {
             | Plugin::Starting(_)
             | Plugin::Serving(..)
             | Plugin::Lost(_) => {
-                does.push(refuse("this plugin was told to go"));
+                does.push(refuse(
+                    "the agent does not use this plugin process any more; it must exit",
+                ));
                 return;
             }
         }
@@ -484,7 +487,7 @@ impl AdmissionQueue {
             Plugin::Serving(serving, _) | Plugin::Lost(serving) if serving == life => {
                 self.deny_offered(&format!("the admission plugin ended: {how}"), does);
             }
-            // One that was told to go went.
+            // A process that the agent no longer uses has ended, as it should.
             Plugin::Absent
             | Plugin::Pausing
             | Plugin::Starting(_)
@@ -494,8 +497,8 @@ impl AdmissionQueue {
         self.fail();
     }
 
-    /// An asker has waited long enough. A plugin that answered nobody since it was told hangs, and is
-    /// replaced; the others who wait for it ask the next one.
+    /// An asker has waited long enough. A plugin that has answered no check since it got this one
+    /// hangs, and is replaced; the checks of the other askers are sent to the next one.
     fn too_late(&mut self, asker: Asker, does: &mut Vec<Effect>) {
         let Some(id) = self.askers.get(&asker).cloned() else { return };
         let offered = match self.checks.get(&id).map(|check| &check.state) {

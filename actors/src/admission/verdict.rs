@@ -14,7 +14,8 @@ pub enum Verdict {
     Admitted,
     /// It may not, for this reason.
     Denied(Arc<str>),
-    /// Nobody decided, because the agent goes down. Whoever begins anew in its next life asks anew.
+    /// There is no decision, because the agent is shutting down. An installation that begins again
+    /// after the restart asks again.
     Closing,
 }
 

@@ -182,7 +182,7 @@ mod tests {
         remembered.remember(key, 7, now, Duration::from_millis(3500));
         assert!(remembered.knows(key, 7, now), "sent again after 2 s without an answer");
         assert!(remembered.knows(key, 7, now));
-        assert!(!remembered.knows(key, 7, now), "from then on it is said anew");
+        assert!(!remembered.knows(key, 7, now), "from then on the message counts as new");
     }
 
     #[test]

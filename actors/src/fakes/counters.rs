@@ -3,14 +3,14 @@
 use crate::fakes::Shared;
 use crate::ports::{Count, Counters};
 
-/// A counters that keeps every note.
+/// A [`Counters`](crate::ports::Counters) that keeps every count.
 pub struct FakeCounters(CountersHandle);
 
-/// Reads what a [`FakeCounters`] was told.
+/// Reads the counts that a [`FakeCounters`] got.
 #[derive(Clone)]
 pub struct CountersHandle(Shared<Vec<Count>>);
 
-/// A counters that was told nothing yet.
+/// A [`FakeCounters`] without counts, and the handle that reads it.
 #[must_use]
 pub fn counters() -> (FakeCounters, CountersHandle) {
     let handle = CountersHandle(Shared::new(Vec::new()));

@@ -16,8 +16,9 @@ use crate::ports::{Durability, OutboundMessage, Receipt, Write};
 /// Decides what fakes do that nothing is scripted for. As it stands, everything goes well.
 pub trait Fate: Send + Sync {
     /// What becomes of an operation: `download`, `unpack`, `activate`, `discard`, `remove` of the
-    /// installer, `spawn` (a launch that has a process which nobody heard of yet), `launch`, `launch
-    /// revision`, `stop`, `find` of the launcher, `sample` of the meter, `acknowledge` of the link.
+    /// installer, `spawn` (a launch that has a process and has not reported it yet), `launch`,
+    /// `launch revision`, `stop`, `find` of the launcher, `sample` of the meter, `acknowledge` of
+    /// the link.
     ///
     /// `name` is the plugin, for `unpack` and `launch revision` with a space and the revision behind it.
     fn answer(&self, what: &'static str, name: &str) -> Answer {
@@ -43,7 +44,7 @@ pub trait Fate: Send + Sync {
         Committing::Succeed
     }
 
-    /// Something happened in the world.
+    /// A fake reports that something happened to it.
     fn happened(&self, fact: Fact<'_>) {
         let _nobody = fact;
     }
@@ -60,7 +61,7 @@ pub enum Committing {
     Fail,
     /// The agent dies: nothing of it was written.
     DieBefore,
-    /// The agent dies: all of it was written, and nobody was told.
+    /// The agent dies: all of it was written, and the caller got no answer.
     DieAfter,
 }
 

@@ -25,7 +25,7 @@ use crate::ports::{InboundMessage, Ports, Receipt};
 use crate::system::{Settings, System, start};
 use crate::wire::AgentFacts;
 
-/// Between two looks of a wait at the world: often at first, seldom when it takes long.
+/// The pause between two checks of a wait: short at first, longer when the wait takes long.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// Everything that an agent does not take with it when it dies.
@@ -63,9 +63,9 @@ pub struct World {
 
 /// A world with at most one agent in it.
 pub struct Harness {
-    /// The world.
+    /// The fakes, which outlive the agents.
     pub world: World,
-    /// What the next agent is told about itself.
+    /// The settings of the next agent.
     pub settings: Settings,
     life: Option<Life>,
 }
@@ -290,7 +290,7 @@ impl Harness {
         self.run(|_| tokio::time::sleep(time)).await;
     }
 
-    /// Waits until the world and the roster are as they should be.
+    /// Waits until the fakes and the roster are as they should be.
     ///
     /// # Panics
     /// When they are not within `limit`, or when the agent made a mistake in its world.

@@ -1,4 +1,4 @@
-//! A world of processes, in memory. It goes on when the agent does not.
+//! Fake processes, in memory. They keep running when the agent ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -261,7 +261,8 @@ impl LauncherHandle {
         })
     }
 
-    /// Another agent goes on. What an earlier one left is ended by a launch, as the real launcher does.
+    /// A new agent takes over the processes. A launch ends what an earlier agent left, as the real
+    /// launcher does.
     pub(super) fn next_life(&self) {
         self.world.with(|world| world.life += 1);
     }

@@ -97,7 +97,7 @@ async fn carry_out(reply: Reply, timeout: Duration) -> Result<Health, RpcError> 
         Reply::Forever => std::future::pending().await,
         Reply::Unreachable => Err(RpcError::Unreachable("nobody listens".to_owned())),
         Reply::Unimplemented => Err(RpcError::Unimplemented),
-        Reply::Panic => panic!("the fake was told to panic"),
+        Reply::Panic => panic!("the script made the fake panic"),
     }
 }
 

@@ -26,7 +26,7 @@ pub struct StorageHandle(Shared<Disk>);
 pub enum CrashPoint {
     /// Nothing of the commit was written.
     Before,
-    /// All of it was written, and nobody was told.
+    /// All of it was written, and the caller got no answer.
     After,
 }
 

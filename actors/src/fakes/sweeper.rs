@@ -1,4 +1,4 @@
-//! A sweeper that deletes nothing and remembers what it was told must stay.
+//! A sweeper that deletes nothing and remembers the reference set it got.
 
 use std::sync::Arc;
 use std::time::Duration;

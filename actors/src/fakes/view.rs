@@ -15,7 +15,7 @@ use crate::ports::Unenforced;
 /// What a running plugin of this name and revision looks like.
 ///
 /// # Panics
-/// When one of them is none.
+/// When `name` is not a valid plugin name or `revision` not a valid revision.
 #[must_use]
 pub fn sample_view(name: &str, revision: &str) -> PluginView {
     let tries = Tries { attempts: 1, timeout: Duration::from_secs(30) };

@@ -91,7 +91,7 @@ impl ManagerActor {
     }
 
     fn tell_refusals(&mut self, scan: &LocalScan) {
-        // One that was mended is told again if it breaks again.
+        // A manifest that was mended is reported again if it is refused again.
         self.machine.told.retain(|name, reason| {
             scan.refused.get(name) == Some(reason)
                 || reason == TOO_MANY && scan.plugins.keys().any(|known| known.as_str() == name)

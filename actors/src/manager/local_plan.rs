@@ -16,7 +16,7 @@ pub(super) const TOO_MANY: &str =
 pub(super) struct LocalManifests {
     /// The newest scan; `None` before the first.
     pub(super) scan: Option<LocalScan>,
-    /// Refusals that were told.
+    /// Refusals that were reported: manifest name and reason.
     pub(super) told: BTreeMap<String, String>,
     pub(super) reading: Reading,
 }
@@ -31,10 +31,10 @@ pub(super) enum Reading {
     AndAgain,
 }
 
-/// What one plugin is told of its local version.
+/// What the manager tells one plugin about its local version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalOrder {
-    /// A plugin that was never heard of begins its life.
+    /// A plugin that is not on the roster is created.
     Begin(Arc<PluginSpec>),
     /// A plugin on the roster has another local version now, or none any more.
     Tell(PluginName, Option<Arc<PluginSpec>>),

@@ -15,7 +15,7 @@ pub const PLUGINS_MAX: usize = 4096;
 /// What is done with one order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Assignment {
-    /// A plugin that was never heard of begins its life.
+    /// A plugin that is not on the roster is created.
     Begin {
         /// The order's number.
         generation: Generation,
@@ -34,7 +34,7 @@ pub enum Assignment {
         name: PluginName,
         /// The revision, where the order names one.
         revision: String,
-        /// How the refusal is told.
+        /// The kind of the event that reports the refusal.
         notice: PluginEventKind,
         /// Why.
         reason: String,
@@ -83,7 +83,7 @@ pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<
             Order::Apply(_) => {
                 refuse(PluginEventKind::ApplyFailed, "there is no plugin of this name")
             }
-            // Given on this machine, where the asker was told already.
+            // Only the local API gives this order, and it has answered the caller already.
             Order::Restart => {
                 refuse(PluginEventKind::StartFailed, "there is no plugin of this name")
             }

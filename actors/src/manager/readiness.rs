@@ -28,12 +28,12 @@ pub enum Readiness {
     },
 }
 
-/// Whether a plugin was heard of in this life of the agent.
+/// Whether a plugin's actor has sent its view since this agent process started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Its view is of an earlier life.
+    /// Not yet: its view is the one that the agent stored before its restart.
     NotYet,
-    /// Its view is of this one.
+    /// Yes: its view is of this process.
     Yes,
 }
 
@@ -60,8 +60,8 @@ impl Readiness {
 // === impl Gate ===
 
 impl Gate {
-    /// Waits for those of `plugins` that are needed and not up. What was not heard of in this life of
-    /// the agent looks as it did in the one before, and may not be up.
+    /// Waits for those of `plugins` that are needed and not up. A plugin whose view is still the
+    /// one from before the agent's restart may not be up, whatever the view says.
     pub(super) fn of<'a>(
         plugins: impl Iterator<Item = (&'a PluginView, Heard)>,
         boot: &BootId,

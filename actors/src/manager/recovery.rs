@@ -331,6 +331,6 @@ fn everything_of(name: PluginName) -> StopOrder {
 }
 
 fn unreadable<T>(what: &str, error: &crate::ports::StorageError) -> Vec<T> {
-    error!(what, error = %Chain(error), "cannot be read; goes on without");
+    error!(what, error = %Chain(error), "cannot be read; continues without it");
     Vec::new()
 }

@@ -37,8 +37,8 @@ impl MemoryGuard {
         if self.limit == limit { self } else { Self::new(limit) }
     }
 
-    /// Takes one more look, and says why the process has to go, if it has to. Whoever is told and does
-    /// nothing is told again after as many looks.
+    /// Takes one more look, and returns the reason to end the process, if there is one. When the
+    /// caller does not end it, the same reason comes again after as many looks.
     pub fn look(&mut self, used: u64) -> Option<Arc<str>> {
         if used <= self.limit {
             self.over = 0;

@@ -1,4 +1,4 @@
-//! What the world is told: events, as they are recorded and sent.
+//! Events about plugins, as the agent records them and sends them to the control plane.
 
 use std::sync::Arc;
 use std::time::SystemTime;

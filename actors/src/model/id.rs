@@ -225,8 +225,8 @@ impl Endpoint {
         Self(format!("tcp:{address}").into())
     }
 
-    /// Takes an endpoint back from the form `Display` gave it. The text is not checked here:
-    /// whoever dials it reports what is wrong with it.
+    /// Reads an endpoint back from the text that `Display` wrote. The text is not checked here: the
+    /// call that connects to the endpoint reports what is wrong with it.
     #[must_use]
     pub fn from_stored(text: &str) -> Self {
         Self(text.into())

@@ -41,7 +41,7 @@ pub struct PluginSpec {
     pub metrics: MetricsPolicy,
     /// Factor by which the pause before a restart grows.
     pub backoff_factor: u32,
-    /// What it is told at its start.
+    /// The configuration that the agent passes to it in the Start call.
     pub config: Option<Config>,
     /// When it runs, and where.
     pub execution: Execution,
@@ -112,7 +112,8 @@ pub struct MetricsPolicy {
     pub points: usize,
 }
 
-/// What a plugin is told at its start, in the form it was given.
+/// The configuration that the agent passes to a plugin in the Start call, in the form in which the
+/// order had it.
 ///
 /// Configurations hold secrets; `Debug` shows their form and length.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What happens to the machine, and how plugins take it.
+//! Events of the machine that the agent sends to plugins, and how each plugin answered.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::model::id::PluginName;
 use crate::ports::RpcError;
 
-/// Something that happens to the machine and that plugins are told of.
+/// An event of the machine. The agent sends it to the running plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VmEvent {
-    /// It was started.
+    /// The machine was started.
     Startup,
-    /// It is about to go down.
+    /// The machine is about to shut down.
     Shutdown,
-    /// It was made into an instance of its own, or into another one.
+    /// The machine was made into an instance of its own, or into another one.
     Specialize,
 }
 
@@ -26,20 +26,20 @@ pub struct Notified {
     pub outcome: Notification,
 }
 
-/// How a plugin took an event.
+/// What became of an event that the agent had for a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notification {
-    /// It was told and answered.
+    /// The agent sent the event and the plugin answered.
     Told,
-    /// It has no use for events. As good as told.
+    /// The plugin has no use for events. This counts as success.
     NotInterested,
-    /// It does not run, so it was not told.
+    /// The plugin does not run, so the agent did not send the event.
     NotRunning,
-    /// It was told, but did not answer well.
+    /// The agent sent the event, and the call failed.
     Failed(RpcError),
 }
 
-/// Why nobody was told.
+/// Why the agent sent the event to no plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotifyError {
     /// The plugins of an earlier life are not back yet.

@@ -1,10 +1,11 @@
 //! The events that wait, in order per plugin, within bounds. Pure; the outbox's actor calls it and
 //! carries out the writes it asks for.
 //!
-//! When too many wait, chatter goes before outcomes ([`super::gap::worth`]), of the plugin that has the most of
-//! it, the oldest first: so a noisy plugin costs the quiet ones nothing. What goes is told: the first
-//! event that is dropped becomes a *marker*, in its place in the queue, and the others of the plugin
-//! are counted in it. The marker's record is written in the same commit that deletes theirs.
+//! When too many wait, chatter is dropped before outcomes ([`super::gap::worth`]), of the plugin
+//! that has the most of it, the oldest first: so a noisy plugin costs the quiet ones nothing. The
+//! control plane learns what was dropped: the first event that is dropped becomes a *marker*, in
+//! its place in the queue, and the others of the plugin are counted in it. The marker's record is
+//! written in the same commit that deletes theirs.
 //!
 //! An event that was sent may have been heard. A marker that was sent is never changed again (another
 //! one is begun), and an event that was sent goes only when nothing else is left to drop.
@@ -89,7 +90,7 @@ impl Waiting {
         Self { recorded, gap: None, sent: false }
     }
 
-    /// The event as it is told.
+    /// The event as it is sent.
     #[must_use]
     pub fn told(&self) -> StoredEvent {
         let Some(gap) = &self.gap else { return self.recorded.clone() };
@@ -173,8 +174,8 @@ impl Backlog {
         queue.and_then(|queue| queue.events.keys().next()) == Some(&recorded.seq)
     }
 
-    /// An event is about to be sent: from now on it stays as it is. Gives it as it is to be told,
-    /// and for a marker the record that has to be durable before it is told.
+    /// An event is about to be sent: from now on it stays as it is. Returns it as it is to be sent,
+    /// and for a marker the record that has to be durable before that.
     pub(super) fn begin_sending(
         &mut self,
         plugin: &Arc<str>,

@@ -1,4 +1,5 @@
-//! What is dropped first when too many events wait, and what is told of those that were dropped.
+//! Which events are dropped first when too many wait, and the event that reports those that were
+//! dropped.
 //! Pure; `backlog` calls it.
 
 use std::fmt;
@@ -106,7 +107,7 @@ fn whole_seconds(at: SystemTime) -> Timestamp {
     Timestamp { seconds, nanos: 0 }
 }
 
-/// An upper bound of the length of the text a gap is told in.
+/// An upper bound of the length of a gap's text.
 pub(super) const TEXT_MAX: usize = 256;
 
 /// A moment for tests: so many seconds after the epoch.

@@ -139,7 +139,7 @@ impl TransitionBuilder<'_> {
         self.announce_for(
             revision.clone(),
             PluginEventKind::RemoveRequested,
-            "the local version goes on",
+            "the local version continues",
         );
         self.drop_next(None, None);
         self.state.next = Next::Nothing;

@@ -28,7 +28,7 @@ use crate::plugin::state::{
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::{StopManner, Stopped};
 
-/// The first state of a plugin that was never heard of.
+/// The first state of a plugin that the agent did not know before.
 pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
     first(generation, spec, None)
 }
@@ -576,9 +576,9 @@ impl TransitionBuilder<'_> {
     }
 }
 
-/// How a stop ended, as far as the world is concerned. A process that lived when its stop began and is
-/// gone when the stop looks for it did end: under an earlier stop whose answer was lost, with the agent
-/// or because a later stop took its place. Nobody can tell any more how.
+/// The end of a stop as events report it. A process that lived when its stop began and is gone when
+/// the stop looks for it did end: under an earlier stop whose answer was lost, with the agent or
+/// because a later stop took its place. Its exit cause is unknown.
 fn seen(stopped: Stopped, target: &Target) -> Stopped {
     match (stopped, &target.process) {
         (Stopped::NothingRan, Some(_)) => Stopped::Ended(ExitCause::Unknown),

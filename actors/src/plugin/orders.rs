@@ -1,5 +1,5 @@
 //! What an order does in each phase. The latest order wins: work in flight for an older one is
-//! cancelled, and whoever gave it is told so.
+//! cancelled, and an event reports that to the control plane.
 
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ impl TransitionBuilder<'_> {
             Order::Restart => self.ordered_restart(),
         }
         if self.state.phase == Phase::Gone && !self.retires() {
-            // It had just missed the end, and whoever keeps the roster waits for the plugin to know it.
+            // The order came just after the plugin's end, and the manager keeps the plugin on the
+            // roster until the plugin retires at this order's number.
             self.effect(Effect::Retire);
         }
     }
@@ -297,7 +298,7 @@ impl TransitionBuilder<'_> {
         self.drop_next(Some(&superseded_by(by)), Some(by));
     }
 
-    /// Takes the next revision back. With `details` its order is told.
+    /// Takes the next revision back. With `details`, an event announces that its order failed.
     pub(super) fn drop_next(&mut self, details: Option<&str>, wanted: Option<&PluginSpec>) {
         let dropped = match std::mem::replace(&mut self.state.next, Next::Nothing) {
             Next::Nothing | Next::Failed { .. } => return,
@@ -343,7 +344,7 @@ impl TransitionBuilder<'_> {
     /// Everything that leads to nothing being left of the plugin.
     pub(super) fn take_down(&mut self) {
         self.drop_next(None, None);
-        // Whoever ordered before this hears of the removal instead.
+        // The removal is the answer to the earlier orders, too.
         self.state.owed = Owed::default();
         match self.state.phase.clone() {
             Phase::Gone => {

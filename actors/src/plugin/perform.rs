@@ -27,7 +27,8 @@ use crate::ports::{
 };
 use crate::trace;
 
-/// Work that never answers is given up after this long, so that what waits for its turn goes on.
+/// The agent gives up work that does not answer within this time, so that the work which waits for
+/// its turn can begin.
 const PROCESSES_WAIT: Duration = Duration::from_secs(60);
 
 /// The same for files, of which there may be many.

@@ -6,7 +6,7 @@
 //! twice, whatever happens to the agent; a trigger that comes while a run is under way counts for
 //! that run.
 //!
-//! Every run that was told as started is told as completed or failed exactly once.
+//! Every run that was announced as started is announced as completed or failed exactly once.
 //!
 //! `machine.rs` decides which of these arrows is taken when something happened.
 
@@ -24,8 +24,8 @@ use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 use crate::scheduler::rules::{Verdict, evaluate};
 
-/// What is told of a run that no process is left of, because the machine restarted or the agent ended
-/// together with its plugins.
+/// The reason that the event gives for a run whose process is gone, because the machine restarted
+/// or the agent ended together with its plugins.
 const CUT_SHORT: &str = "the run was cut short by a restart";
 
 // === impl TransitionBuilder: runs ===
@@ -137,8 +137,8 @@ impl TransitionBuilder<'_> {
         self.stop(Target { process: Some(process), endpoint: None }, then, manner);
     }
 
-    /// The agent restarted during a run. It goes on, or its end is asked of the kernel; it is not
-    /// begun again.
+    /// The agent restarted during a run. The run continues, or the agent asks the kernel how its
+    /// process ended; the run is not begun again.
     pub(super) fn run_recovered(&mut self, process: Process, found: &Found) {
         if found.process.as_ref() != Some(&process) && found.boot == Boot::New {
             self.effect(Effect::Sweep);
@@ -215,8 +215,8 @@ impl TransitionBuilder<'_> {
         evaluate(&self.state.spec.execution.rules, self.facts)
     }
 
-    /// Why the plugin must not be started now, if it must not. Where rules cannot be decided, a plugin
-    /// that ran goes on running, and one that never did is not started.
+    /// Why the plugin must not be started now, if it must not. Where rules cannot be decided, a
+    /// plugin that ran keeps running, and one that never ran is not started.
     pub(super) fn withheld(&self) -> Option<Arc<str>> {
         let rests = matches!(self.state.phase, Phase::Disabled { .. });
         match self.verdict() {

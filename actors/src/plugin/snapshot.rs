@@ -34,7 +34,7 @@ use runs::{
 };
 use spec::{config_of, config_record, spec_of, spec_record};
 
-/// A state with the times that people are told.
+/// A state with the times that commands show to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The state.
@@ -47,8 +47,9 @@ pub struct Snapshot {
     pub story: TransitionLog,
 }
 
-/// Goes on from a snapshot after a restart of the agent: the same function as ever, told that
-/// everything in flight is lost and what was found running.
+/// Continues from a snapshot after a restart of the agent: calls [`transition`] with
+/// [`Event::Recovered`], which means that everything in flight is lost and names the process that
+/// was found running.
 pub fn recover(snapshot: &Snapshot, found: Found) -> Transition {
     transition(&snapshot.state, Event::Recovered(found))
 }

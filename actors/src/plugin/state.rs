@@ -324,9 +324,9 @@ pub enum Wait {
     Execution,
 }
 
-/// When a wait ends. Two equal deadlines are the same wait: its timer goes on undisturbed, also while
-/// the state changes in ways that have nothing to do with it. A deadline that passed is used up: if
-/// the state after it has an equal one, that wait begins then.
+/// When a wait ends. Two equal deadlines are the same wait: its timer continues undisturbed, also
+/// while the state changes in ways that have nothing to do with it. A deadline that passed is used
+/// up: if the state after it has an equal one, that wait begins then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadline {
     /// What is waited for.
@@ -337,7 +337,7 @@ pub struct Deadline {
     pub of: Attempt,
 }
 
-/// What the machine is told about the agent it runs in.
+/// The settings of the agent that the machine decides by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// When a plugin is started again.
@@ -377,7 +377,7 @@ pub struct Runs {
     pub marks: Marks,
     /// Runs that were started so far.
     pub total: u64,
-    /// Whether one was told as started and has no outcome yet.
+    /// Whether a run was announced as started and has no outcome yet.
     pub unfinished: Due,
     /// What the last one came to.
     pub last: Outcome,
@@ -561,7 +561,7 @@ impl<T: PartialEq> Mark<T> {
 }
 
 impl Mark<u64> {
-    /// Heeds a beat. The first one that is heard of is where counting begins; an earlier one
+    /// Takes the number of a beat. Counting begins at the first beat; a beat with a lower number
     /// means that the clock was set back, and counting begins anew.
     pub(super) fn heed_beat(&mut self, beat: u64) -> Heeded {
         let heeded = match self {

@@ -40,7 +40,7 @@ pub struct TransitionLog {
 pub struct Trouble {
     /// When.
     pub at: SystemTime,
-    /// As what it was told: the wire name of the event.
+    /// The wire name of the event that reported it.
     pub kind: Arc<str>,
     /// Why, with all causes.
     pub why: Arc<str>,

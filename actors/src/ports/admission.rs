@@ -61,12 +61,12 @@ impl fmt::Debug for AdmissionCommand {
     }
 }
 
-/// Whom a host tells what an admission plugin calls.
+/// The recipients to which a host sends the calls of an admission plugin.
 #[derive(Clone)]
 pub struct DeskRecipients {
-    /// Hears of ListAdmissions.
+    /// Gets the ListAdmissions calls.
     pub list: Recipient<ListCalled>,
-    /// Hears of ResolveAdmission.
+    /// Gets the ResolveAdmission calls.
     pub resolve: Recipient<ResolveCalled>,
     /// Hears that the stream of ListAdmissions ended at the plugin's side.
     pub hung_up: Recipient<HungUp>,

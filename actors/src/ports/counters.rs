@@ -24,7 +24,7 @@ pub enum Count {
     Ordered {
         /// To do what.
         kind: OrderKind,
-        /// Whether it was taken: what becomes of it then is told in events.
+        /// Whether it was taken. Events report what becomes of it then.
         outcome: Outcome,
     },
     /// A deployment was admitted, or was not.

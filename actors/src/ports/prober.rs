@@ -1,4 +1,4 @@
-//! The port that finds out whether somebody answers on a socket.
+//! The port that finds out whether a process answers on a socket.
 
 use async_trait::async_trait;
 
@@ -12,10 +12,10 @@ pub trait Prober: Send + Sync {
     async fn probe(&self, socket: &str) -> Result<u32, ProbeError>;
 }
 
-/// Why a socket cannot be taken for what it is said to be.
+/// Why the check of a plugin's socket failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Nobody answers.
+    /// No process answers.
     #[error("nobody answers on {socket}")]
     Silent {
         /// The socket.
@@ -24,7 +24,7 @@ pub enum ProbeError {
         #[source]
         cause: Cause,
     },
-    /// Somebody else does.
+    /// A process of another user answers.
     #[error("{socket} is answered by a process of user {found}, not of user {wanted}")]
     Foreign {
         /// The socket.

@@ -1,9 +1,9 @@
 //! The port that clears away what nothing refers to any more.
 //!
-//! The danger is all on one side: a file that stays is a nuisance, a file that goes and was needed is
-//! an outage. So the adapter deletes from a *reference set*, which it asks for again, after it shut
-//! installations of a plugin out, for every single plugin; and whoever cannot tell says so, which
-//! deletes nothing.
+//! The danger is all on one side: a file that stays is a nuisance, a file that is deleted and was
+//! needed is an outage. So the adapter deletes by a *reference set*, which it asks for again for
+//! every single plugin, after it shut installations of that plugin out. When the set is unknown,
+//! the adapter deletes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What was to hold of a plugin's process and does not, because this machine cannot enforce it.
 //!
-//! A limit or a restriction that a machine cannot enforce does not keep a plugin from running; it is told
-//! wherever somebody looks at the plugin. Whatever has a part in a launch adds to the list.
+//! A limit or a restriction that a machine cannot enforce does not keep a plugin from running;
+//! every view of the plugin lists it. Each part of a launch adds its own entries to the list.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! What is offered at one moment, and how that changes. Pure: no clock, no socket, no actor.
 //!
-//! Every question that changes something is answered with events; [`Catalogue::apply`] carries one out.
-//! So whoever has a catalogue and all events after it has the newest catalogue, and whoever missed one
-//! takes a newer catalogue instead.
+//! Every question that changes something is answered with events; [`Catalogue::apply`] carries one
+//! out. So a watcher that has a catalogue and all events after it has the newest catalogue, and a
+//! watcher that missed an event takes a newer catalogue instead.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

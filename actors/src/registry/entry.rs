@@ -120,10 +120,10 @@ pub struct RawOffer {
 /// Why something cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OfferError {
-    /// A name that is none.
+    /// The name is not a valid name.
     #[error(transparent)]
     Name(#[from] IdError),
-    /// A version that cannot be shown.
+    /// The version is too long or has control characters.
     #[error(
         "the version {0:?} is longer than {VERSION_MAX} bytes or has control characters; shorten it"
     )]

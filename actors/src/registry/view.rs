@@ -8,8 +8,8 @@ use tokio::sync::{broadcast, watch};
 use super::catalogue::{Catalogue, Event, Filter, Refusal};
 use super::entry::{Entry, Instance, Kind, Name, Standing};
 
-/// Changes that are kept for watchers that are not as fast as they come. Whoever falls further behind
-/// gets a snapshot instead.
+/// Most changes that are kept for slow watchers. A watcher that falls further behind gets a
+/// snapshot instead.
 pub const EVENTS_KEPT: usize = 256;
 
 /// What is offered, always the newest. Cheap to clone.
@@ -20,12 +20,12 @@ pub struct RegistryView {
     events: broadcast::Receiver<Event>,
 }
 
-/// The registry is gone, because the agent is.
+/// The registry has ended, because the agent is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the agent is stopping")]
 pub struct Closed;
 
-/// What a watcher is told.
+/// What a watcher gets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// Everything there is, in place of what was known.

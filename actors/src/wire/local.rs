@@ -1,8 +1,8 @@
 //! Manifests of plugins that came with the machine: one `ConfigurePlugin` each.
 //!
-//! Whoever reads the files hands their bytes over and hashes the entry point; every field is checked
-//! here, as strictly as those of an order. A field that means nothing in a manifest is refused rather
-//! than ignored, because whoever filled it in expected something of it.
+//! The caller reads the files, passes their bytes and hashes the entry point; this module checks
+//! every field, as strictly as those of an order. A field that means nothing in a manifest is
+//! refused rather than ignored, because the author of the manifest expected an effect.
 
 use std::path::Path;
 use std::sync::Arc;

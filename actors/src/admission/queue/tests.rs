@@ -47,7 +47,7 @@ fn ended(life: u64) -> Event {
     Event::Ended { life: ProcessRun(life), how: "exited with code 3".into() }
 }
 
-/// A desk whose plugin, life 1, was told of these checks, asked by askers 0, 1, …
+/// A queue whose plugin process, run 1, has got these checks, asked by askers 0, 1, …
 fn serving(packages: &[&str]) -> AdmissionQueue {
     let mut desk = desk();
     for (asker, package) in (0..).zip(packages) {
@@ -57,7 +57,7 @@ fn serving(packages: &[&str]) -> AdmissionQueue {
     desk
 }
 
-/// What each asker was told, as text.
+/// The answer that each asker got, as text.
 fn told(effects: &[Effect]) -> BTreeMap<u64, String> {
     let told = effects.iter().filter_map(|effect| match effect {
         Effect::Tell { asker, verdict: Verdict::Admitted } => Some((asker.0, "ok".to_owned())),
@@ -256,7 +256,7 @@ fn an_asker_that_went_away_is_not_told_and_its_check_is_forgotten() {
 fn new_settings_forget_answers_and_another_command_takes_over() {
     let mut desk = serving(&["a", "b"]);
     drop(desk.step(resolved(&desk, 1, "a", Verdict::Denied("no".into()))));
-    assert!(desk.step(Event::Reconfigured(gate())).is_empty(), "the same plugin goes on");
+    assert!(desk.step(Event::Reconfigured(gate())).is_empty(), "the same plugin keeps serving");
     assert_eq!(offered(&desk.step(asked(2, "a"))), ["a"], "asked anew");
     let command = AdmissionCommand::new(&["/bin/other".to_owned()]);
     let effects = desk.step(Event::Reconfigured(Gate { command, ..gate() }));
@@ -417,6 +417,6 @@ proptest! {
             prop_assert!(desk.open() == 0 || is_served, "what waits is waited for");
             prop_assert!(desk.open() <= waiting.len());
         }
-        prop_assert!(waiting.is_empty(), "whoever waits is told when the agent closes");
+        prop_assert!(waiting.is_empty(), "every asker gets an answer when the agent closes");
     }
 }

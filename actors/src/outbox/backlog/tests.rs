@@ -63,7 +63,7 @@ fn a_gap_tells_how_many_and_of_when_in_the_place_of_the_first() {
     backlog.drop_overflow(&bounds(2), &NOBODY);
     assert_eq!(kept(&backlog, "a"), [(1, 3), (4, 0)]);
     let (told, record) = backlog.begin_sending(&"a".into(), 1).expect("it is there");
-    assert!(record.is_some(), "it is durable before it is told");
+    assert!(record.is_some(), "it is durable before it is sent");
     assert_ne!(&*told.id, "id-1", "under that id the event itself may have been heard");
     assert_eq!((told.seq, told.event.kind), (1, PluginEventKind::Crashed));
     assert!(
@@ -201,7 +201,7 @@ fn any_act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Every event is told, waits, or is counted in a gap exactly once; across restarts, too.
+    /// Every event is sent, waits, or is counted in a gap exactly once; across restarts, too.
     #[test]
     fn law_every_event_is_accounted_for_once(
         acts in proptest::collection::vec(any_act(), 1..120), limit in 1usize..8

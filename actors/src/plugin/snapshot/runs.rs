@@ -95,7 +95,8 @@ pub(super) fn operation_record(operation: &Operation) -> rec::Errand {
     }
 }
 
-/// An operation that makes no sense is none: what it is part of cannot be followed, and nothing else suffers.
+/// Returns `None` when the record is invalid. The order then has no operation to trace; nothing
+/// else depends on it.
 pub(super) fn operation_of(record: rec::Errand) -> Option<Operation> {
     let trace = Arc::new(Trace::of_record(record.trace?)?);
     let mut operation = Operation::new(trace, record.order.map(Generation), &record.revision);

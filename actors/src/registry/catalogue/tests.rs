@@ -24,7 +24,7 @@ enum Deed {
         name: u8,
         instance: u8,
     },
-    /// The plugin's process ends and another one starts; its end is heard of now or late.
+    /// The plugin's process ends and another one starts; the registry hears that now or late.
     Restart {
         plugin: u8,
         heard: bool,
