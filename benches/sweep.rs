@@ -4,9 +4,9 @@
 //! cargo bench --bench sweep
 //! ```
 //!
-//! Makes `TREES` (200) process trees of three processes each, every tree in a control group of its own where
-//! this machine has such, and prints how long a sweep takes: from the files of the groups, from `/proc`,
-//! and through the sysinfo crate.
+//! Makes `TREES` (200) process trees of three processes each, every tree in a control group of its
+//! own where this machine has such, and prints how long a sweep takes: from the files of the
+//! groups, from `/proc`, and through the sysinfo crate.
 
 use std::collections::HashMap;
 use std::path::Path;

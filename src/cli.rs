@@ -121,8 +121,8 @@ enum Verb {
     Man(man::Flags),
 }
 
-/// Parses the arguments (the program's name comes first) and runs the verb. Everything is printed on
-/// the console when this returns.
+/// Parses the arguments (the program's name comes first) and runs the verb. Everything is printed
+/// on the console when this returns.
 pub fn main<I>(
     arguments: I,
     environment: &dyn Environment,

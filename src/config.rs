@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The command line calls [`load`] and hands [`Config`] to the wiring; nothing else reads files or
-//! environment variables for settings. `config/guest-agent.toml` repeats every key with its default,
-//! and a test compares the two. This module opens no socket and creates no directory.
+//! environment variables for settings. `config/guest-agent.toml` repeats every key with its
+//! default, and a test compares the two. This module opens no socket and creates no directory.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -161,7 +161,8 @@ pub struct PluginsConfig {
     /// How long a new revision must be healthy before the previous one is let go.
     #[serde(with = "duration::text")]
     pub probation: Duration,
-    /// Wait before the second restart in a row of a plugin that crashes; the first comes within a tenth of it.
+    /// Wait before the second restart in a row of a plugin that crashes; the first comes within a
+    /// tenth of it.
     #[serde(with = "duration::text")]
     pub restart_initial_backoff: Duration,
     /// Longest wait before a restart.
@@ -171,14 +172,15 @@ pub struct PluginsConfig {
     pub log_max_bytes: u64,
     /// Whether plugins are walled in control groups.
     pub cgroups: CgroupUse,
-    /// The control group below which plugins have theirs, as a path from the top of the hierarchy; empty is
-    /// the one that the agent is in.
+    /// The control group below which plugins have theirs, as a path from the top of the hierarchy;
+    /// empty is the one that the agent is in.
     pub cgroup_parent: String,
     /// Tasks that a plugin may have at once; 0 is no limit.
     pub max_tasks: u64,
     /// Bytes of memory that the agent and all plugins together may use; 0 is no limit.
     pub total_memory_bytes: u64,
-    /// CPU time that the agent and all plugins together may use, in percent of one core; 0 is no limit.
+    /// CPU time that the agent and all plugins together may use, in percent of one core; 0 is no
+    /// limit.
     pub total_cpu_percent: u32,
 }
 
@@ -215,7 +217,8 @@ pub struct InstallConfig {
     pub max_path_bytes: u32,
     /// How many installations run at once; others wait.
     pub max_parallel: u32,
-    /// Percent of the time in which somebody waits for memory, above which installations wait; 0 is never.
+    /// Percent of the time in which somebody waits for memory, above which installations wait; 0 is
+    /// never.
     pub max_memory_pressure: u32,
     /// Longest that an installation waits for memory.
     #[serde(with = "duration::text")]
@@ -278,7 +281,8 @@ pub struct ApiConfig {
     pub http_listen: Option<SocketAddr>,
     /// Permits an `http_listen` that other machines can reach.
     pub http_allow_remote: bool,
-    /// File with the token that looking needs; empty where `http_listen` is on loopback and needs none.
+    /// File with the token that looking needs; empty where `http_listen` is on loopback and needs
+    /// none.
     pub http_token_file: String,
     /// File with the token that allows actions; empty allows none.
     pub http_admin_token_file: String,
@@ -301,7 +305,8 @@ pub struct TelemetryConfig {
     pub otlp_endpoint: Option<Endpoint>,
     /// File with headers for the collector, a `name: value` per line; empty for none.
     pub otlp_headers_file: String,
-    /// Authorities (PEM) that may have signed the collector's certificate; empty means those of the system.
+    /// Authorities (PEM) that may have signed the collector's certificate; empty means those of the
+    /// system.
     pub otlp_ca_file: String,
     /// Whether traces are exported.
     pub traces: bool,

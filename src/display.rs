@@ -122,8 +122,8 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// Whether a character does something to others around it: control characters, and those that turn the
-/// direction of writing, with which a text can look like another one.
+/// Whether a character does something to others around it: control characters, and those that turn
+/// the direction of writing, with which a text can look like another one.
 pub(crate) fn moves_others(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

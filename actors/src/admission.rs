@@ -1,5 +1,5 @@
-//! The gate before every deployment: an admission plugin is asked, and nothing becomes visible that it did
-//! not admit.
+//! The gate before every deployment: an admission plugin is asked, and nothing becomes visible that
+//! it did not admit.
 //!
 //! ```text
 //!   Plugin (install) ── Ask ──► AdmissionActor ─► AdmissionQueue (pure) ─► host (port): process, gRPC
@@ -81,8 +81,8 @@ struct Waiting {
     lost: SpawnHandle,
 }
 
-/// Asks, and waits as long as it takes; the desk keeps the deadline. Dropping the future takes the question
-/// back. Where nobody is there to ask, it is denied.
+/// Asks, and waits as long as it takes; the desk keeps the deadline. Dropping the future takes the
+/// question back. Where nobody is there to ask, it is denied.
 pub async fn ask(desk: &Recipient<Ask>, question: Question) -> Verdict {
     put(desk, Some(question)).await
 }

@@ -110,7 +110,8 @@ pub struct ControlPlaneHandles {
 // === impl ControlPlaneActor ===
 
 impl ControlPlaneActor {
-    /// A conversation whose next order gets the number `next`, and that knows what was taken before.
+    /// A conversation whose next order gets the number `next`, and that knows what was taken
+    /// before.
     #[must_use]
     pub fn new(
         ports: Ports,
@@ -397,8 +398,8 @@ async fn send(ports: &Ports, reply: OutboundMessage) -> Sent {
     Sent::GivenUp
 }
 
-/// Around the reception of each order, until this is dropped. The span of an order itself ends where the order
-/// does.
+/// Around the reception of each order, until this is dropped. The span of an order itself ends
+/// where the order does.
 fn receiving(configure: Option<&Configure>) -> Vec<Span> {
     let orders = configure.iter().flat_map(|configure| &configure.orders).take(FOLLOWED_MAX);
     let spans = orders.filter_map(|order| {

@@ -38,8 +38,8 @@ pub fn reach(moment: &str, what: &str, subject: &str) {
 // === impl Labels ===
 
 impl Labels {
-    /// Adds what one sender wants to have written. One write stands for all of them: the first, but for
-    /// counters that come along.
+    /// Adds what one sender wants to have written. One write stands for all of them: the first, but
+    /// for counters that come along.
     #[inline]
     pub(crate) fn add(&mut self, writes: &[Write]) {
         #[cfg(feature = "crash-points")]

@@ -8,8 +8,8 @@
 //!   Outbox ◄─ Store ◄──────────────── Save {state, events}                VmEvent (which boot)
 //! ```
 //!
-//! Reading order: the ids and specs, the machine, then the shell around it. No file, socket, process
-//! or clock is touched here; everything goes through [`ports`].
+//! Reading order: the ids and specs, the machine, then the shell around it. No file, socket,
+//! process or clock is touched here; everything goes through [`ports`].
 
 pub mod crash_point;
 pub mod error;

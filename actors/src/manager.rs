@@ -1,8 +1,9 @@
 //! The roster of plugins: takes orders, starts and retires plugin actors, answers lists.
 //!
 //! Orders reach it when they are durable in the inbox. [`plan::assign`] decides who gets what; each
-//! plugin says when an order is part of its own durable state, and when all orders of an inbox record
-//! are, the record is forgotten. Lists are answered from the roster; no plugin is ever asked.
+//! plugin says when an order is part of its own durable state, and when all orders of an inbox
+//! record are, the record is forgotten. Lists are answered from the roster; no plugin is ever
+//! asked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -114,15 +115,15 @@ enum Lists {
     Answered,
 }
 
-/// At most this many messages with orders wait for the start; more stay in the inbox until the next.
-/// Lists are bounded by their senders.
+/// At most this many messages with orders wait for the start; more stay in the inbox until the
+/// next. Lists are bounded by their senders.
 const HELD_MAX: usize = 1024;
 
 // === impl ManagerActor ===
 
 impl ManagerActor {
-    /// A manager that moves `version` on whenever its roster moves, and says in `readiness` when the
-    /// plugins that count for it are up.
+    /// A manager that moves `version` on whenever its roster moves, and says in `readiness` when
+    /// the plugins that count for it are up.
     #[must_use]
     pub fn new(
         ports: Ports,
@@ -288,8 +289,8 @@ impl ManagerActor {
     }
 
     /// Forgets plugins of which nothing is left. While an inbox record from before their removal is
-    /// open, their own records stay: after a crash that record is read again, and without knowing the
-    /// numbers of its orders a removed plugin would come back to life.
+    /// open, their own records stay: after a crash that record is read again, and without knowing
+    /// the numbers of its orders a removed plugin would come back to life.
     fn bury(&mut self, ctx: &mut Context<Self>) {
         let oldest_open = self.open.keys().next().copied().unwrap_or(u64::MAX);
         let gone: Vec<PluginName> = self

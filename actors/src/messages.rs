@@ -36,8 +36,8 @@ pub struct Save {
     pub events: Vec<event::NewEvent>,
 }
 
-/// From those who are asked again when it fails: make this durable, or nothing of it. What cannot be
-/// written is not kept, and its events are not told.
+/// From those who are asked again when it fails: make this durable, or nothing of it. What cannot
+/// be written is not kept, and its events are not told.
 #[derive(Message, Debug, Default)]
 #[rtype(result = "Result<(), SaveFailed>")]
 pub struct SaveOrForget(pub Save);
@@ -104,14 +104,14 @@ pub struct Leave;
 #[rtype(result = "()")]
 pub struct Begin(pub Boot);
 
-/// From the agent at SIGHUP, and from the manager to itself at the start: read the manifests of local
-/// plugins and follow them.
+/// From the agent at SIGHUP, and from the manager to itself at the start: read the manifests of
+/// local plugins and follow them.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct RescanLocal;
 
-/// From the agent, when it ends together with its plugins: look after them no more. Answered when no
-/// plugin's actor is left; what is durable of them stays, and so do orders that still come.
+/// From the agent, when it ends together with its plugins: look after them no more. Answered when
+/// no plugin's actor is left; what is durable of them stays, and so do orders that still come.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Dismiss;
@@ -199,8 +199,8 @@ pub struct MetricsDelivered(pub Vec<(PluginName, SystemTime)>);
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
 
-/// From the local API: the manifests of local plugins that are refused, by the name of their folder, and
-/// why.
+/// From the local API: the manifests of local plugins that are refused, by the name of their
+/// folder, and why.
 #[derive(Message, Debug)]
 #[rtype(result = "std::collections::BTreeMap<String, String>")]
 pub struct RefusedManifests;
@@ -403,8 +403,8 @@ pub enum LinkChanged {
 #[rtype(result = "()")]
 pub struct Received(pub InboundMessage);
 
-/// From the local API: orders of somebody on this machine, and the W3C `traceparent` of what they are part
-/// of, where there is one. Answered when they are durable.
+/// From the local API: orders of somebody on this machine, and the W3C `traceparent` of what they
+/// are part of, where there is one. Answered when they are durable.
 #[derive(Message, Debug)]
 #[rtype(result = "Result<Vec<Verdict>, SubmitError>")]
 pub struct Submit(pub Submission, pub Option<Box<str>>);

@@ -1,12 +1,13 @@
 //! Hears when processes exit and how they fare until then, and tells their plugins.
 //!
-//! Every process is checked once per interval, each at its own moment within it, so that two hundred
-//! plugins are not asked at once; but a few together, because most of what a check costs is waking up for it. One
-//! slow answer is no judgement: only so many failures in a row make a living process hung, and so many bad answers in
-//! a row make it unhealthy.
+//! Every process is checked once per interval, each at its own moment within it, so that two
+//! hundred plugins are not asked at once; but a few together, because most of what a check costs is
+//! waking up for it. One slow answer is no judgement: only so many failures in a row make a living
+//! process hung, and so many bad answers in a row make it unhealthy.
 //!
-//! What is waited for waits in tasks of its own. An actor looks at every future of its context whenever one of them
-//! moves, so with two of them for each plugin every check would cost as much as there are plugins.
+//! What is waited for waits in tasks of its own. An actor looks at every future of its context
+//! whenever one of them moves, so with two of them for each plugin every check would cost as much
+//! as there are plugins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,14 +26,15 @@ use crate::ports::{Health, Launcher, PluginRpc, RpcError};
 use crate::task::{Panicked, Task};
 use crate::text::shortened;
 
-/// The adapter keeps the deadline of a check; this much later the monitor does, for one that does not.
+/// The adapter keeps the deadline of a check; this much later the monitor does, for one that does
+/// not.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// No plugin is asked more often, whatever the policy says.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Moments of an interval at which checks begin. With fewer, a check costs less, for what it needs is in the
-/// processor's cache already; but more plugins would want the processors at once.
+/// Moments of an interval at which checks begin. With fewer, a check costs less, for what it needs
+/// is in the processor's cache already; but more plugins would want the processors at once.
 const MOMENTS: u32 = 10;
 
 /// Most bytes of what a plugin says of itself that are kept.
@@ -135,8 +137,9 @@ impl MonitorActor {
         Self { policy, launcher, rpc, watched: BTreeMap::new(), began: Instant::now() }
     }
 
-    /// Asks a process for its health, once per interval, beginning at its own moment. Checks do not pile up: one
-    /// that takes longer than the interval ends by its own deadline, and the next comes in its turn.
+    /// Asks a process for its health, once per interval, beginning at its own moment. Checks do not
+    /// pile up: one that takes longer than the interval ends by its own deadline, and the next
+    /// comes in its turn.
     fn checks(
         &self,
         name: &PluginName,

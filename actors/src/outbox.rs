@@ -45,7 +45,8 @@ const SAVE_WAIT: Duration = Duration::from_secs(10);
 pub enum Destination {
     /// Events wait for it.
     ControlPlane,
-    /// None is configured or known: events are settled at once, until there is a connection after all.
+    /// None is configured or known: events are settled at once, until there is a connection after
+    /// all.
     Nobody,
 }
 
@@ -59,8 +60,8 @@ pub struct OutboxActor {
     backlog: Backlog,
     /// Plugins with an event under way.
     in_flight: BTreeSet<Arc<str>>,
-    /// How many of those wait because the server refused their event. They hold nobody else up: a server
-    /// may refuse the events of some plugins for ever.
+    /// How many of those wait because the server refused their event. They hold nobody else up: a
+    /// server may refuse the events of some plugins for ever.
     refused: usize,
     history: VecDeque<u64>,
     followers: broadcast::Sender<StoredEvent>,

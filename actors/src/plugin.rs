@@ -1,9 +1,9 @@
 //! The shell around one machine.
 //!
 //! Something happens → `PluginActor::step` asks the machine, makes the next state durable together
-//! with what the world is told of it → `perform` carries the effects out, each of which comes back as
-//! something that happens. `step` is the only place that changes the state, saves it and re-arms its
-//! deadlines; while it saves, nothing else runs in this actor.
+//! with what the world is told of it → `perform` carries the effects out, each of which comes back
+//! as something that happens. `step` is the only place that changes the state, saves it and re-arms
+//! its deadlines; while it saves, nothing else runs in this actor.
 //!
 //! A panic here ends this actor only. The manager notices by the guard it was given and builds it
 //! anew from its snapshot.
@@ -104,20 +104,22 @@ pub struct PluginActor {
     launches: BTreeMap<Attempt, [SpawnHandle; 2]>,
     /// Launches, stops and sweeps of one plugin never overlap, in the order they were begun.
     processes: SerialQueue,
-    /// Neither do installations and deletions: a revision that is let go may be wanted again at once.
+    /// Neither do installations and deletions: a revision that is let go may be wanted again at
+    /// once.
     files: SerialQueue,
     /// The stop under way. A newer one takes its place.
     stop: Option<SpawnHandle>,
     /// What the process wrote last, while the event of its end is being made.
     output: String,
-    /// Around what is done for the operation; where there is none, it says at least whose lines these are.
+    /// Around what is done for the operation; where there is none, it says at least whose lines
+    /// these are.
     span: Span,
     /// The newest order that was begun to be followed.
     followed: Option<crate::model::id::Generation>,
     /// Whether what the state says of a process is known to be so, not only read back.
     is_found: bool,
-    /// Whether a process may run that the state does not know: an agent that could not save made it. Which files it
-    /// runs from nobody knows.
+    /// Whether a process may run that the state does not know: an agent that could not save made
+    /// it. Which files it runs from nobody knows.
     has_stranger: bool,
     shown: Shown,
     /// Fires in the manager when this actor is dropped.
@@ -293,8 +295,8 @@ impl PluginActor {
         if before != after {
             debug!(plugin = %self.state.name, from = ?before, to = ?after, "moved");
         }
-        // A plugin that is gone is recorded as gone: the manager deletes the record when no order is
-        // left that could bring it back.
+        // A plugin that is gone is recorded as gone: the manager deletes the record when no order
+        // is left that could bring it back.
         let writes = vec![records::put_snapshot(
             &self.state.name,
             self.shown.snapshot(&self.state).encode(),
@@ -313,8 +315,8 @@ impl PluginActor {
         }));
     }
 
-    /// A new order takes the place of what the plugin was busy with. A process that ended unasked begins a way
-    /// back, where nothing else is under way.
+    /// A new order takes the place of what the plugin was busy with. A process that ended unasked
+    /// begins a way back, where nothing else is under way.
     fn begin_errand(
         &mut self,
         next: &State,
@@ -378,8 +380,8 @@ impl PluginActor {
         taken: Option<crate::model::id::Generation>,
         ctx: &mut Context<Self>,
     ) {
-        // What is waited for begins now. Behind a slow disk a deadline that began with the decision would
-        // be over before the work was.
+        // What is waited for begins now. Behind a slow disk a deadline that began with the decision
+        // would be over before the work was.
         self.arm(self.ports.clock.now(), ctx);
         if let Some(generation) = taken {
             let name = self.state.name.clone();

@@ -88,7 +88,8 @@ pub trait Installer: Send + Sync {
         progress: ProgressSender,
     ) -> Result<(), InstallError>;
 
-    /// What the entry point of a local plugin hashes to now. Nobody but its owner says when it changes.
+    /// What the entry point of a local plugin hashes to now. Nobody but its owner says when it
+    /// changes.
     async fn content(&self, spec: &PluginSpec) -> Result<Sha256Digest, InstallError>;
 
     /// Points the plugin's `current` link at an installed revision, atomically.
@@ -188,8 +189,8 @@ pub trait Launcher: Send + Sync {
     /// Start: one attempt within the spec's start timeout. The launcher passes the process to
     /// `spawned` as soon as it exists.
     ///
-    /// On error no process of the launch is left alive. A plugin that exits before it answered Start
-    /// fails at once, with its exit cause and last output in the error.
+    /// On error no process of the launch is left alive. A plugin that exits before it answered
+    /// Start fails at once, with its exit cause and last output in the error.
     async fn launch(
         &self,
         spec: Arc<PluginSpec>,
@@ -201,8 +202,8 @@ pub trait Launcher: Send + Sync {
     /// process is left.
     async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError>;
 
-    /// Sets the limits of a running plugin from now on, without a restart; may be done twice. What this
-    /// machine cannot enforce is in the answer, as it is with a launch.
+    /// Sets the limits of a running plugin from now on, without a restart; may be done twice. What
+    /// this machine cannot enforce is in the answer, as it is with a launch.
     async fn limit(
         &self,
         name: &PluginName,
@@ -214,8 +215,8 @@ pub trait Launcher: Send + Sync {
     /// Works for processes of an earlier life of the agent too.
     async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause;
 
-    /// Resolves when a running process has exited, as [`Self::exited`] does, but without waiting for
-    /// the cause.
+    /// Resolves when a running process has exited, as [`Self::exited`] does, but without waiting
+    /// for the cause.
     async fn ended(&self, name: &PluginName, process: &Process) {
         let _cause = self.exited(name, process).await;
     }
@@ -443,8 +444,8 @@ pub trait Meter: Send + Sync {
 pub struct Usage {
     /// CPU time since the plugin started, all processes of the tree together.
     pub cpu_time: Duration,
-    /// Memory now, in bytes: what cannot simply be dropped, shared memory counted once where that can be
-    /// told.
+    /// Memory now, in bytes: what cannot simply be dropped, shared memory counted once where that
+    /// can be told.
     pub memory_bytes: u64,
 }
 
@@ -677,8 +678,8 @@ pub struct OsFacts {
 /// What is known of the machine, for the rules of plugins.
 pub trait Facts: Send + Sync {
     /// The newest facts, and whether they changed. They are known from the start as far as the
-    /// machine itself tells them; a scope that has to be asked for elsewhere is unavailable until it
-    /// was, with the reason. The sender lives as long as the port.
+    /// machine itself tells them; a scope that has to be asked for elsewhere is unavailable until
+    /// it was, with the reason. The sender lives as long as the port.
     fn watch(&self) -> tokio::sync::watch::Receiver<Arc<FactSet>>;
 }
 

@@ -7,10 +7,10 @@
 //!                                             list, find, wait, watch: nobody asks the actor
 //! ```
 //!
-//! This actor is the only one that changes the [`catalogue::Catalogue`], one change after the other:
-//! decide, save, then show. An entry goes with the process that registered it. After a restart of the
-//! agent entries are there at once, unverified; those whose process is gone vanish, and the others
-//! count as verified again when somebody answers on their socket
+//! This actor is the only one that changes the [`catalogue::Catalogue`], one change after the
+//! other: decide, save, then show. An entry goes with the process that registered it. After a
+//! restart of the agent entries are there at once, unverified; those whose process is gone vanish,
+//! and the others count as verified again when somebody answers on their socket
 //! (`docs/decisions/0019-the-plugin-registry.md`).
 
 use std::collections::BTreeMap;
@@ -170,8 +170,8 @@ impl RegistryActor {
         });
     }
 
-    /// Makes facts durable and shows them, even when they cannot be made durable now: the store tries
-    /// again, and an agent that comes back before finds out the same.
+    /// Makes facts durable and shows them, even when they cannot be made durable now: the store
+    /// tries again, and an agent that comes back before finds out the same.
     fn save_and_show(
         &self,
         writes: Vec<Write>,

@@ -4,16 +4,17 @@
 //!   Manager ── Seen(view) ──► Scheduler ── Fire, FactsMoved ──► Manager ──► Plugin
 //! ```
 //!
-//! It remembers nothing that has to survive: what a plugin ran for last is in the plugin's own state
-//! and comes with its view, so a trigger may be fired again and again without harm, and after a
-//! restart of the agent a missed run is fired once. The one fact it keeps is when the instance
+//! It remembers nothing that has to survive: what a plugin ran for last is in the plugin's own
+//! state and comes with its view, so a trigger may be fired again and again without harm, and after
+//! a restart of the agent a missed run is fired once. The one fact it keeps is when the instance
 //! began, because beats of intervals are counted from there.
 //!
 //! The clock on the wall decides which beat it is, so that beats keep their phase over restarts and
-//! while the machine is suspended. Beats that were missed are one run; between two runs lies at least
-//! half an interval of real time, so that a clock which jumps to and fro makes no burst.
+//! while the machine is suspended. Beats that were missed are one run; between two runs lies at
+//! least half an interval of real time, so that a clock which jumps to and fro makes no burst.
 //!
-//! Rules themselves are in [`rules`]; what a trigger or a fact does to a plugin is in `plugin/runs.rs`.
+//! Rules themselves are in [`rules`]; what a trigger or a fact does to a plugin is in
+//! `plugin/runs.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

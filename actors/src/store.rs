@@ -1,8 +1,8 @@
 //! The one writer of the store. A [`Save`] is answered when it is on the disk itself.
 //!
-//! Saves that arrive while a commit is under way share the next one, so a burst of a thousand plugins
-//! costs a few syncs, not a thousand. Events get their numbers here, in the order in which they were
-//! saved, and go to the outbox when they are durable.
+//! Saves that arrive while a commit is under way share the next one, so a burst of a thousand
+//! plugins costs a few syncs, not a thousand. Events get their numbers here, in the order in which
+//! they were saved, and go to the outbox when they are durable.
 //!
 //! A commit that fails is answered as failed, once, and kept: its writes are part of every later
 //! commit until one succeeds. Of a [`SaveOrForget`] nothing is kept: the sender of its orders sends
@@ -27,8 +27,8 @@ use crate::ports::{
     Count, Counters, Durability, Ids, Outcome, Storage, StorageError, Table, Write,
 };
 
-/// Key of the next event's number among the facts: a number must not be used again when the event that
-/// had it was dropped or trimmed.
+/// Key of the next event's number among the facts: a number must not be used again when the event
+/// that had it was dropped or trimmed.
 pub const NEXT_EVENT: &[u8] = b"next_event";
 
 /// Pause before a failed commit is tried again when nobody saves anything meanwhile.

@@ -1,12 +1,13 @@
-//! Clears away what nothing refers to: once when all plugins of an earlier life are back, and daily.
+//! Clears away what nothing refers to: once when all plugins of an earlier life are back, and
+//! daily.
 //!
 //! ```text
 //!   timer, local API ─► Sweep ─► Sweeper (port) ─► what must stay, per plugin? ─► Manager
 //! ```
 //!
 //! This actor decides when, never what: the adapter deletes from the reference set that the manager
-//! gives ([`crate::ports::References`]). Nothing is deleted while the store cannot be written, because
-//! then an agent that crashes comes back as it was before, and needs what it needed then.
+//! gives ([`crate::ports::References`]). Nothing is deleted while the store cannot be written,
+//! because then an agent that crashes comes back as it was before, and needs what it needed then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,8 @@ const DAY: Duration = Duration::from_secs(30 * 3600);
 /// The same after a run that did not get to its end.
 const AGAIN: Duration = Duration::from_secs(1200);
 
-/// The same after a run that only had to leave out what was in use; it doubles with every further one.
+/// The same after a run that only had to leave out what was in use; it doubles with every further
+/// one.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Longest that one run may take.

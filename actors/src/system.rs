@@ -6,8 +6,8 @@
 //!              ControlPlane ┘◄─ VmEvent (which lets the manager begin, and tells running plugins)
 //! ```
 //!
-//! The agent calls [`start`] once, from the arbiter its actors are to live on; tests call it on fakes.
-//! Nothing here waits for a plugin: [`start`] answers when the actors take messages.
+//! The agent calls [`start`] once, from the arbiter its actors are to live on; tests call it on
+//! fakes. Nothing here waits for a plugin: [`start`] answers when the actors take messages.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -279,8 +279,8 @@ impl System {
         self.admission.do_send(CloseGate);
     }
 
-    /// Resolves, with its name, when one of the actors that there is one of has ended, which only a panic
-    /// can do. What it knew is gone and nobody builds it anew: the agent has to start again.
+    /// Resolves, with its name, when one of the actors that there is one of has ended, which only a
+    /// panic can do. What it knew is gone and nobody builds it anew: the agent has to start again.
     pub fn ended(&self) -> impl Future<Output = &'static str> + use<> {
         let pulses = self.pulses.clone();
         async move {

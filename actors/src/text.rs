@@ -1,4 +1,5 @@
-//! Cutting text to a bound. Whatever comes from outside has a length, and what is kept of it a smaller one.
+//! Cutting text to a bound. Whatever comes from outside has a length, and what is kept of it a
+//! smaller one.
 
 /// `text`, or the beginning of it that fits into `max` bytes.
 pub(crate) fn shortened(text: &str, max: usize) -> &str {

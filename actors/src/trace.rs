@@ -119,8 +119,8 @@ impl Trace {
         conclude(&self.order(plugin, revision, order), Outcome::Failed(reason));
     }
 
-    /// The span of a way back: from the end of a process that nobody asked for until the plugin is up
-    /// again, or given up.
+    /// The span of a way back: from the end of a process that nobody asked for until the plugin is
+    /// up again, or given up.
     #[must_use]
     pub fn restart(&self, plugin: &str, revision: &str) -> Span {
         tracing::error_span!(
@@ -159,7 +159,8 @@ impl Trace {
         )
     }
 
-    /// Nanoseconds since the epoch; fields have no larger numbers, and need none before the year 2554.
+    /// Nanoseconds since the epoch; fields have no larger numbers, and need none before the year
+    /// 2554.
     fn nanos(&self) -> u64 {
         let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -204,8 +205,9 @@ pub fn fail(span: &Span, reason: &str) {
     span.record("error", quoted(reason, REASON_MAX).as_str());
 }
 
-/// Work inside of its span. The span ends with the work, done or dropped, and not with what the work leaves behind:
-/// a connection that it opened remembers the span for as long as it lives. The span has a field `otel.end`.
+/// Work inside of its span. The span ends with the work, done or dropped, and not with what the
+/// work leaves behind: a connection that it opened remembers the span for as long as it lives. The
+/// span has a field `otel.end`.
 pub async fn within<T>(span: Span, work: impl Future<Output = T>) -> T {
     let _ending = Ending(span.clone());
     work.instrument(span).await
@@ -360,8 +362,8 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// A text is not the id of a trace or span: as many hexadecimal digits as it has, in lower case, and not only
-/// zeros.
+/// A text is not the id of a trace or span: as many hexadecimal digits as it has, in lower case,
+/// and not only zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not the id of a trace or span")]
 pub struct InvalidId;

@@ -154,8 +154,8 @@ impl VmEventActor {
         }));
     }
 
-    /// Tells every running plugin, beside each other, and says how each took it, in the order of their
-    /// names. A plugin that hangs is given up on in time and delays nobody.
+    /// Tells every running plugin, beside each other, and says how each took it, in the order of
+    /// their names. A plugin that hangs is given up on in time and delays nobody.
     fn tell_all(
         &self,
         NotifyVm { event, request, within }: NotifyVm,
@@ -240,8 +240,8 @@ async fn have_started(list: Recipient<ListPlugins>, mut roster: watch::Receiver<
     }
 }
 
-/// Whether a plugin is about to run. One that is being downloaded or that crashed is not: it does not
-/// belong to the start of the machine.
+/// Whether a plugin is about to run. One that is being downloaded or that crashed is not: it does
+/// not belong to the start of the machine.
 fn is_starting(view: &PluginView) -> bool {
     match view.state {
         // A plugin that was read back but whose process is not found yet is shown without an

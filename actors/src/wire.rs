@@ -1,7 +1,7 @@
 //! The only place where control-plane messages and the core's own types meet.
 //!
-//! Decoding checks every field before it acts: what comes out of here is safe to join into paths and
-//! to wait for. One bad order is refused by name; the others in its message stand.
+//! Decoding checks every field before it acts: what comes out of here is safe to join into paths
+//! and to wait for. One bad order is refused by name; the others in its message stand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Laws of a plugin that has a version that came with the machine, beside what a control plane orders.
+//! Laws of a plugin that has a version that came with the machine, beside what a control plane
+//! orders.
 //!
 //! Every life here begins with an order or with a manifest, and both change while it lasts.
 
@@ -172,8 +173,8 @@ fn law_no_trial_of_local_revisions(step: &Step) -> Verdicts {
     Ok(())
 }
 
-/// What came with the machine is launched only after an installation of these very files, which is where it
-/// is admitted.
+/// What came with the machine is launched only after an installation of these very files, which is
+/// where it is admitted.
 fn law_local_files_are_installed_before_they_are_launched(log: &[Step]) -> Verdicts {
     let mut installed = BTreeSet::new();
     for step in log {

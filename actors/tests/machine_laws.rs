@@ -514,8 +514,8 @@ fn law_a_trigger_is_heeded_once(step: &Step) -> Verdicts {
     Ok(())
 }
 
-/// Nothing is started that the rules forbid on this machine, and a daemon that runs is stopped as soon
-/// as they do.
+/// Nothing is started that the rules forbid on this machine, and a daemon that runs is stopped as
+/// soon as they do.
 fn law_rules_are_kept(step: &Step, facts: &FactSet) -> Verdicts {
     for effect in &step.after.effects {
         let Effect::Launch { spec, .. } = effect else { continue };
@@ -888,8 +888,8 @@ fn the_lives_are_eventful() {
     }
 }
 
-/// A life that random ones rarely hit: a plugin that rests as crashed takes an APPLY for the revision
-/// that is coming, and an INSTALL of the old revision brings the same configuration.
+/// A life that random ones rarely hit: a plugin that rests as crashed takes an APPLY for the
+/// revision that is coming, and an INSTALL of the old revision brings the same configuration.
 #[test]
 fn an_apply_whose_configuration_comes_with_an_install_has_an_outcome() {
     let install = |revision, config| Act::Install(Wish { revision, config, form: Form::Plain });

@@ -1,7 +1,7 @@
 //! The published table of orders and events, row by row.
 //!
-//! Each row of a table here is: what happens, the state after it, and the events that are announced,
-//! as wire number and revision.
+//! Each row of a table here is: what happens, the state after it, and the events that are
+//! announced, as wire number and revision.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Every life of a plugin in a small world, crashes of the agent at every point included.
 //!
 //! The world has one plugin, two revisions and a few orders; a few launches, installations and
-//! stops may fail or hang; the plugin and the agent may die at any moment. What a transition says is
-//! saved at once, then its effects begin one by one: an agent that dies between two of them
+//! stops may fail or hang; the plugin and the agent may die at any moment. What a transition says
+//! is saved at once, then its effects begin one by one: an agent that dies between two of them
 //! loses the rest, and everything in flight, while processes and files stay. `stateright` visits
 //! every state such a world can get into.
 

@@ -1,10 +1,11 @@
-//! Whole worlds, each drawn from one number: all actors on fakes, with everything going wrong that can.
+//! Whole worlds, each drawn from one number: all actors on fakes, with everything going wrong that
+//! can.
 //!
-//! A seed decides how many plugins there are, what is ordered when, and every fault: lost and doubled
-//! frames, adapters that fail, dawdle, panic or never answer, plugins and agents that die at any
-//! moment, restarts of the machine, a full disk, torn records, a clock that jumps. Then all trouble
-//! ends, and the world has to come to what was ordered. What has to hold stands in `checks` and
-//! `story`; what really happened is kept by `fate`, which the fakes tell.
+//! A seed decides how many plugins there are, what is ordered when, and every fault: lost and
+//! doubled frames, adapters that fail, dawdle, panic or never answer, plugins and agents that die
+//! at any moment, restarts of the machine, a full disk, torn records, a clock that jumps. Then all
+//! trouble ends, and the world has to come to what was ordered. What has to hold stands in `checks`
+//! and `story`; what really happened is kept by `fate`, which the fakes tell.
 //!
 //! `SIMULATION_SEEDS=2000` tries so many seeds, `SIMULATION_BASE=7` begins with another one, and
 //! `SIMULATION_SEED=0x2a` replays one and prints its trace.

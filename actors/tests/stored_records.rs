@@ -1,5 +1,5 @@
-//! What version 1 of the agent wrote, a later one reads: every record in `fixtures/records-v1` still
-//! means what the text beside it says.
+//! What version 1 of the agent wrote, a later one reads: every record in `fixtures/records-v1`
+//! still means what the text beside it says.
 //!
 //! A fixture is written once and never changed. New ones are added to [`samples`], and written by
 //!
@@ -8,8 +8,9 @@
 //! ```
 //!
 //! which leaves the ones that are there alone. A text that does not fit any more means that records
-//! on real machines are misread: the reader is to be mended, not the fixture. Only where the meaning
-//! stayed and its rendering changed (a field was renamed, say), the text is deleted and written anew.
+//! on real machines are misread: the reader is to be mended, not the fixture. Only where the
+//! meaning stayed and its rendering changed (a field was renamed, say), the text is deleted and
+//! written anew.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::disallowed_methods, reason = "fixtures are files")]

@@ -31,8 +31,8 @@ pub(crate) fn pairs() -> Vec<Pair> {
     vec![unpack("unpack-gzip", Compression::Gzip), unpack("unpack-zstd", Compression::Zstd), hash()]
 }
 
-/// SHA-256 as archives are checked. Beside it the hasher of the standard library: where the processor's
-/// own instructions are not used any more, the ratio rises manyfold.
+/// SHA-256 as archives are checked. Beside it the hasher of the standard library: where the
+/// processor's own instructions are not used any more, the ratio rises manyfold.
 fn hash() -> Pair {
     let bytes = noise(HASHED, 1);
     let same = bytes.clone();
@@ -45,9 +45,9 @@ fn hash() -> Pair {
     Pair { name: "hash", own, reference }
 }
 
-/// An archive of many small files, from the file to a revision that can be run, in memory where there is such
-/// a place. Beside it what cannot be done without: hashing and inflating the same bytes, one after the
-/// other, and writing the same files.
+/// An archive of many small files, from the file to a revision that can be run, in memory where
+/// there is such a place. Beside it what cannot be done without: hashing and inflating the same
+/// bytes, one after the other, and writing the same files.
 fn unpack(name: &'static str, compression: Compression) -> Pair {
     let place = Arc::new(Place::new(compression));
     let same = Arc::clone(&place);

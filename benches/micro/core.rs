@@ -29,8 +29,8 @@ pub(crate) fn pairs() -> Vec<Pair> {
     vec![machine(), snapshot(), plan()]
 }
 
-/// A whole life: installed, healthy, crashed and started again, given a configuration, upgraded, removed.
-/// Beside it, per event, a small map of strings is copied and changed.
+/// A whole life: installed, healthy, crashed and started again, given a configuration, upgraded,
+/// removed. Beside it, per event, a small map of strings is copied and changed.
 fn machine() -> Pair {
     let life = Life::lived();
     let (first, events) = (life.first.clone(), life.events);
@@ -58,8 +58,8 @@ fn machine() -> Pair {
     Pair { name: "machine", own, reference }
 }
 
-/// The state of a running plugin, made durable and read back. Beside it the same bytes as a message of
-/// nothing but fields of bytes.
+/// The state of a running plugin, made durable and read back. Beside it the same bytes as a message
+/// of nothing but fields of bytes.
 fn snapshot() -> Pair {
     let state = Life::lived().running;
     let snapshot = Snapshot {
@@ -76,7 +76,8 @@ fn snapshot() -> Pair {
     Pair { name: "snapshot", own, reference }
 }
 
-/// A thousand orders, half of them for plugins that are there. Beside it their names are put into a set.
+/// A thousand orders, half of them for plugins that are there. Beside it their names are put into a
+/// set.
 fn plan() -> Pair {
     let name =
         |number: u32| -> PluginName { format!("plugin-{number:04}").parse().expect("a name") };

@@ -6,9 +6,10 @@
 //! UPDATE_REFERENCE=1 cargo bench --bench micro         renews the stored ratios of this processor, on purpose
 //! ```
 //!
-//! Times differ between machines and hours, so none is judged. Each cost is measured beside that of a
-//! *reference* which does a comparable thing with the same bytes and without this project's code, and
-//! only their ratio is compared with the one that `reference.toml` has for the same kind of processor. If it is far above, the run fails.
+//! Times differ between machines and hours, so none is judged. Each cost is measured beside that of
+//! a *reference* which does a comparable thing with the same bytes and without this project's code,
+//! and only their ratio is compared with the one that `reference.toml` has for the same kind of
+//! processor. If it is far above, the run fails.
 //!
 //! `core`, `wire` and `archives` have the workloads, `verdict` compares.
 

@@ -1,4 +1,5 @@
-//! How micro-benchmarks are judged. A test target of its own: they have no harness for tests themselves.
+//! How micro-benchmarks are judged. A test target of its own: they have no harness for tests
+//! themselves.
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 

@@ -66,7 +66,8 @@ impl Stored {
         Ok(Self { limit, by_processor: ratio })
     }
 
-    /// Judges what was measured on this processor. One that is not known may cost as much as the one that costs most.
+    /// Judges what was measured on this processor. One that is not known may cost as much as the
+    /// one that costs most.
     pub(crate) fn judge(&self, processor: &str, name: &'static str, ratio: f64) -> Judgement {
         let of = |ratios: &Ratios| ratios.get(name).map(|ratio| ratio.median);
         let stored = match self.by_processor.get(processor) {

@@ -1,4 +1,5 @@
-//! The least that looking after plugins could cost: a thread that asks each for its health, over connections that stay open.
+//! The least that looking after plugins could cost: a thread that asks each for its health, over
+//! connections that stay open.
 //!
 //! It has no actors, deadlines, metrics or records. `fleet` holds an agent against it.
 

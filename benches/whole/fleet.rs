@@ -1,4 +1,5 @@
-//! Many plugins: what each costs, what a restart of the agent takes, and how fast a thousand are there.
+//! Many plugins: what each costs, what a restart of the agent takes, and how fast a thousand are
+//! there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ const AT_ONCE: usize = 3;
 /// The time between two points of metrics where many are wanted soon.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Memory that the installation of one plugin touches, its process and the pages of its files included.
+/// Memory that the installation of one plugin touches, its process and the pages of its files
+/// included.
 const MEMORY_OF_EACH: usize = 6 << 20;
 
 /// No more than this is made sure of.
@@ -57,8 +59,8 @@ async fn bursts(program: &Path, extent: Extent, aside: &Path) -> Vec<Row> {
     vec![first, again, large]
 }
 
-/// What each plugin costs of an agent's memory. Agents are looked at a few at a time, because most of it is to wait until they
-/// are at rest.
+/// What each plugin costs of an agent's memory. Agents are looked at a few at a time, because most
+/// of it is to wait until they are at rest.
 async fn memory(program: &Path, extent: Extent) -> Option<Row> {
     let mut left = extent.memories;
     let more = f64::from(u32::try_from(extent.fleet - 1).unwrap());

@@ -122,7 +122,8 @@ async fn install(bed: &Bed, archive: &Archive, name: &str) -> Duration {
     // To ask until it is there would take time from it.
     told.times(1, PATIENCE).await;
     let place = bed.plugin_dir(name).join("1");
-    // The folder appears by a rename when everything in it is on the disk; only a rename changes this time.
+    // The folder appears by a rename when everything in it is on the disk; only a rename changes
+    // this time.
     let appeared = rustix::fs::stat(&place).unwrap();
     let nanoseconds = u32::try_from(appeared.st_ctime_nsec).unwrap();
     let appeared = SystemTime::UNIX_EPOCH
@@ -193,8 +194,8 @@ async fn by_shell(archive: &Archive, tar: &str, dir: &Path) -> Duration {
     took
 }
 
-/// Words with some noise between them: it shrinks to a third or so, as programs do. With a program that is ready at
-/// once.
+/// Words with some noise between them: it shrinks to a third or so, as programs do. With a program
+/// that is ready at once.
 fn tarball() -> Tarball {
     let program = std::fs::read(crate::harness::plugins::program(world::PLUGIN)).unwrap();
     let mut tar = Tarball::default().file("run", 0o755, &program);

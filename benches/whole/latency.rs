@@ -1,4 +1,5 @@
-//! How long plugins are away: from the order to RUNNING, from a death to the agent's knowledge of it and to RUNNING again.
+//! How long plugins are away: from the order to RUNNING, from a death to the agent's knowledge of
+//! it and to RUNNING again.
 
 use std::os::fd::AsFd;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The whole agent against what it cannot be faster than: the program that ships, real plugins, real sockets, and
-//! beside every figure a baseline from the same machine in the same run.
+//! The whole agent against what it cannot be faster than: the program that ships, real plugins,
+//! real sockets, and beside every figure a baseline from the same machine in the same run.
 //!
 //! ```text
 //! cargo bench -p guest-agent --bench whole                     all of it, and writes docs/performance.md
@@ -12,8 +12,9 @@
 //!          └─► Row { figure, baseline, target } ─► report ─► terminal, docs/performance.md
 //! ```
 //!
-//! Rounds of a figure and of its baseline take turns, so that both have the same machine. The program is
-//! the one that is packaged (`tests/package/build-program`), unless `GUEST_AGENT_TEST_PROGRAM` names another.
+//! Rounds of a figure and of its baseline take turns, so that both have the same machine. The
+//! program is the one that is packaged (`tests/package/build-program`), unless
+//! `GUEST_AGENT_TEST_PROGRAM` names another.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure has failed")]
 
@@ -62,7 +63,8 @@ pub(crate) struct Extent {
     pub(crate) rest: Duration,
     /// How long an agent is looked at that nobody asks for anything.
     pub(crate) look: Duration,
-    /// How many agents with a fleet are looked at for what each plugin costs of their memory. Each takes minutes.
+    /// How many agents with a fleet are looked at for what each plugin costs of their memory. Each
+    /// takes minutes.
     pub(crate) memories: usize,
 }
 

@@ -1,4 +1,5 @@
-//! What all groups need: the program, beds with its own settings, and what the kernel says of a process.
+//! What all groups need: the program, beds with its own settings, and what the kernel says of a
+//! process.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -55,8 +56,9 @@ pub(crate) fn build_plugins() {
     println!("plugin: {}", plugins::program(PLUGIN).display());
 }
 
-/// Has the program read from the disk when it is started next, as after a boot. What was just built is in the file's cache
-/// in pieces of up to two megabytes, which the kernel maps whole and counts whole, whatever is used of them.
+/// Has the program read from the disk when it is started next, as after a boot. What was just built
+/// is in the file's cache in pieces of up to two megabytes, which the kernel maps whole and counts
+/// whole, whatever is used of them.
 pub(crate) fn forget(program: &Path) {
     let file = File::open(program).unwrap();
     file.sync_all().unwrap();
@@ -94,11 +96,11 @@ pub(crate) fn bare(socket: &Path) -> Child {
         .unwrap()
 }
 
-/// Makes sure that there is so much memory. The host of a virtual machine takes back what was not used for a while,
-/// and giving it anew takes longer than most of what is measured.
+/// Makes sure that there is so much memory. The host of a virtual machine takes back what was not
+/// used for a while, and giving it anew takes longer than most of what is measured.
 ///
-/// It is touched as the cache of a file. Pages of a process come and go one by one, and the kernel keeps those apart from the
-/// larger pieces that files are written to.
+/// It is touched as the cache of a file. Pages of a process come and go one by one, and the kernel
+/// keeps those apart from the larger pieces that files are written to.
 pub(crate) fn warm(bytes: usize) {
     let mut file = tempfile::tempfile().unwrap();
     let piece = vec![1; 256 << 10];
@@ -132,7 +134,8 @@ pub(crate) struct Counted {
     pub(crate) resident_kib: f64,
     /// Of that, what no file backs.
     pub(crate) anonymous_kib: f64,
-    /// The proportional set size (PSS), in KiB: a page counts in part where several processes map it.
+    /// The proportional set size (PSS), in KiB: a page counts in part where several processes map
+    /// it.
     pub(crate) proportional_kib: f64,
 }
 

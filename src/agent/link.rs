@@ -214,8 +214,8 @@ impl Search {
 
 // === Listener ===
 
-/// Hands messages to the control-plane actor and the state of the connection to the outbox. Both are
-/// made after the link.
+/// Hands messages to the control-plane actor and the state of the connection to the outbox. Both
+/// are made after the link.
 #[derive(Default)]
 pub(super) struct Listener {
     control_plane: OnceLock<Addr<ControlPlaneActor>>,

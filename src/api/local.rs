@@ -1,8 +1,8 @@
 //! The local gRPC socket: what stands behind every command-line verb.
 //!
 //! Orders take the same path as those of a control plane: durable in the inbox first, then to the
-//! manager. Questions are answered from the manager's roster, the recorded events and the log files;
-//! no plugin is visited, but by `Ask`, which is a question to the plugin itself.
+//! manager. Questions are answered from the manager's roster, the recorded events and the log
+//! files; no plugin is visited, but by `Ask`, which is a question to the plugin itself.
 //!
 //! The socket is the owner's only (mode 0600), so every caller is the agent's own user or root.
 

@@ -64,8 +64,8 @@ pub(super) async fn channel(socket: &Path) -> Result<Channel, Failure> {
         })
 }
 
-/// A request that is part of the trace that the variable `TRACEPARENT` names, if it is set: a pipeline
-/// that calls this program finds the order in its own trace.
+/// A request that is part of the trace that the variable `TRACEPARENT` names, if it is set: a
+/// pipeline that calls this program finds the order in its own trace.
 pub(super) fn traced<T>(message: T, environment: &dyn Environment) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(parent) = environment.variable("TRACEPARENT").and_then(|text| text.parse().ok()) {

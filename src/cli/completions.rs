@@ -1,7 +1,7 @@
 //! `completions`: what a shell reads to complete this program's command lines.
 //!
-//! The script only asks this program again for every word, so that it never lags behind, and so that
-//! the names of plugins are those of this machine:
+//! The script only asks this program again for every word, so that it never lags behind, and so
+//! that the names of plugins are those of this machine:
 //!
 //! ```text
 //! shell ─► script ─► GUEST_AGENT_COMPLETE=bash guest-agent -- words… ─► answer ─► the agent, if it is there
@@ -60,7 +60,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Answers a shell: prints how the last of the words may go on. The words stand behind the first `--`.
+/// Answers a shell: prints how the last of the words may go on. The words stand behind the first
+/// `--`.
 pub(super) fn answer(
     shell: &str,
     arguments: &[OsString],

@@ -1,5 +1,5 @@
-//! The outputs of a verb: results are printed to `out`, messages about the verb itself to `err`. The
-//! console knows whether `out` is a terminal, and how wide it is.
+//! The outputs of a verb: results are printed to `out`, messages about the verb itself to `err`.
+//! The console knows whether `out` is a terminal, and how wide it is.
 
 use std::io::{self, IsTerminal, Write};
 

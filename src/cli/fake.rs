@@ -1,5 +1,5 @@
-//! An agent that does what a test says: the generated server on a real socket, on a thread of its own
-//! because the command line brings its own event loop.
+//! An agent that does what a test says: the generated server on a real socket, on a thread of its
+//! own because the command line brings its own event loop.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! What became of an order: follows the status until every awaited plugin has settled.
 //!
-//! [`judge`] is the whole decision and is pure; [`follow`] is the loop around it. Used by every verb
-//! with `--wait`.
+//! [`judge`] is the whole decision and is pure; [`follow`] is the loop around it. Used by every
+//! verb with `--wait`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -104,8 +104,8 @@ fn works(status: &PluginStatus) -> Verdict {
     let pending_failed = status.pending.as_ref().is_some_and(|pending| !pending.error.is_empty());
     let works = match values::state(status) {
         StatusValue::Running | StatusValue::ExecutionCompleted => true,
-        // Installed as ordered, and waiting: for its trigger, or for a machine its rules let it run on.
-        // Nothing else rests in this state.
+        // Installed as ordered, and waiting: for its trigger, or for a machine its rules let it run
+        // on. Nothing else rests in this state.
         StatusValue::Stopped => true,
         StatusValue::Installing
         | StatusValue::InstallFailed

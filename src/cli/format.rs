@@ -22,8 +22,8 @@ pub(super) fn padded(text: &str, columns: usize) -> String {
     [text, &" ".repeat(columns.saturating_sub(width(text)))].concat()
 }
 
-/// Which columns of these widths fit side by side into `room`: as many as there are, without those of
-/// `expendable`, its first first, that there is no room for.
+/// Which columns of these widths fit side by side into `room`: as many as there are, without those
+/// of `expendable`, its first first, that there is no room for.
 pub(super) fn fitting(
     widths: &[usize],
     gap: usize,

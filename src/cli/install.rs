@@ -23,7 +23,8 @@ Examples:
   guest-agent install metrics --revision 1.4 --url https://host/metrics.tar.gz \\
     --sha256 HEX --entry-point bin/metrics --arg=--verbose --wait")]
 pub(super) struct Flags {
-    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made by `pack`
+    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made
+    /// by `pack`
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Name of the plugin

@@ -10,7 +10,8 @@ use serde_json::json;
 use super::context::Context;
 use super::failure::Failure;
 
-/// What the page of the program says beyond its verbs: heading, then entries of a word and its meaning.
+/// What the page of the program says beyond its verbs: heading, then entries of a word and its
+/// meaning.
 const BEYOND: [(&str, &[(&str, &str)]); 3] = [
     (
         "EXIT STATUS",

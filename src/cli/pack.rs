@@ -1,7 +1,7 @@
 //! `pack`: an archive of a plugin's directory, and the order that installs it.
 //!
-//! The archive itself is written by [`Services::pack`](super::services::Services::pack); this file decides on
-//! the name, the revision and the entry point, and writes the order beside the archive.
+//! The archive itself is written by [`Services::pack`](super::services::Services::pack); this file
+//! decides on the name, the revision and the entry point, and writes the order beside the archive.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,8 @@ pub(super) struct Flags {
     /// Sign the archive with this key, as FILE.minisig; `keygen` makes one
     #[arg(long, value_name = "KEY")]
     sign_key: Option<PathBuf>,
-    /// Write one file with the archive, its order and its signature, to be installed without a network
+    /// Write one file with the archive, its order and its signature, to be installed without a
+    /// network
     #[arg(long)]
     bundle: bool,
 }
@@ -199,8 +200,8 @@ fn name_of(dir: &Path) -> Result<PluginName, Failure> {
     })
 }
 
-/// An entry point that was named must be there and be executable: finding out now is cheaper than on
-/// every machine it is installed on.
+/// An entry point that was named must be there and be executable: finding out now is cheaper than
+/// on every machine it is installed on.
 fn checked(dir: &Path, path: &EntryPoint) -> Result<EntryPoint, Failure> {
     let file = dir.join(path.as_str());
     let found = std::fs::metadata(&file).map_err(|error| unreadable(&file, &error))?;

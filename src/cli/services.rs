@@ -19,9 +19,9 @@ pub(super) type Check<'a> = Box<dyn Fn(&Config) -> Result<(), Cause> + 'a>;
 /// A function that packs a directory, its first argument, into an archive, its second.
 pub(super) type Packing<'a> = Box<dyn Fn(&Path, &Path, Compression) -> Result<Packed, Cause> + 'a>;
 
-/// The functions behind the verbs that are not clients of a running agent. `main.rs` fills this with
-/// the real functions, tests with functions that record their arguments. No function is called on
-/// an event loop: each makes its own.
+/// The functions behind the verbs that are not clients of a running agent. `main.rs` fills this
+/// with the real functions, tests with functions that record their arguments. No function is called
+/// on an event loop: each makes its own.
 pub struct Services<'a> {
     /// Sends log lines to standard error, and panics to the log.
     pub start_logging: Box<dyn Fn(&LogConfig) + 'a>,

@@ -1,7 +1,7 @@
 //! Durations as people write them: `10s`, `500ms`, `1m30s`, `5m`.
 //!
-//! Used by the configuration and by every `--timeout` and `--since` flag. A number without a unit is
-//! refused, because half of the readers would take it for milliseconds.
+//! Used by the configuration and by every `--timeout` and `--since` flag. A number without a unit
+//! is refused, because half of the readers would take it for milliseconds.
 
 use std::time::Duration;
 

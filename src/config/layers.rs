@@ -1,8 +1,8 @@
 //! Merges the layers of the configuration, and remembers which layer said what.
 //!
-//! Every layer is checked on its own before it is merged, so that an unknown key is reported with the
-//! file or variable it stands in. The defaults double as the schema: a key is known when it has a
-//! default, and a text from a variable or a flag is read as the type its default has.
+//! Every layer is checked on its own before it is merged, so that an unknown key is reported with
+//! the file or variable it stands in. The defaults double as the schema: a key is known when it has
+//! a default, and a text from a variable or a flag is read as the type its default has.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

@@ -1,14 +1,14 @@
-//! What plugins may do on this machine, by local policy: `[plugins.NAME]`, and `[plugins.defaults]` for
-//! all of them.
+//! What plugins may do on this machine, by local policy: `[plugins.NAME]`, and `[plugins.defaults]`
+//! for all of them.
 //!
 //! ```text
 //! each layer: its tables below [plugins] ─► settings (layers) ─► values, checked (values) ─► Policies
 //! launcher: Policies::of(name) ─► Policy, key by key: the plugin's own, else the defaults'
 //! ```
 //!
-//! Policies are not part of the schema of fixed keys, because plugins have names of their own: whatever is
-//! a table below `[plugins]` is a policy, whatever is not is a setting. Nothing here looks at the machine;
-//! whether a user exists is the launcher's and `doctor`'s business.
+//! Policies are not part of the schema of fixed keys, because plugins have names of their own:
+//! whatever is a table below `[plugins]` is a policy, whatever is not is a setting. Nothing here
+//! looks at the machine; whether a user exists is the launcher's and `doctor`'s business.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -136,7 +136,8 @@ pub(crate) fn fate(item: &SweepItem) -> SweepFate {
 mod tests {
     use super::*;
 
-    /// Checks every value of an enum, whose numbers are all below ten for the enums with names here.
+    /// Checks every value of an enum, whose numbers are all below ten for the enums with names
+    /// here.
     #[track_caller]
     fn check<T: Named + TryFrom<i32> + std::fmt::Debug>(values: usize) {
         let all: Vec<T> = (1..100).filter_map(|number| T::try_from(number).ok()).collect();

@@ -1,4 +1,5 @@
-//! Plugins whose control groups are below a group that somebody names, and not below the agent's own.
+//! Plugins whose control groups are below a group that somebody names, and not below the agent's
+//! own.
 
 use std::path::Path;
 

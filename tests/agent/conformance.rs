@@ -6,12 +6,12 @@
 //!
 //! The other tests talk to the agent through this project's own control plane, which could share a
 //! misunderstanding with it. Here every frame is written and read by hand: what is sent, when it is
-//! acknowledged and how, is the scenario's business. Nothing of the agent's link is used, nor of the
-//! control plane.
+//! acknowledged and how, is the scenario's business. Nothing of the agent's link is used, nor of
+//! the control plane.
 //!
 //! `server` is the raw server; `conversation` is about registering, acknowledging and asking;
-//! `endings` about streams that end; `stories` about what each order leads to; `capture` keeps whole
-//! conversations as they are on the wire.
+//! `endings` about streams that end; `stories` about what each order leads to; `capture` keeps
+//! whole conversations as they are on the wire.
 
 mod capture;
 mod conversation;

@@ -266,7 +266,8 @@ async fn orders_need_the_token_that_allows_them_and_a_form_of_ones_own() {
     bed.finish().await;
 }
 
-/// Sixteen pages are followed and not one more; all of them end with the agent, which is not held up.
+/// Sixteen pages are followed and not one more; all of them end with the agent, which is not held
+/// up.
 #[tokio::test]
 async fn pages_are_followed_by_so_many_and_until_the_agent_stops() {
     let (bed, at, _tokens) = served(&[]).await;

@@ -70,7 +70,8 @@ async fn a_plugin_that_flaps_is_started_ever_more_slowly_and_reported_ever_less(
         let at = crashes[index].event.event_timestamp.unwrap();
         SystemTime::try_from(at).unwrap()
     };
-    // After the first, pauses are at least half of 40, 80, 160 and, three times, 320 ms; each life lasts 100 ms.
+    // After the first, pauses are at least half of 40, 80, 160 and, three times, 320 ms; each life
+    // lasts 100 ms.
     let between = at(5).duration_since(at(0)).unwrap();
     assert!(between >= Duration::from_millis(140 + 3 * 160 + 7 * 100), "{between:?}");
     bed.finish().await;

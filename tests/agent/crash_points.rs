@@ -3,8 +3,8 @@
 //! The binary under test has a hook that the released one has not
 //! (`docs/decisions/0006-crash-points-are-compiled-only-for-tests.md`). One run of a fixed scenario
 //! lists the points; then the scenario is played once per point, the agent dies there, is started
-//! again, and in the end everything has to be as it would have been, and nothing may be left behind.
-//! Further plays kill the agent a second time, at a point of its recovery.
+//! again, and in the end everything has to be as it would have been, and nothing may be left
+//! behind. Further plays kill the agent a second time, at a point of its recovery.
 //!
 //! `run` plays one scenario, `checks` has what must hold. One play by hand, with the agent's log:
 //!

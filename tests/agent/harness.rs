@@ -12,11 +12,12 @@
 //! [`Bed::finish`], which takes everything down through the front door and complains about whatever
 //! is left: a plugin, a process, a socket, a half-unpacked archive, a panic in the log.
 //!
-//! What is in `harness/`: `archive` makes archives, good and bad; `http` asks for pages; `orders` writes orders; `observe`
-//! gives them and watches what becomes of them; `inspect` looks behind the agent's doors; `plugins` finds the programs of the plugin SDK's
-//! examples; `processes` finds what runs. Kinds of events are the contract's numbers: 1 install
-//! ordered, 2 remove ordered, 3 installed, 4 started, 5 removed, 6 stopped, 7 crashed, 8 install
-//! failed, 9 start failed, 10 remove failed, 11 apply ordered, 12 applied, 13 apply failed.
+//! What is in `harness/`: `archive` makes archives, good and bad; `http` asks for pages; `orders`
+//! writes orders; `observe` gives them and watches what becomes of them; `inspect` looks behind the
+//! agent's doors; `plugins` finds the programs of the plugin SDK's examples; `processes` finds what
+//! runs. Kinds of events are the contract's numbers: 1 install ordered, 2 remove ordered, 3
+//! installed, 4 started, 5 removed, 6 stopped, 7 crashed, 8 install failed, 9 start failed, 10
+//! remove failed, 11 apply ordered, 12 applied, 13 apply failed.
 
 pub(crate) mod archive;
 pub(crate) mod http;
@@ -535,8 +536,8 @@ fn short_temporary_directory() -> tempfile::TempDir {
 }
 
 async fn start_control_plane(dir: &Path, store: &Arc<dyn Store>) -> ControlPlane {
-    // A message is sent again when its acknowledgement is late, and late it is when all tests sync the
-    // disk at once. Then the agent would rightly obey twice.
+    // A message is sent again when its acknowledgement is late, and late it is when all tests sync
+    // the disk at once. Then the agent would rightly obey twice.
     let timings = Timings { acknowledgement: PATIENCE / 3, ..Timings::default() };
     let builder = ControlPlane::builder().listen_unix(dir.join("cp.sock")).store(store.clone());
     builder.timings(timings).start().await.expect("a control plane can listen in the bed")

@@ -1,17 +1,18 @@
-//! Plugins are installed, crash, come back and are removed, again and again: the agent keeps nothing of
-//! them. Each has a name that was never heard before, so whatever is kept by name is found.
+//! Plugins are installed, crash, come back and are removed, again and again: the agent keeps
+//! nothing of them. Each has a name that was never heard before, so whatever is kept by name is
+//! found.
 //!
-//! The test of every day goes through some dozens of such cycles, enough for what is left behind by each of
-//! them: a descriptor, a thread, a process, a group, a file, 100 KiB. `just leak` goes through ten thousand,
-//! where 300 bytes are enough:
+//! The test of every day goes through some dozens of such cycles, enough for what is left behind by
+//! each of them: a descriptor, a thread, a process, a group, a file, 100 KiB. `just leak` goes
+//! through ten thousand, where 300 bytes are enough:
 //!
 //! ```text
 //! LEAK_CYCLES=10000 cargo test --workspace --test agent leak:: -- --nocapture
 //! ```
 //!
-//! Beside those that live there are plugins that cannot: one whose program is not in its archive, one that
-//! exits before its start. `gauges` is what is measured whenever no plugin is there, `verdict` what is taken
-//! for growth.
+//! Beside those that live there are plugins that cannot: one whose program is not in its archive,
+//! one that exits before its start. `gauges` is what is measured whenever no plugin is there,
+//! `verdict` what is taken for growth.
 
 mod gauges;
 mod verdict;
@@ -31,16 +32,17 @@ use verdict::Series;
 /// Cycles after the warm-up, without a wish from the environment.
 const CYCLES: usize = 60;
 
-/// Cycles before the first look, unless there are to be few at all. Then what the agent keeps on purpose,
-/// such as the last 1,000 events at seven of them for each cycle, is all there.
+/// Cycles before the first look, unless there are to be few at all. Then what the agent keeps on
+/// purpose, such as the last 1,000 events at seven of them for each cycle, is all there.
 const WARM_UP: usize = 160;
 
-/// From so many cycles on, the first look waits until the messages that the agent remembers, for a while and no
-/// more than so many, are no longer becoming more.
+/// From so many cycles on, the first look waits until the messages that the agent remembers, for a
+/// while and no more than so many, are no longer becoming more.
 const LONG: usize = 1_000;
 
-/// What memory and the store may grow by beside, in KiB, where the warm-up is cut short: the store's log
-/// grows by 30 KiB with each cycle until its segments are used again, and its pages are in memory too.
+/// What memory and the store may grow by beside, in KiB, where the warm-up is cut short: the
+/// store's log grows by 30 KiB with each cycle until its segments are used again, and its pages are
+/// in memory too.
 const SETTLING: u64 = 2048;
 
 /// Looks after the first, unless there are fewer rounds.
@@ -106,16 +108,16 @@ async fn plugins_that_come_and_go_leave_nothing() {
 
 impl World {
     async fn new() -> Self {
-        // Its archive is downloaded once. A sweep is asked for at each look, because logs of plugins that
-        // are gone stay until then.
+        // Its archive is downloaded once. A sweep is asked for at each look, because logs of
+        // plugins that are gone stay until then.
         let bed = Bed::builder()
             .set("install.cache_max_bytes=16777216")
             .set("plugins.restart_initial_backoff=1ms")
             // A machine that is busy makes nobody look hung.
             .set("plugins.health_timeout=30s")
             .set("plugins.health_interval=5s")
-            // glibc keeps what was freed for each thread apart, and there are many threads for blocking
-            // work; that fills up slowly and is no leak.
+            // glibc keeps what was freed for each thread apart, and there are many threads for
+            // blocking work; that fills up slowly and is no leak.
             .variable("MALLOC_ARENA_MAX", "1")
             .variable("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")
             .start()

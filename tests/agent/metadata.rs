@@ -1,5 +1,5 @@
-//! The metadata server: who the machine is, where its control plane is, and what becomes of an agent
-//! without one.
+//! The metadata server: who the machine is, where its control plane is, and what becomes of an
+//! agent without one.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

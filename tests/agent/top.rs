@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::harness::{Bed, orders, signal};
 
-/// A terminal in which `top` runs; when it has ended, its exit code and the terminal's mode are shown.
+/// A terminal in which `top` runs; when it has ended, its exit code and the terminal's mode are
+/// shown.
 struct Terminal {
     socket: std::path::PathBuf,
 }

@@ -1,4 +1,5 @@
-//! Followed orders: the spans a collector gets, and the lines a log has. In `metrics`: the metrics it gets.
+//! Followed orders: the spans a collector gets, and the lines a log has. In `metrics`: the metrics
+//! it gets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -126,7 +127,8 @@ impl Collector {
         bed.until(&format!("a span {name} with {key}={value}"), found).await
     }
 
-    /// The spans below one, by name; those of other traces or without a parent that arrived are a failure.
+    /// The spans below one, by name; those of other traces or without a parent that arrived are a
+    /// failure.
     async fn below(&self, bed: &Bed, root: &Span, wanted: &[&str]) -> Vec<Span> {
         let of_trace = || {
             let all = self.all().into_iter();

@@ -67,7 +67,8 @@ async fn https_with_certificates_on_both_sides_is_a_link() {
     the_main_job_works(bed_with(control_plane, &settings).await).await;
 }
 
-/// An authority with certificates for the agent, written to `dir`, and for the server at this address.
+/// An authority with certificates for the agent, written to `dir`, and for the server at this
+/// address.
 pub(crate) fn certificates(dir: &Path, server: &str) -> ServerTls {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();

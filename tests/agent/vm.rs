@@ -1,14 +1,14 @@
-//! Tests of this very program, run again inside a virtual machine whose kernel has what this machine's
-//! may not: control groups of version 2, and nobody else in them.
+//! Tests of this very program, run again inside a virtual machine whose kernel has what this
+//! machine's may not: control groups of version 2, and nobody else in them.
 //!
 //! ```text
 //! host: this program ─► initrd (itself, the agent, example plugins, busybox, `init`) ─► qemu ─► serial console ─► judged
 //! guest: init ─► mounts, control groups ─► this program `limits::…` ─► results ─► off
 //! ```
 //!
-//! Run by `just vm`, not with the other tests: without hardware help a virtual machine is some ten times
-//! slower. What it needs, and how to get it, is in `tests/vm/README.md`; where that is not there, one
-//! line says what is skipped.
+//! Run by `just vm`, not with the other tests: without hardware help a virtual machine is some ten
+//! times slower. What it needs, and how to get it, is in `tests/vm/README.md`; where that is not
+//! there, one line says what is skipped.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ const INSIDE: [&str; 3] = [
     "limits::limits_that_do_not_hold_are_told_wherever_somebody_looks",
 ];
 
-/// Those that measure how much processor time somebody gets: a plugin that may have a fifth of a processor
-/// that is ten times slower does not start in time.
+/// Those that measure how much processor time somebody gets: a plugin that may have a fifth of a
+/// processor that is ten times slower does not start in time.
 const WITH_HARDWARE_HELP: [&str; 1] = ["limits::a_cpu_hog_gets_its_share"];
 
 #[test]

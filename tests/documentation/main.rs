@@ -1,7 +1,8 @@
-//! What the documentation says is so: every link leads somewhere, every test it names exists, and lists of
-//! things that the code has are the code's.
+//! What the documentation says is so: every link leads somewhere, every test it names exists, and
+//! lists of things that the code has are the code's.
 //!
-//! `UPDATE_GENERATED=1 cargo test --test documentation` writes the pages that are made from the code.
+//! `UPDATE_GENERATED=1 cargo test --test documentation` writes the pages that are made from the
+//! code.
 
 mod getting_started;
 mod invariants;

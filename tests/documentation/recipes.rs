@@ -1,4 +1,5 @@
-//! The smallest recipe of `CONTRIBUTING.md`, a check of `doctor`, is applied as it is printed there, and builds.
+//! The smallest recipe of `CONTRIBUTING.md`, a check of `doctor`, is applied as it is printed
+//! there, and builds.
 
 use std::path::Path;
 use std::process::Command;

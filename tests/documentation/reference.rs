@@ -71,7 +71,7 @@ fn kind(default: &str) -> &'static str {
 
 /// The keys in the list of what SIGHUP takes up, as the code has it.
 fn at_once() -> Vec<String> {
-    let source = pages::text("src/reload.rs");
+    let source = pages::text("src/agent/reload.rs");
     let list = source.split("pub const AT_ONCE").nth(1).expect("the list");
     let list = list.split("];").next().expect("its end");
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
@@ -222,19 +222,19 @@ const ERRORS: [(&str, &str, &str, &str); 13] = [
         "`guest-agent logs NAME` has what it printed; its last lines are in the event, too.",
     ),
     (
-        "src/launch/start.rs",
+        "src/process/launch/start.rs",
         "PrepareError",
         "Before a plugin is executed",
         "These are about the machine, not about the plugin: look at the cause, and at `guest-agent doctor`.",
     ),
     (
-        "src/confine.rs",
+        "src/process/sandbox.rs",
         "ConfineError",
         "Policies",
         "[security.md](../security.md) has every key of a policy; `guest-agent doctor` finds out beforehand what cannot be enforced.",
     ),
     (
-        "src/confine/account.rs",
+        "src/process/sandbox/account.rs",
         "AccountError",
         "Users and groups of policies",
         "Make the account, or correct the policy.",

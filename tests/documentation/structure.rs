@@ -1,5 +1,5 @@
-//! The structure of the sources is the one that `docs/architecture.md` shows: which wing takes what from which,
-//! no circles, and no file that is too long to be read at once.
+//! The structure of the sources is the one that `docs/architecture.md` shows: which wing takes what
+//! from which, no circles, and no file that is too long to be read at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,10 @@
 //! Hostile bytes for everything that is parsed, on any toolchain: `cargo test --test fuzz`.
 //!
-//! What is checked is in `targets.rs`, which `fuzz/` hands to libFuzzer for as long as one likes. Here
-//! each target gets a fixed number of inputs (`FUZZ_CASES`, default 4,000): well-formed ones that were
-//! cut, flipped, stretched and spliced, because random bytes alone do not get past the first length
-//! field. A failing input is shrunk and printed, and belongs into `tests/fuzz/regressions/<target>/`,
-//! whose files every run tries first.
+//! What is checked is in `targets.rs`, which `fuzz/` hands to libFuzzer for as long as one likes.
+//! Here each target gets a fixed number of inputs (`FUZZ_CASES`, default 4,000): well-formed ones
+//! that were cut, flipped, stretched and spliced, because random bytes alone do not get past the
+//! first length field. A failing input is shrunk and printed, and belongs into
+//! `tests/fuzz/regressions/<target>/`, whose files every run tries first.
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 

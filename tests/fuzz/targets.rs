@@ -153,9 +153,9 @@ fn same_again(snapshot: &Snapshot) {
     assert_eq!(again.state, snapshot.state);
 }
 
-/// An archive that is installed. The first byte says how it is compressed and whether the checksums of
-/// its headers are made right, without which hardly a changed header would be read at all; the rest is
-/// the tar stream.
+/// An archive that is installed. The first byte says how it is compressed and whether the checksums
+/// of its headers are made right, without which hardly a changed header would be read at all; the
+/// rest is the tar stream.
 pub(crate) fn archives(data: &[u8]) {
     let Some((how, tar)) = data.split_first() else { return };
     let mut tar = tar.to_vec();
@@ -196,8 +196,8 @@ fn compressed(how: u8, tar: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Installs an archive next to something that must stay as it is. What is refused leaves nothing; what
-/// is taken is files, folders and links that stay inside.
+/// Installs an archive next to something that must stay as it is. What is refused leaves nothing;
+/// what is taken is files, folders and links that stay inside.
 async fn install(archive: &[u8]) {
     use guest_agent_actors::ports::Installer;
 

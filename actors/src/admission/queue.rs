@@ -1,5 +1,5 @@
-//! Which checks wait, what was answered, and whether an admission plugin is needed. Pure: [`AdmissionQueue::step`]
-//! takes what happened and gives what has to be done.
+//! Which checks wait, what was answered, and whether an admission plugin is needed. Pure:
+//! [`AdmissionQueue::step`] takes what happened and gives what has to be done.
 //!
 //! ```text
 //!   Absent ──asked──► Starting ──listed──► Serving ──hung up──► Lost

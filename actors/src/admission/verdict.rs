@@ -22,8 +22,8 @@ pub enum Verdict {
 // === impl Verdict ===
 
 impl Verdict {
-    /// What the status of a ResolveAdmission says: no status at all denies. `code` is a gRPC code with its
-    /// name, the message is the plugin's own.
+    /// What the status of a ResolveAdmission says: no status at all denies. `code` is a gRPC code
+    /// with its name, the message is the plugin's own.
     #[must_use]
     pub fn of_status(status: Option<(i32, &str, &str)>) -> Self {
         match status {

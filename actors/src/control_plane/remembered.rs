@@ -1,8 +1,8 @@
 //! Messages that were taken lately, so that one which comes again is known.
 //!
-//! A message id alone proves nothing: there are servers that send every message under the same one. The
-//! same content under the same id is a redelivery when it comes on another stream, or as often on
-//! the same stream as the server had reason to send it again while it waited.
+//! A message id alone proves nothing: there are servers that send every message under the same one.
+//! The same content under the same id is a redelivery when it comes on another stream, or as often
+//! on the same stream as the server had reason to send it again while it waited.
 //!
 //! What is remembered is recorded together with the orders, so that an agent which died before it
 //! could acknowledge knows them when they come again.

@@ -1,8 +1,8 @@
 //! Who decides what fakes do that nothing is scripted for, and hears what happened in their world.
 //!
 //! A test that draws a whole life from one number puts a [`Fate`] behind all fakes
-//! ([`super::World::set_fate`]). Fakes ask it in the order in which they are asked themselves, so a fate
-//! that always answers alike makes runs alike.
+//! ([`super::World::set_fate`]). Fakes ask it in the order in which they are asked themselves, so a
+//! fate that always answers alike makes runs alike.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,8 @@ pub trait Fate: Send + Sync {
     /// `launch revision`, `stop`, `find` of the launcher, `sample` of the meter, `acknowledge` of
     /// the link.
     ///
-    /// `name` is the plugin, for `unpack` and `launch revision` with a space and the revision behind it.
+    /// `name` is the plugin, for `unpack` and `launch revision` with a space and the revision
+    /// behind it.
     fn answer(&self, what: &'static str, name: &str) -> Answer {
         let _nobody = (what, name);
         Answer::Succeed

@@ -142,8 +142,8 @@ impl World {
         deciders.iter().for_each(|decider| decider.set(fate.clone()));
     }
 
-    /// What no agent may ever do to its world: run two processes of a plugin, run what is not on disk,
-    /// or change the same files from two sides.
+    /// What no agent may ever do to its world: run two processes of a plugin, run what is not on
+    /// disk, or change the same files from two sides.
     #[must_use]
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes = self.launcher.mistakes();
@@ -251,8 +251,8 @@ impl Harness {
         self.run(|system| system.link_changed.send(change)).await.expect("the outbox lives");
     }
 
-    /// The control plane sends a message on the newest stream. Answers when the agent dealt with it as
-    /// far as the stream is concerned.
+    /// The control plane sends a message on the newest stream. Answers when the agent dealt with it
+    /// as far as the stream is concerned.
     pub async fn receive(&self, message_id: &str, labels: &[(&str, &str)], body: Vec<u8>) {
         let labels: BTreeMap<String, String> =
             labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

@@ -88,8 +88,8 @@ impl StorageHandle {
         self.0.with(|disk| disk.slow_commits = time);
     }
 
-    /// The store stops answering at its `commit`-th commit, counted from 1: what was begun stays begun,
-    /// as when the agent is killed.
+    /// The store stops answering at its `commit`-th commit, counted from 1: what was begun stays
+    /// begun, as when the agent is killed.
     pub fn crash_at(&self, commit: usize, point: CrashPoint) {
         self.0.with(|disk| disk.crash = Some((commit, point)));
     }

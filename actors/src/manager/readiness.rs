@@ -1,9 +1,9 @@
-//! Whether the agent counts as ready: when every boot-critical plugin that was there at its start is up,
-//! or has had its chance.
+//! Whether the agent counts as ready: when every boot-critical plugin that was there at its start
+//! is up, or has had its chance.
 //!
 //! The manager asks on every change of a plugin. A plugin that does not come up holds readiness up
-//! for as long as its starts may take together, no longer, and holds up nothing else. Readiness does
-//! not go back: what is installed later, or crashes later, is a matter for status.
+//! for as long as its starts may take together, no longer, and holds up nothing else. Readiness
+//! does not go back: what is installed later, or crashes later, is a matter for status.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -180,7 +180,8 @@ impl ManagerActor {
         ctx.notify(RescanLocal);
     }
 
-    /// Brings a plugin back whose actor is gone, and gives it the orders that it had not made durable.
+    /// Brings a plugin back whose actor is gone, and gives it the orders that it had not made
+    /// durable.
     pub(super) fn rebuild(&mut self, name: PluginName, ctx: &mut Context<Self>) {
         let load = self.handles.snapshots.send(LoadSnapshot(name.clone()));
         ctx.spawn(load.into_actor(self).map(move |record, this, ctx| {
@@ -217,8 +218,8 @@ impl ManagerActor {
         }));
     }
 
-    /// A plugin that cannot be brought back leaves the roster when its processes have ended, and its
-    /// orders go on without it.
+    /// A plugin that cannot be brought back leaves the roster when its processes have ended, and
+    /// its orders go on without it.
     fn end_and_forget(&mut self, name: PluginName, ctx: &mut Context<Self>) {
         self.lost.insert(name.clone());
         let end = self.end_all(&name);
@@ -235,8 +236,8 @@ impl ManagerActor {
         async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await }
     }
 
-    /// Nobody else looks for processes of a lost plugin, so those that did not end are tried again, ever
-    /// more slowly, until they have or the plugin is there again and looks after them itself.
+    /// Nobody else looks for processes of a lost plugin, so those that did not end are tried again,
+    /// ever more slowly, until they have or the plugin is there again and looks after them itself.
     fn end_again(&self, name: PluginName, tries: u32, ended: Stray, ctx: &mut Context<Self>) {
         let reason = match ended {
             Ok(Ok(_)) => return,

@@ -1,7 +1,7 @@
 //! What plugins used lately, for people to look at. Bounded, and gone with the agent.
 //!
-//! Reports forget their samples when they were delivered, and keep as many as the control plane asked
-//! for; this keeps the newest samples whatever becomes of reports.
+//! Reports forget their samples when they were delivered, and keep as many as the control plane
+//! asked for; this keeps the newest samples whatever becomes of reports.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,8 +11,8 @@ use crate::model::id::PluginName;
 /// Most samples of one plugin: 20 minutes of the usual interval.
 pub const POINTS_MAX: usize = 120;
 
-/// Most samples of all plugins together, which is half a mebibyte. Where there are many plugins, each
-/// keeps fewer.
+/// Most samples of all plugins together, which is half a mebibyte. Where there are many plugins,
+/// each keeps fewer.
 pub const POINTS_IN_ALL_MAX: usize = 16 * 1024;
 
 /// The newest samples of all plugins.

@@ -1,8 +1,8 @@
 //! Holds a process to its memory limit by looking at it, where the kernel does not. Pure.
 //!
-//! One look says little: a plugin may need much for a moment. Only one that is over its limit in so many
-//! looks in a row has to go. Where the kernel enforces the limit nobody is ever over it, so there is
-//! no need to know whether it does.
+//! One look says little: a plugin may need much for a moment. Only one that is over its limit in so
+//! many looks in a row has to go. Where the kernel enforces the limit nobody is ever over it, so
+//! there is no need to know whether it does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,8 @@ impl MemoryGuard {
         Self { limit, over: 0 }
     }
 
-    /// The same looks under another limit. What was within the old one may not be within the new one,
-    /// and the other way round, so that counting begins anew.
+    /// The same looks under another limit. What was within the old one may not be within the new
+    /// one, and the other way round, so that counting begins anew.
     #[must_use]
     pub const fn with_limit(self, limit: u64) -> Self {
         if self.limit == limit { self } else { Self::new(limit) }

@@ -11,7 +11,8 @@ pub enum ExitCause {
     Signaled(i32),
     /// The kernel killed it because memory ran out.
     OutOfMemory,
-    /// The agent ended it because it stayed over its memory limit, which nothing else enforces here.
+    /// The agent ended it because it stayed over its memory limit, which nothing else enforces
+    /// here.
     OverMemoryLimit,
     /// It is gone, and the kernel does not say how: it was not our child, or the machine restarted.
     Unknown,

@@ -1,8 +1,8 @@
 //! What is known of the machine a plugin may run on: values, and the scopes they are found in.
 //!
 //! Adapters make a [`FactSet`] and publish it through the port `Facts`; rules look attributes up in
-//! it (`scheduler/rules.rs`). Values have the kinds of `google.protobuf.Value`, because that is what a
-//! rule compares with. Pure data; nothing is read here.
+//! it (`scheduler/rules.rs`). Values have the kinds of `google.protobuf.Value`, because that is
+//! what a rule compares with. Pure data; nothing is read here.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What was asked for: one revision of one plugin, with every default filled in.
 //!
-//! `wire` makes these from an order and checks every field; `snapshot` writes them to disk and reads
-//! them back. Nothing here knows either form.
+//! `wire` makes these from an order and checks every field; `snapshot` writes them to disk and
+//! reads them back. Nothing here knows either form.
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,8 +80,8 @@ pub struct Artifact {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ArtifactUrl(Arc<str>);
 
-/// Path of an executable, without `..`: inside an archive always relative; of a local plugin relative
-/// to its folder, or absolute.
+/// Path of an executable, without `..`: inside an archive always relative; of a local plugin
+/// relative to its folder, or absolute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EntryPoint(Arc<str>);
 

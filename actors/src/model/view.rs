@@ -106,11 +106,13 @@ pub enum Activity {
     Settled,
 }
 
-/// What a state looks like from outside: current revision, its state, the reason, and what is pending.
+/// What a state looks like from outside: current revision, its state, the reason, and what is
+/// pending.
 #[must_use]
 pub fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option<Pending>) {
     let none: Arc<str> = "".into();
-    // A revision that takes over is pending until it runs; the one before it is current but stopped.
+    // A revision that takes over is pending until it runs; the one before it is current but
+    // stopped.
     if let (Some(trial), Phase::Starting { .. } | Phase::Pausing { .. }) =
         (&state.trial, &state.phase)
     {
@@ -165,8 +167,8 @@ pub fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option<Pendin
     (state.spec.revision.clone(), shown, reason, pending)
 }
 
-/// The revisions whose files a state may still need: what runs or is to run, what is being installed or
-/// about to take over, and what is returned to.
+/// The revisions whose files a state may still need: what runs or is to run, what is being
+/// installed or about to take over, and what is returned to.
 #[must_use]
 pub fn needed(state: &State) -> BTreeSet<RevisionId> {
     let next = match &state.next {

@@ -7,8 +7,8 @@
 //! its place in the queue, and the others of the plugin are counted in it. The marker's record is
 //! written in the same commit that deletes theirs.
 //!
-//! An event that was sent may have been heard. A marker that was sent is never changed again (another
-//! one is begun), and an event that was sent goes only when nothing else is left to drop.
+//! An event that was sent may have been heard. A marker that was sent is never changed again
+//! (another one is begun), and an event that was sent goes only when nothing else is left to drop.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,9 @@
-//! The vocabulary of the machine: what happens to a plugin, what is done about it, and what is told of it. Pure.
+//! The vocabulary of the machine: what happens to a plugin, what is done about it, and what is told
+//! of it. Pure.
 //!
-//! [`Event`]s go into [`transition`](super::machine::transition); a [`Transition`] comes out, with [`Effect`]s that the
-//! shell carries out. A [`PluginEvent`] is what the control plane and people on the machine learn.
+//! [`Event`]s go into [`transition`](super::machine::transition); a [`Transition`] comes out, with
+//! [`Effect`]s that the shell carries out. A [`PluginEvent`] is what the control plane and people
+//! on the machine learn.
 
 use std::sync::Arc;
 
@@ -168,9 +170,9 @@ pub enum Boot {
 
 /// One arrow of the diagram. Each may be carried out twice without harm.
 ///
-/// The effects of a plugin begin in order, those of one transition before those of the next. The ones
-/// that do not answer (`Sweep`, `Discard`, the cancellations) are over before a later `Install`,
-/// `Launch`, `Stop` or `Remove` begins; a later `Stop` takes the place of one in flight.
+/// The effects of a plugin begin in order, those of one transition before those of the next. The
+/// ones that do not answer (`Sweep`, `Discard`, the cancellations) are over before a later
+/// `Install`, `Launch`, `Stop` or `Remove` begins; a later `Stop` takes the place of one in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Put a revision on disk; answers `Installed`.

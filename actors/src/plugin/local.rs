@@ -2,10 +2,10 @@
 //!
 //! `State::local` is what the machine says; it comes from manifests, not from orders, and has no
 //! number. A dynamic revision takes precedence: while one is wanted, the local version is only
-//! remembered. When the dynamic one is removed, or fails and never ran, the local version runs again.
-//! Its files are never deleted. They can be replaced in place, though, also under the same revision: then
-//! what is there now goes through an installation like another revision, so that it is admitted before
-//! it runs. `transition` calls this for `LocalChanged`; the arrows in `draft.rs`
+//! remembered. When the dynamic one is removed, or fails and never ran, the local version runs
+//! again. Its files are never deleted. They can be replaced in place, though, also under the same
+//! revision: then what is there now goes through an installation like another revision, so that it
+//! is admitted before it runs. `transition` calls this for `LocalChanged`; the arrows in `draft.rs`
 //! and the orders ask here what follows.
 
 use std::sync::Arc;
@@ -32,7 +32,8 @@ impl TransitionBuilder<'_> {
             // What could be returned to may not be there any more in its old form.
             let trial = self.state.trial.take();
             self.state.trial = trial.zip(local).map(|(mut trial, local)| {
-                // Other files have to be admitted before; that they are others is known by the old ones.
+                // Other files have to be admitted before; that they are others is known by the old
+                // ones.
                 if local.has_files_of(&trial.last_good) {
                     trial.last_good = local;
                 }
@@ -68,8 +69,8 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// What a revision on trial returns to. Files that came with the machine are replaced in place: of
-    /// two local revisions the older one is gone.
+    /// What a revision on trial returns to. Files that came with the machine are replaced in place:
+    /// of two local revisions the older one is gone.
     pub(super) fn way_back(
         &self,
         old: Arc<PluginSpec>,
@@ -79,27 +80,28 @@ impl TransitionBuilder<'_> {
             return Some(old);
         }
         let local = self.state.local.clone().filter(|_| !new.is_local())?;
-        // The old one may have a configuration that was applied since; and of other files, which nobody has
-        // admitted, it is known by the old ones that they are.
+        // The old one may have a configuration that was applied since; and of other files, which
+        // nobody has admitted, it is known by the old ones that they are.
         Some(if old.is_but_for_config(&local) || !old.has_files_of(&local) { old } else { local })
     }
 
-    /// Whether a local version stands for other files than the current one, which is called the same: they
-    /// were replaced in place.
+    /// Whether a local version stands for other files than the current one, which is called the
+    /// same: they were replaced in place.
     pub(super) fn is_replaced_by(&self, spec: &PluginSpec) -> bool {
         spec.is_local()
             && spec.is_revision_of(&self.state.spec)
             && !spec.has_files_of(&self.state.spec)
     }
 
-    /// What the machine has instead of the files of the current revision, which came with it as well.
+    /// What the machine has instead of the files of the current revision, which came with it as
+    /// well.
     pub(super) fn replaced(&self) -> Option<Arc<PluginSpec>> {
         let local = self.state.local.clone().filter(|_| self.state.spec.is_local())?;
         (!local.has_files_of(&self.state.spec)).then_some(local)
     }
 
-    /// The files that took the place of those of the current revision, and were refused: a restart is a wish
-    /// to try them again, because the old ones cannot be started any more.
+    /// The files that took the place of those of the current revision, and were refused: a restart
+    /// is a wish to try them again, because the old ones cannot be started any more.
     pub(super) fn refused_local(&self) -> Option<Arc<PluginSpec>> {
         let rests = matches!(self.state.next, Next::Nothing | Next::Failed { .. });
         let lives = !self.is_leaving() && self.state.phase != Phase::Gone;
@@ -121,8 +123,8 @@ impl TransitionBuilder<'_> {
             && self.state.phase != Phase::Gone
     }
 
-    /// A REMOVE of a plugin that runs its local version: it takes back what was ordered to follow, if
-    /// anything was, and never the local version itself.
+    /// A REMOVE of a plugin that runs its local version: it takes back what was ordered to follow,
+    /// if anything was, and never the local version itself.
     pub(super) fn ordered_remove_of_local(&mut self) {
         let ordered = match &self.state.next {
             Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {

@@ -1,9 +1,9 @@
 //! The life of one plugin as a pure function.
 //!
-//! [`transition`] takes a state and something that happened and gives the next state and what has to
-//! be done. It is synchronous and total; it reads no clock, touches nothing and knows nobody. The
-//! shell around it (`plugin.rs`) makes the next state durable, then carries the effects out, and
-//! comes back with what happened.
+//! [`transition`] takes a state and something that happened and gives the next state and what has
+//! to be done. It is synchronous and total; it reads no clock, touches nothing and knows nobody.
+//! The shell around it (`plugin.rs`) makes the next state durable, then carries the effects out,
+//! and comes back with what happened.
 //!
 //! A plugin has two regions that move side by side: `phase` is about the revision that runs or is
 //! meant to run now; `next` is about a revision that is being prepared while that one runs. What an
@@ -33,7 +33,8 @@ pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
     first(generation, spec, None)
 }
 
-/// The first state of a plugin that came with the machine. Nobody ordered it, so every order is newer.
+/// The first state of a plugin that came with the machine. Nobody ordered it, so every order is
+/// newer.
 pub fn begin_local(spec: Arc<PluginSpec>) -> Transition {
     first(Generation(0), spec.clone(), Some(spec))
 }
@@ -139,9 +140,9 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
 // === impl TransitionBuilder: one function per phase ===
 
 impl TransitionBuilder<'_> {
-    /// After a restart of the agent no process lives on that is not accounted for. One may be there in
-    /// any phase: an agent that could not write what it did is followed by one that knows less, and a
-    /// search can fail.
+    /// After a restart of the agent no process lives on that is not accounted for. One may be there
+    /// in any phase: an agent that could not write what it did is followed by one that knows less,
+    /// and a search can fail.
     fn sweep_leftovers(&mut self, event: &Event) {
         let Event::Recovered(found) = event else { return };
         let accounted_for = match &self.state.phase {

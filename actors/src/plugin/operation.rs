@@ -1,7 +1,8 @@
-//! What a plugin is busy with, and on whose behalf: an order, or the way back after its process ended.
+//! What a plugin is busy with, and on whose behalf: an order, or the way back after its process
+//! ended.
 //!
-//! Durable beside the state, so that a later life of the agent goes on with the same trace, and never part of
-//! any decision. Begun and ended by `PluginActor::carry_out` alone.
+//! Durable beside the state, so that a later life of the agent goes on with the same trace, and
+//! never part of any decision. Begun and ended by `PluginActor::carry_out` alone.
 
 use std::sync::Arc;
 

@@ -199,7 +199,8 @@ impl TransitionBuilder<'_> {
                 self.take_all_but_config(&spec);
                 self.apply(live, spec.config.clone(), Answers::Install);
             }
-            // The limits that are being set are the ones that are wanted; the configuration follows.
+            // The limits that are being set are the ones that are wanted; the configuration
+            // follows.
             (Difference::Unnoticed | Difference::Config, Change::Limiting { attempt, .. }) => {
                 self.take_all_but_config(&spec);
                 let (attempt, config) = (*attempt, spec.config.clone());

@@ -1,6 +1,7 @@
 //! Carries effects out: each begins here and comes back through `step` as something that happened.
 //!
-//! Work on one plugin's processes takes turns, and so does work on its files ([`crate::plugin::serial_queue`]).
+//! Work on one plugin's processes takes turns, and so does work on its files
+//! ([`crate::plugin::serial_queue`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,7 +150,8 @@ impl PluginActor {
         }
     }
 
-    /// From now on the process is measured, and held to its memory limit where nothing else does that.
+    /// From now on the process is measured, and held to its memory limit where nothing else does
+    /// that.
     fn measure(&self, process: &Process, ctx: &mut Context<Self>) {
         self.handles.measure.do_send(Measure {
             name: self.state.name.clone(),
@@ -205,8 +207,8 @@ impl PluginActor {
         }));
     }
 
-    /// Sets the limits of a process that an earlier life of the agent started: what the agent itself
-    /// limits may be configured in another way by now.
+    /// Sets the limits of a process that an earlier life of the agent started: what the agent
+    /// itself limits may be configured in another way by now.
     pub(super) fn limit_again(&self, ctx: &mut Context<Self>) {
         if let Phase::Running { process, .. } | Phase::Executing { process, .. } = &self.state.phase
         {
@@ -214,13 +216,13 @@ impl PluginActor {
         }
     }
 
-    /// Deletes a revision, unless a process lives that nobody accounts for: it may run from there, and
-    /// then its files are left to a later sweep.
+    /// Deletes a revision, unless a process lives that nobody accounts for: it may run from there,
+    /// and then its files are left to a later sweep.
     fn discard(&self, revision: RevisionId, ctx: &mut Context<Self>) {
         let (installer, launcher) = (self.ports.installer.clone(), self.ports.launcher.clone());
         let (name, recorded) = (self.state.name.clone(), self.recorded_process());
-        // A launch or a stop under way ends strays by itself, and must not be waited for: it takes as
-        // long as the plugin likes.
+        // A launch or a stop under way ends strays by itself, and must not be waited for: it takes
+        // as long as the plugin likes.
         let alone = self.launches.is_empty() && self.stop.is_none();
         let processes = alone.then(|| self.processes.take());
         let files = self.files.take();
@@ -337,8 +339,8 @@ impl PluginActor {
         self.launches.insert(attempt, [heard, launched]);
     }
 
-    /// Remembers what does not hold of a new process. An answer that nobody waits for any more is not
-    /// about the process that there is.
+    /// Remembers what does not hold of a new process. An answer that nobody waits for any more is
+    /// not about the process that there is.
     fn note_unenforced(&mut self, of: Attempt, unenforced: Unenforced) {
         if matches!(self.state.phase, Phase::Starting { attempt, .. } if attempt == of) {
             self.shown.story.unenforced = unenforced;
@@ -497,8 +499,8 @@ const fn name_of(effect: &Effect) -> &'static str {
     }
 }
 
-/// Whether a local plugin still is what was admitted, or what it is by now is admitted as well. Where nobody
-/// decides, nobody looks.
+/// Whether a local plugin still is what was admitted, or what it is by now is admitted as well.
+/// Where nobody decides, nobody looks.
 async fn admit_again(
     installer: &dyn Installer,
     admission: &Recipient<Ask>,

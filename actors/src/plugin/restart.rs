@@ -53,8 +53,9 @@ impl RestartPolicy {
 
     /// The pause before a plugin that ended is started again, after `crashes` in a row.
     ///
-    /// The first restart comes within a tenth of the first pause: most that crash once in a long while have
-    /// nothing to wait for, and are missed meanwhile. A plugin that crashes again before it is calm pauses.
+    /// The first restart comes within a tenth of the first pause: most that crash once in a long
+    /// while have nothing to wait for, and are missed meanwhile. A plugin that crashes again before
+    /// it is calm pauses.
     #[must_use]
     pub fn restart(&self, crashes: u32, factor: u32, seed: &str) -> Duration {
         match crashes {

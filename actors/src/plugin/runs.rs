@@ -1,10 +1,10 @@
 //! Runs of one-shot plugins, and what rules do to a plugin of either kind.
 //!
-//! A one-shot plugin runs once when a revision of it is installed, and then whenever a trigger names
-//! something it has not run for: another boot, another instance, another beat of its interval. What it
-//! ran for last is part of its state and durable before the run begins, so no trigger makes it run
-//! twice, whatever happens to the agent; a trigger that comes while a run is under way counts for
-//! that run.
+//! A one-shot plugin runs once when a revision of it is installed, and then whenever a trigger
+//! names something it has not run for: another boot, another instance, another beat of its
+//! interval. What it ran for last is part of its state and durable before the run begins, so no
+//! trigger makes it run twice, whatever happens to the agent; a trigger that comes while a run is
+//! under way counts for that run.
 //!
 //! Every run that was announced as started is announced as completed or failed exactly once.
 //!

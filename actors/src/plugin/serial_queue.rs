@@ -12,10 +12,11 @@ pub(super) struct SerialQueue(Arc<Mutex<()>>);
 // === impl SerialQueue ===
 
 impl SerialQueue {
-    /// Takes the next turn; the future resolves when it has come, and it lasts as long as the guard.
+    /// Takes the next turn; the future resolves when it has come, and it lasts as long as the
+    /// guard.
     ///
-    /// The place in the queue is taken here and now: futures of an actor are first polled in any order,
-    /// and a sweep that came after the launch it precedes would end what was launched.
+    /// The place in the queue is taken here and now: futures of an actor are first polled in any
+    /// order, and a sweep that came after the launch it precedes would end what was launched.
     pub(super) fn take(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
         let mut turn = Box::pin(tokio::task::unconstrained(self.0.clone().lock_owned()));
         let at_once = turn.as_mut().now_or_never();

@@ -38,8 +38,8 @@ pub struct State {
     pub last_exit: Option<ExitCause>,
     /// What is known of its runs, if it is a one-shot plugin.
     pub runs: Runs,
-    /// The version that came with the machine, where there is one. It runs while no dynamic revision
-    /// is wanted.
+    /// The version that came with the machine, where there is one. It runs while no dynamic
+    /// revision is wanted.
     pub local: Option<Arc<PluginSpec>>,
 }
 
@@ -355,7 +355,8 @@ pub const EXECUTION_SLICES: u32 = 6;
 /// What unpacking, waiting for a turn, retries and syncing may take beyond the download itself.
 const INSTALL_SLACK: Duration = Duration::from_secs(15 * 60);
 
-/// Adapters keep their own deadlines; the machine's are this much later, for an adapter that does not.
+/// Adapters keep their own deadlines; the machine's are this much later, for an adapter that does
+/// not.
 const SLACK: Duration = Duration::from_secs(20);
 
 /// What waiting for a turn, preparing and giving up may take beyond the start itself.

@@ -1,7 +1,7 @@
 //! The arrows between phases: each method moves a state one arrow on and notes what has to be done.
 //!
-//! `machine.rs` decides which arrow is taken when something happened, `orders.rs` when somebody wants
-//! something; both draw it here.
+//! `machine.rs` decides which arrow is taken when something happened, `orders.rs` when somebody
+//! wants something; both draw it here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -408,8 +408,8 @@ impl<'a> TransitionBuilder<'a> {
         self.conclude(then);
     }
 
-    /// Whether the process that was stopped had to go because of its memory: that says more than the
-    /// signal which ended it.
+    /// Whether the process that was stopped had to go because of its memory: that says more than
+    /// the signal which ended it.
     fn is_ended_for_memory(&self, then: &Then) -> bool {
         let own_doing = match then {
             Then::BackOff { .. } | Then::Return { .. } | Then::Fail { .. } => true,

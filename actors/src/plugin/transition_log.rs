@@ -1,5 +1,5 @@
-//! What is remembered of a plugin for people: what happened to it lately, what its last run wrote, and
-//! what this machine does not enforce of what was ordered.
+//! What is remembered of a plugin for people: what happened to it lately, what its last run wrote,
+//! and what this machine does not enforce of what was ordered.
 //!
 //! Durable beside the state, and never part of any decision.
 

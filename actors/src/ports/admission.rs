@@ -13,8 +13,8 @@ use crate::model::id::Sha256Digest;
 /// Runs admission plugins, one process per life, and serves the calls they make.
 #[async_trait]
 pub trait AdmissionHost: Send + Sync {
-    /// Starts the plugin of a life, hands it its ticket, and tells `desk` what it calls. Resolves with how
-    /// it ended, in words, when its process is gone or could not be made.
+    /// Starts the plugin of a life, hands it its ticket, and tells `desk` what it calls. Resolves
+    /// with how it ended, in words, when its process is gone or could not be made.
     ///
     /// The process is ended as by [`AdmissionHost::end`] when this future is dropped.
     async fn run(
@@ -31,7 +31,8 @@ pub trait AdmissionHost: Send + Sync {
     fn salt(&self) -> [u8; 32];
 }
 
-/// Program and arguments of an admission plugin. Arguments may be secrets; `Debug` shows the program.
+/// Program and arguments of an admission plugin. Arguments may be secrets; `Debug` shows the
+/// program.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AdmissionCommand(Arc<[String]>);
 
@@ -108,8 +109,8 @@ pub struct ResolveCalled {
 #[rtype(result = "()")]
 pub struct HungUp(pub ProcessRun);
 
-/// From a host: what is known of this content of a package? Answered with the newest first; with nothing
-/// for what was never asked about.
+/// From a host: what is known of this content of a package? Answered with the newest first; with
+/// nothing for what was never asked about.
 #[derive(Message, Debug)]
 #[rtype(result = "Vec<Metadatum>")]
 pub struct Describe {

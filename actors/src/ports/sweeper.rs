@@ -40,8 +40,8 @@ pub enum SweepManner {
 /// What must stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
-    /// Every plugin on the roster, with the revisions that run, are current, being installed, about to
-    /// take over, or returned to.
+    /// Every plugin on the roster, with the revisions that run, are current, being installed, about
+    /// to take over, or returned to.
     pub plugins: BTreeMap<PluginName, BTreeSet<RevisionId>>,
     /// Plugins whose record could not be read: everything of theirs stays.
     pub lost: BTreeSet<PluginName>,

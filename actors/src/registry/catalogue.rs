@@ -174,7 +174,8 @@ impl Catalogue {
         &self.lives
     }
 
-    /// All entries that a filter lets through, sorted by type and name, the newest of each name first.
+    /// All entries that a filter lets through, sorted by type and name, the newest of each name
+    /// first.
     pub fn entries<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = &'a Arc<Entry>> {
         self.names(filter).flatten()
     }

@@ -1,5 +1,5 @@
-//! The durable form of what is offered: one record per entry, per life and per type, and the number of
-//! the newest change.
+//! The durable form of what is offered: one record per entry, per life and per type, and the number
+//! of the newest change.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;

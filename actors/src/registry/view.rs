@@ -1,5 +1,5 @@
-//! How everybody but the registry's actor sees what is offered: at once, without asking it, and without
-//! ever being asked again.
+//! How everybody but the registry's actor sees what is offered: at once, without asking it, and
+//! without ever being asked again.
 
 use std::sync::Arc;
 

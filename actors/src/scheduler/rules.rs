@@ -10,9 +10,9 @@
 //! | struct | the same keys with equal values | the value is a text that is a key |
 //!
 //! NOT_EQUAL is the opposite of EQUAL, also for an attribute that is not there. The metadata server
-//! knows only texts, so a text is compared with a number or a bool by what it reads as: `"8"` equals
-//! `8`, `"TRUE"` equals `true`. Where a scope cannot be read, a rule holds neither way, and the
-//! verdict is unknown unless the other rules decide alone.
+//! knows only texts, so a text is compared with a number or a bool by what it reads as: `"8"`
+//! equals `8`, `"TRUE"` equals `true`. Where a scope cannot be read, a rule holds neither way, and
+//! the verdict is unknown unless the other rules decide alone.
 
 use std::sync::Arc;
 

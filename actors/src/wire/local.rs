@@ -15,8 +15,8 @@ use super::decode_spec;
 use crate::model::id::{PluginName, Sha256Digest};
 use crate::model::spec::{EntryPoint, LocalFiles, PluginSpec, Source};
 
-/// Reads the manifest of the plugin `name` in `folder`. `digest` hashes an entry point, and is asked
-/// only when everything else is right.
+/// Reads the manifest of the plugin `name` in `folder`. `digest` hashes an entry point, and is
+/// asked only when everything else is right.
 ///
 /// # Errors
 /// Says which field is wrong, why, and what would be right.

@@ -1,8 +1,8 @@
 //! Reads an `ExecutionModel`: when a plugin runs, and on which machines.
 //!
 //! Called for every INSTALL. What an author left open gets the defaults of
-//! `docs/decisions/0009-execution-model.md`; whatever makes no sense, or could cost the agent more than
-//! a little, is refused with the field, the reason and the fix.
+//! `docs/decisions/0009-execution-model.md`; whatever makes no sense, or could cost the agent more
+//! than a little, is refused with the field, the reason and the fix.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Writes what runs, as the control plane asks for it: daemons and one-shot plugins in lists of their
-//! own.
+//! Writes what runs, as the control plane asks for it: daemons and one-shot plugins in lists of
+//! their own.
 
 use std::time::SystemTime;
 

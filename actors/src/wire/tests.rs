@@ -530,7 +530,7 @@ fn every_kind_of_event_comes_back_from_its_record_and_is_sent_as_itself() {
     for &kind in PluginEventKind::ALL {
         let event = NewEvent::new(kind, "a", "1", SystemTime::UNIX_EPOCH, "details");
         let stored = StoredEvent { seq: 7, id: "id".into(), event };
-        let key = crate::records::number_key(stored.seq);
+        let key = crate::keys::number_key(stored.seq);
         let read = StoredEvent::decode(&key, &stored.encode());
         assert_eq!(read.expect("a record of its own"), stored);
         let sent = encode_event(&stored).body;

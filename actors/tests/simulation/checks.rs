@@ -14,12 +14,12 @@ use super::orders::{self, BYSTANDER, Install, Nature, nature};
 use super::run::Run;
 use super::story;
 
-/// An installation that never answers is given up after 15 minutes and what its order says. Everything
-/// else is faster, but may have to happen before or after it.
+/// An installation that never answers is given up after 15 minutes and what its order says.
+/// Everything else is faster, but may have to happen before or after it.
 const CONVERGES_WITHIN: Duration = Duration::from_secs(2 * 3600);
 
-/// Within this, every deadline of a plugin has passed that flaps or hangs in its start, and what became of its order
-/// is told: 30 s for the start and 90 s for an adapter that does not keep that.
+/// Within this, every deadline of a plugin has passed that flaps or hangs in its start, and what
+/// became of its order is told: 30 s for the start and 90 s for an adapter that does not keep that.
 const LAST_DEADLINES: Duration = Duration::from_secs(150);
 
 /// Whether all is as it should be; if not, what is not.

@@ -75,7 +75,8 @@ pub(crate) struct Ledger {
     pub(crate) harmed: BTreeSet<String>,
     /// Orders that were durable in the inbox.
     pub(crate) accepted: BTreeMap<u64, NumberedOrder>,
-    /// The same in the order in which they became durable, also those whose number another one got later.
+    /// The same in the order in which they became durable, also those whose number another one got
+    /// later.
     pub(crate) in_order: Vec<NumberedOrder>,
     /// How often each message was taken, by its body.
     pub(crate) taken: BTreeMap<Vec<u8>, u32>,
@@ -210,8 +211,8 @@ impl Ledger {
         self.unreleased.clear();
     }
 
-    /// Restarts are bounded by the backoff policy: about so many doublings of its first pause as fit
-    /// into the time, then one try in half of its longest, each of at most three launches.
+    /// Restarts are bounded by the backoff policy: about so many doublings of its first pause as
+    /// fit into the time, then one try in half of its longest, each of at most three launches.
     fn launched(&mut self, name: &str) {
         let now = Instant::now();
         let (since, count) = self.launches.entry(name.to_owned()).or_insert((now, 0));
@@ -380,7 +381,8 @@ impl Ledger {
         let configure = decode_inbox(inbox, &entry).expect("orders");
         for order in configure.orders {
             self.disturbed(order.name.as_str());
-            // A number comes again when the count of numbers was torn and nothing has the number any more.
+            // A number comes again when the count of numbers was torn and nothing has the number
+            // any more.
             let before = self.accepted.insert(order.generation.0, order.clone());
             if before.as_ref() != Some(&order) {
                 self.in_order.push(order);

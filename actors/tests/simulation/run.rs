@@ -1,5 +1,5 @@
-//! One life of a world, drawn from one seed: a script of orders, faults all along, then calm, and the
-//! question whether everything came to what was ordered.
+//! One life of a world, drawn from one seed: a script of orders, faults all along, then calm, and
+//! the question whether everything came to what was ordered.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,8 @@ pub(crate) struct Run {
 pub(crate) struct Deeds {
     /// Plugins whose orders or record were lost with a torn record.
     pub(crate) lost: BTreeSet<String>,
-    /// Plugins of whose events some were lost, or told by an agent that died before they were durable.
+    /// Plugins of whose events some were lost, or told by an agent that died before they were
+    /// durable.
     pub(crate) untold: BTreeSet<String>,
     /// Events that were lost with a torn record.
     pub(crate) torn: BTreeSet<String>,

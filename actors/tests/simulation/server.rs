@@ -34,7 +34,8 @@ pub(crate) struct Server {
     pub(crate) messages: Vec<Message>,
     /// Where frames of the newest stream go.
     stream: Option<(u64, mpsc::UnboundedSender<Frame>)>,
-    /// Streams that are not cut, an older one beside a newer one, and how much is on its way on each.
+    /// Streams that are not cut, an older one beside a newer one, and how much is on its way on
+    /// each.
     lines: Vec<Line>,
     questions: u64,
 }

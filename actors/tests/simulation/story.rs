@@ -1,5 +1,5 @@
-//! What a control plane may hear of one plugin: the table of the wire contract as a small automaton of
-//! its own. It knows nothing of the machine.
+//! What a control plane may hear of one plugin: the table of the wire contract as a small automaton
+//! of its own. It knows nothing of the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 

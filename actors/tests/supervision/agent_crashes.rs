@@ -196,8 +196,8 @@ impl Orders {
     }
 }
 
-/// Lives through upgrades, a crash of a plugin, a configuration and a removal, with the agent dying at
-/// one commit. Gives the number of commits.
+/// Lives through upgrades, a crash of a plugin, a configuration and a removal, with the agent dying
+/// at one commit. Gives the number of commits.
 async fn live_through(crash: Option<(usize, CrashPoint)>) -> usize {
     let mut agent = Harness::asleep();
     agent.world.launcher.always("bad", "2", Answer::Fail("bad build".to_owned()));

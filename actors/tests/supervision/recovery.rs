@@ -1,5 +1,5 @@
-//! What simulated worlds found, told in small: adapters that never answer, a disk that was full when the
-//! agent died, orders that became durable together.
+//! What simulated worlds found, told in small: adapters that never answer, a disk that was full
+//! when the agent died, orders that became durable together.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What an order is part of goes with it: through the inbox, into the plugin's record, into another life of the
-//! agent, and no further than the order itself.
+//! What an order is part of goes with it: through the inbox, into the plugin's record, into another
+//! life of the agent, and no further than the order itself.
 
 use std::time::Duration;
 

@@ -9,7 +9,8 @@ use tonic::Status;
 use super::reach::{LocalApi, parse_name, unknown};
 use super::{events, logs};
 
-/// Messages waiting for one slow reader of a stream. When it is full, the stream waits for the reader.
+/// Messages waiting for one slow reader of a stream. When it is full, the stream waits for the
+/// reader.
 const STREAM_BUFFER: usize = 32;
 
 pub(super) async fn events(

@@ -1,5 +1,5 @@
-//! The core's states, kinds and verdicts as enums of the local API. Their names, for the older fields,
-//! are those of [`display::values`](crate::display::values).
+//! The core's states, kinds and verdicts as enums of the local API. Their names, for the older
+//! fields, are those of [`display::values`](crate::display::values).
 
 use guest_agent_actors::admission;
 use guest_agent_actors::model::exit::ExitCause;

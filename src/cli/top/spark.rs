@@ -2,8 +2,8 @@
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The last values, one column each, right-aligned in `width` columns. The highest is a full bar, but a
-/// value below `least` never is: noise is not to look like load.
+/// The last values, one column each, right-aligned in `width` columns. The highest is a full bar,
+/// but a value below `least` never is: noise is not to look like load.
 pub(super) fn spark(values: &[f64], width: usize, least: f64) -> String {
     let shown = &values[values.len().saturating_sub(width)..];
     let top = shown.iter().copied().filter(|value| value.is_finite()).fold(least, f64::max);

@@ -1,7 +1,7 @@
 //! What a model looks like on a terminal of any size. Pure.
 //!
-//! From the top: about the agent, the list (or one plugin, or the help), the last events, the keys. What
-//! does not fit is left out in this order: the events, the keys, the end of the list.
+//! From the top: about the agent, the list (or one plugin, or the help), the last events, the keys.
+//! What does not fit is left out in this order: the events, the keys, the end of the list.
 
 use std::cmp::Reverse;
 

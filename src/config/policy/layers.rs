@@ -1,7 +1,7 @@
 //! From the layers of the configuration to policies.
 //!
-//! A layer gives settings, each with its place; [`fold`] goes through them in the order of the layers,
-//! so later ones win key by key, and names every mistake with the place it was made in.
+//! A layer gives settings, each with its place; [`fold`] goes through them in the order of the
+//! layers, so later ones win key by key, and names every mistake with the place it was made in.
 
 use std::collections::BTreeMap;
 use std::path::{Component, PathBuf};
@@ -80,8 +80,8 @@ pub(in crate::config) fn take_tables(values: &mut Table, origin: &str) -> Vec<Se
     settings
 }
 
-/// A setting from a flag or a variable, `plugins.NAME.key` with `separator` between its parts. `None`
-/// when it is no key of a policy, but one of `[plugins]` or of another section.
+/// A setting from a flag or a variable, `plugins.NAME.key` with `separator` between its parts.
+/// `None` when it is no key of a policy, but one of `[plugins]` or of another section.
 pub(in crate::config) fn setting_of_text(
     key: &str,
     separator: &str,
@@ -117,7 +117,8 @@ fn typed(key: &str, text: &str) -> Value {
     read.unwrap_or_else(|| Value::from(text))
 }
 
-/// Puts all settings together, later ones over earlier ones, and says where each key that counts was set.
+/// Puts all settings together, later ones over earlier ones, and says where each key that counts
+/// was set.
 pub(in crate::config) fn fold(
     settings: Vec<Setting>,
     problems: &mut Vec<Problem>,

@@ -1,5 +1,5 @@
-//! Plugins that came with the machine: their files can be replaced at any time, and nothing of that runs
-//! undecided.
+//! Plugins that came with the machine: their files can be replaced at any time, and nothing of that
+//! runs undecided.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -41,8 +41,8 @@ impl World {
         self.nothing_is_kept_of_what_is_gone().await;
     }
 
-    /// Every plugin is as ordered last. One that was killed at a bad moment may have failed instead,
-    /// if the agent reported it; ordered again it must not fail.
+    /// Every plugin is as ordered last. One that was killed at a bad moment may have failed
+    /// instead, if the agent reported it; ordered again it must not fail.
     async fn everything_is_as_ordered(&mut self) {
         let mut failed = self.at_rest().await;
         while !failed.is_empty() {
@@ -174,7 +174,8 @@ impl World {
         status.plugins.into_iter().map(|plugin| (plugin.name.clone(), plugin)).collect()
     }
 
-    /// The control plane and the agent tell the same story: each event once, under one id, in order.
+    /// The control plane and the agent tell the same story: each event once, under one id, in
+    /// order.
     async fn every_event_was_told_once(&mut self) {
         self.all_is_delivered().await;
         self.read_events().await;
@@ -213,9 +214,9 @@ impl World {
             .await;
     }
 
-    /// What a life of damage left open, against an agent that was just started with the same plugins.
-    /// Each has launched all of them: an agent holds more of a plugin that it launched than of one
-    /// that it found.
+    /// What a life of damage left open, against an agent that was just started with the same
+    /// plugins. Each has launched all of them: an agent holds more of a plugin that it launched
+    /// than of one that it found.
     async fn the_agent_holds_no_more_than_a_fresh_one(&mut self) {
         self.relaunch_all().await;
         let worn = self.bed.descriptors();

@@ -1,7 +1,7 @@
 //! The damage, and the orders that are given meanwhile.
 //!
-//! One loop draws one thing after the other. The agent and the control plane can be away for a while;
-//! then orders take the other door, wait, or are not given.
+//! One loop draws one thing after the other. The agent and the control plane can be away for a
+//! while; then orders take the other door, wait, or are not given.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -102,8 +102,8 @@ impl World {
         running.count() == PLUGINS
     }
 
-    /// Does damage and gives orders for so long. The agent is left alive towards the end, so that one
-    /// life of it sees a lot.
+    /// Does damage and gives orders for so long. The agent is left alive towards the end, so that
+    /// one life of it sees a lot.
     pub(super) async fn rage(&mut self, duration: Duration) {
         let began = Instant::now();
         while began.elapsed() < duration {

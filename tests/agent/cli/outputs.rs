@@ -1,5 +1,5 @@
-//! What each verb prints, as a person reads it: when all is well, when there is nothing, when it fails.
-//! What differs from run to run is replaced.
+//! What each verb prints, as a person reads it: when all is well, when there is nothing, when it
+//! fails. What differs from run to run is replaced.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,8 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// A line without what the time and the machine decide: times, ages, numbers of processes, sizes, digests.
+/// A line without what the time and the machine decide: times, ages, numbers of processes, sizes,
+/// digests.
 fn normal(line: &str) -> String {
     if line.starts_with('$') || line.starts_with("[exit") {
         return line.to_owned();

@@ -1,8 +1,8 @@
 //! A real browser without a window: Chromium, spoken to in its own protocol over two pipes.
 //!
-//! The protocol is the one that DevTools uses. Over pipes it needs no port, no driver and no library:
-//! each message is JSON and ends with a zero byte. The shell gives Chromium the pipes as the
-//! descriptors 3 and 4, where it wants them.
+//! The protocol is the one that DevTools uses. Over pipes it needs no port, no driver and no
+//! library: each message is JSON and ends with a zero byte. The shell gives Chromium the pipes as
+//! the descriptors 3 and 4, where it wants them.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,8 +1,9 @@
-//! One play: install, configure, upgrade, a bad upgrade, remove, with an agent that dies as planned.
+//! One play: install, configure, upgrade, a bad upgrade, remove, with an agent that dies as
+//! planned.
 //!
 //! The play gives each order once, as a control plane does, and never gives one again: whatever the
-//! agent had not acknowledged, the control plane sends by itself when the agent is back. Who died is
-//! started again at once.
+//! agent had not acknowledged, the control plane sends by itself when the agent is back. Who died
+//! is started again at once.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -32,8 +33,8 @@ struct Play<'a> {
     played: Played,
 }
 
-/// Plays the scenario with an agent that dies at the first of the given points in its first life, at
-/// the second in its second, and so on. Panics when something is not as it has to be.
+/// Plays the scenario with an agent that dies at the first of the given points in its first life,
+/// at the second in its second, and so on. Panics when something is not as it has to be.
 pub(super) async fn play(plan: &[String]) -> Played {
     let bed = Bed::builder()
         .set("plugins.probation=240ms")

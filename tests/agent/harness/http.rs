@@ -16,7 +16,8 @@ pub(crate) struct Reply {
     pub(crate) body: String,
 }
 
-/// Asks for a page with these headers; a `host` of the server's own address is added where none is given.
+/// Asks for a page with these headers; a `host` of the server's own address is added where none is
+/// given.
 pub(crate) async fn ask(
     at: SocketAddr,
     method: &str,

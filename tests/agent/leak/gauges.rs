@@ -11,19 +11,19 @@ pub(super) const GAUGES: usize = 9;
 /// One value per gauge.
 pub(super) type Readings = [u64; GAUGES];
 
-/// What the values are, and by how much the end may be above the beginning. The more cycles, the less
-/// each of them may leave: see `verdict`.
+/// What the values are, and by how much the end may be above the beginning. The more cycles, the
+/// less each of them may leave: see `verdict`.
 pub(super) const NAMES: [(&str, u64); GAUGES] = [
-    // Twice what single looks differ by when thousands of plugins come and go and the heap in use stays
-    // the same: the allocator keeps pages of which little is used, stacks of threads come and go, and some
-    // 250 KiB are for the messages of the last ten minutes, which are known again when they come again. Of the
-    // program, pages are read when they are first needed.
+    // Twice what single looks differ by when thousands of plugins come and go and the heap in use
+    // stays the same: the allocator keeps pages of which little is used, stacks of threads come and
+    // go, and some 250 KiB are for the messages of the last ten minutes, which are known again when
+    // they come again. Of the program, pages are read when they are first needed.
     ("resident KiB", 2048),
     ("anonymous KiB", 2048),
     // The connection of a client that just asked may still be closing.
     ("descriptors", 3),
-    // Threads for blocking work come when they are needed, more on a machine that is busy, and go after ten
-    // idle seconds. One for each plugin is more than this even in the short form.
+    // Threads for blocking work come when they are needed, more on a machine that is busy, and go
+    // after ten idle seconds. One for each plugin is more than this even in the short form.
     ("threads", 32),
     // Zombies are children as well.
     ("child processes", 0),
@@ -31,8 +31,8 @@ pub(super) const NAMES: [(&str, u64); GAUGES] = [
     ("files", 0),
     // Of all files but those of the store.
     ("bytes", 4096),
-    // The log of sled grows by segments of 512 KiB until there are a dozen; from then on those are used again in
-    // which nothing counts any more.
+    // The log of sled grows by segments of 512 KiB until there are a dozen; from then on those are
+    // used again in which nothing counts any more.
     ("store KiB", 2048),
 ];
 

@@ -1,8 +1,9 @@
 //! Whether what was looked at again and again grows.
 //!
-//! The median of the last third of all looks is compared with that of the first third, so that neither a
-//! single high look nor a single low one counts. Two thirds of the cycles lie between them: with 10,000
-//! cycles an allowance of 2 MiB is some 300 bytes for each plugin that came and went, with 60 it is 50 KiB.
+//! The median of the last third of all looks is compared with that of the first third, so that
+//! neither a single high look nor a single low one counts. Two thirds of the cycles lie between
+//! them: with 10,000 cycles an allowance of 2 MiB is some 300 bytes for each plugin that came and
+//! went, with 60 it is 50 KiB.
 
 use std::fmt;
 
@@ -26,7 +27,8 @@ impl Series {
         self.0.push((cycles, readings));
     }
 
-    /// The gauges that are higher in the end than they may be. Those in KiB may be so much higher beside.
+    /// The gauges that are higher in the end than they may be. Those in KiB may be so much higher
+    /// beside.
     pub(super) fn grown(&self, settling_kib: u64) -> Vec<Growth> {
         let gauges = NAMES.into_iter().enumerate().map(|(gauge, (name, allowed))| {
             let allowed = if name.ends_with("KiB") { allowed + settling_kib } else { allowed };

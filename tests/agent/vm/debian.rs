@@ -1,6 +1,6 @@
 //! The agent as the package installs it, on a whole Debian with systemd: from its installation over
-//! crashes, limits, restarts, a reboot and an upgrade to its removal, in one life of one machine. Where virtual
-//! machines are slow a container shows all of it but limits.
+//! crashes, limits, restarts, a reboot and an upgrade to its removal, in one life of one machine.
+//! Where virtual machines are slow a container shows all of it but limits.
 //!
 //! ```text
 //! outside: control plane (TLS) · archives · metadata server       loopback ports
@@ -8,9 +8,9 @@
 //! inside:  guest-agent.service ── plugins · journal · control groups of version 2
 //! ```
 //!
-//! Run by `just vm-test`. What it needs, and how to get it, is in `tests/vm/README.md`; where that is not
-//! there, one line says what is skipped. Every part of the story is a function, in `debian/`, and begins
-//! and ends with the plugin `web` running.
+//! Run by `just vm-test`. What it needs, and how to get it, is in `tests/vm/README.md`; where that
+//! is not there, one line says what is skipped. Every part of the story is a function, in
+//! `debian/`, and begins and ends with the plugin `web` running.
 
 mod life;
 mod limits;

@@ -6,7 +6,8 @@
 //!          doors: the only addresses in its network that somebody answers on; they lead to loopback ports outside
 //! ```
 //!
-//! Both are made of what `tests/vm/get-debian` made, are started again by a reboot, and never change the image.
+//! Both are made of what `tests/vm/get-debian` made, are started again by a reboot, and never
+//! change the image.
 
 mod container;
 mod emulator;

@@ -74,8 +74,8 @@ impl Tools {
     }
 }
 
-/// Whether the processor runs virtual machines. The device alone does not say so: where it stands for a hypervisor
-/// in software, it takes no kernel but one that was made for it.
+/// Whether the processor runs virtual machines. The device alone does not say so: where it stands
+/// for a hypervisor in software, it takes no kernel but one that was made for it.
 pub(crate) fn has_hardware_help() -> bool {
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();

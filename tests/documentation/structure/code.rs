@@ -1,7 +1,7 @@
 //! Reads Rust sources as far as imports need it: which module a path names, from where.
 //!
-//! This is no compiler: it knows `use` trees, inline paths that begin with `crate`, `self`, `super` or the
-//! name of a child module, and re-exports. Test modules are left out.
+//! This is no compiler: it knows `use` trees, inline paths that begin with `crate`, `self`, `super`
+//! or the name of a child module, and re-exports. Test modules are left out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

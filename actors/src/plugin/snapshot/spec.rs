@@ -1,4 +1,5 @@
-//! The durable form of a spec. A record is not trusted: what an order may not say, it may not either.
+//! The durable form of a spec. A record is not trusted: what an order may not say, it may not
+//! either.
 
 use std::sync::Arc;
 use std::time::Duration;

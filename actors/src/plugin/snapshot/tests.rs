@@ -306,7 +306,8 @@ fn any_state() -> impl Strategy<Value = State> {
     })
 }
 
-/// The revisions a state must not forget: what it is about, and what it is to become or to return to.
+/// The revisions a state must not forget: what it is about, and what it is to become or to return
+/// to.
 fn revisions(state: &State) -> Vec<String> {
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -319,7 +320,8 @@ fn revisions(state: &State) -> Vec<String> {
     all.map(|spec| format!("{:?}", (&spec.revision, &spec.config))).collect()
 }
 
-/// Whether the way back led to files that came with the machine and were replaced there: others have their place.
+/// Whether the way back led to files that came with the machine and were replaced there: others
+/// have their place.
 fn found_replaced(before: &State, after: &State) -> bool {
     let replaced = |trial: &Trial| {
         let local = before.local.as_ref().filter(|_| trial.last_good.is_local());

@@ -64,7 +64,8 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
         lines.push(Line::raw(shortened(words, columns)));
     }
     let selected = model.selection();
-    // The last row belongs to what is to be said of the selected plugin, if its line does not say it.
+    // The last row belongs to what is to be said of the selected plugin, if its line does not say
+    // it.
     let note = selected.map(|at| note_of(visible[at])).filter(|note| !note.is_empty());
     let below = note.filter(|_| note_room < NOTE_MIN);
     let room = usize::from(area.height).saturating_sub(1 + usize::from(below.is_some()));

@@ -10,7 +10,8 @@ use super::world::{Packages, World};
 /// What `web` noted: boot, network, the configuration it got.
 const TOLD: &str = "cat /var/lib/guest-agent/test/state/web/told";
 
-/// Installing the package starts the service, which finds out from the metadata server who it is, and connects.
+/// Installing the package starts the service, which finds out from the metadata server who it is,
+/// and connects.
 pub(super) async fn the_package_starts_the_service(world: &mut World) {
     world.guest.ok("dpkg --install /etc/test/older.deb").await;
     for word in ["is-active", "is-enabled"] {
@@ -59,8 +60,8 @@ pub(super) async fn what_runs_once_is_installed(world: &mut World) {
     }
 }
 
-/// Plugins hear of the shutdown while they run and the network is there, and of the startup when they are
-/// back. Returns how long the machine took.
+/// Plugins hear of the shutdown while they run and the network is there, and of the startup when
+/// they are back. Returns how long the machine took.
 pub(super) async fn a_reboot_is_told_and_brings_plugins_back(world: &mut World) -> Duration {
     let boot = world.guest.boot_id().await;
     let took = world.guest.reboot().await;

@@ -26,7 +26,8 @@ pub(super) async fn cpu_time_is_limited(world: &mut World) {
     world.event(3, "busy").await;
     let group = world.group("busy").await;
     assert_eq!(world.guest.ok(&format!("cat {group}/cpu.max")).await, "20000 100000");
-    // How much it used while the clock went on; both in microseconds, the clock's in hundredths of a second.
+    // How much it used while the clock went on; both in microseconds, the clock's in hundredths of
+    // a second.
     let measure = format!(
         "now() {{ u=$(sed -n 's/^usage_usec //p' {group}/cpu.stat); t=$(cut -d' ' -f1 /proc/uptime); }}\n\
          now; u1=$u; t1=$t; sleep 3; now; echo $(( (u - u1) / ((10#${{t/./}} - 10#${{t1/./}}) * 100) ))"

@@ -15,7 +15,8 @@ pub(super) async fn the_unit_is_what_the_agent_expects(world: &mut World) {
     assert!(!doctor.contains("error:"), "{doctor}");
 }
 
-/// The agent is in a leaf beside its plugins, and systemd delegated all controllers to where they are.
+/// The agent is in a leaf beside its plugins, and systemd delegated all controllers to where they
+/// are.
 pub(super) async fn the_group_is_divided_as_the_agent_needs_it(world: &mut World) {
     let group = world.group("web").await;
     let agent = world.property("MainPID").await;

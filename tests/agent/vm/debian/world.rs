@@ -27,7 +27,8 @@ const ARCHIVES: &str = "169.254.169.101";
 /// Where the metadata server is for every virtual machine of this kind.
 const METADATA: &str = "169.254.169.254";
 
-/// Names the package to install; without it the newest one below the folder of build results is taken.
+/// Names the package to install; without it the newest one below the folder of build results is
+/// taken.
 const PACKAGE: &str = "GUEST_AGENT_TEST_PACKAGE";
 
 /// What `web` does with every Apply: notes the configuration, and whether the network
@@ -37,7 +38,8 @@ const NOTE_SCRIPT: &str = "#!/bin/bash\n\
     if (exec 3<>/dev/tcp/169.254.169.101/80) 2>/dev/null; then net=online; else net=offline; fi\n\
     echo \"$(cat /proc/sys/kernel/random/boot_id) $net $1\" >>\"$GUEST_AGENT_STATE_DIR/told\"\n";
 
-/// Settings of the agent. Where its metadata server is, who it is and what its resource is called are not among them.
+/// Settings of the agent. Where its metadata server is, who it is and what its resource is called
+/// are not among them.
 const SETTINGS: &str = "\
     [control_plane]\nendpoint = \"https://169.254.169.100:443\"\nca_file = \"/etc/test/ca.pem\"\n\
     [plugins]\nhealth_interval = \"500ms\"\nprobation = \"1s\"\nrestart_max_backoff = \"1s\"\n\
@@ -167,7 +169,8 @@ impl World {
         orders::install(name, "1", &inside(program))
     }
 
-    /// An order to install a shell script, without its first line, that becomes the trouble plugin in the end.
+    /// An order to install a shell script, without its first line, that becomes the trouble plugin
+    /// in the end.
     pub(crate) async fn trouble_after(&self, name: &str, text: &str) -> orders::Install {
         let program = stripped(&crate::harness::plugins::program("trouble_plugin"));
         let script = format!("#!/bin/sh\n{text}\nexec ./trouble \"$@\"\n");
@@ -188,7 +191,8 @@ impl World {
         }
     }
 
-    /// Waits for the event of a kind about a plugin, which may have come already; returns its details.
+    /// Waits for the event of a kind about a plugin, which may have come already; returns its
+    /// details.
     pub(crate) async fn event(&mut self, kind: i32, plugin: &str) -> String {
         let patience = PATIENCE * self.guest.slowness();
         let wanted = |event: &guest_agent_control_plane::AgentEvent| {

@@ -1,8 +1,8 @@
-//! A container with a systemd of its own: processes, mounts, names and network of a machine, on the kernel
-//! that is there. Its control groups have the controllers that nobody outside has taken.
+//! A container with a systemd of its own: processes, mounts, names and network of a machine, on the
+//! kernel that is there. Its control groups have the controllers that nobody outside has taken.
 //!
-//! Its files are those of the image, below a layer for what it changes. The network is its own loopback,
-//! where a unit holds the doors open; they lead through sockets in a shared folder.
+//! Its files are those of the image, below a layer for what it changes. The network is its own
+//! loopback, where a unit holds the doors open; they lead through sockets in a shared folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -95,8 +95,9 @@ impl Container {
         let nspawn = self.nspawn.id()?;
         let children = std::fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children"));
         let init = children.ok()?.split_whitespace().next()?.to_owned();
-        // Without a fork, because who waits as nsenter does stops itself when a shutdown stops all inside,
-        // and nobody continues it then. `timeout` waits outside, and what it runs is inside.
+        // Without a fork, because who waits as nsenter does stops itself when a shutdown stops all
+        // inside, and nobody continues it then. `timeout` waits outside, and what it runs is
+        // inside.
         let output = Command::new("nsenter")
             .args(["--no-fork", "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"])
             .args(["--target", &init, "timeout", "--kill-after=5"])

@@ -1,7 +1,7 @@
 //! A whole machine, with a kernel of its own.
 //!
-//! Its disk is never written: what it changes is in a file of the emulator's own, and stays for as long as the
-//! emulator runs, so also when the machine is started again.
+//! Its disk is never written: what it changes is in a file of the emulator's own, and stays for as
+//! long as the emulator runs, so also when the machine is started again.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -36,7 +36,8 @@ impl Emulator {
     ) -> Self {
         let path = |name: &str| folder.join(name).display().to_string();
         let image = |name: &str| image.join(name).display().to_string();
-        // Emulated, a plain processor: version 7.2 of the emulator returns from `cmpxchg16b` with broken flags.
+        // Emulated, a plain processor: version 7.2 of the emulator returns from `cmpxchg16b` with
+        // broken flags.
         let (accelerator, processor) =
             if is_emulated { ("tcg,thread=multi", "Nehalem,-cx16") } else { ("kvm", "max") };
         let busybox = program("busybox").unwrap();
