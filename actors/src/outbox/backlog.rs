@@ -8,7 +8,7 @@
 //! written in the same commit that deletes theirs.
 //!
 //! An event that was sent may have been heard. A marker that was sent is never changed again (another
-//! one is begun), and an event that was sent goes only when nothing else is left to drop.
+//! one is begun), and an event that was sent is dropped only when nothing else is left to drop.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
