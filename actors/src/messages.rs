@@ -254,7 +254,7 @@ pub struct Explain(pub PluginName);
 #[rtype(result = "()")]
 pub struct Seen(pub Arc<PluginView>);
 
-/// From the manager: it is no one-shot plugin any more, or gone.
+/// From the manager: the plugin is not a one-shot plugin any more, or was removed.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Unseen(pub PluginName);

@@ -81,7 +81,7 @@ impl<'a> TransitionBuilder<'a> {
         self.effect(Effect::Install { attempt, spec: self.state.spec.clone() });
     }
 
-    /// Another revision is put on disk while the current one goes on.
+    /// Another revision is put on disk while the current one keeps running.
     pub(super) fn prepare(&mut self, spec: Arc<PluginSpec>) {
         let attempt = self.next_attempt();
         self.state.next = Next::Preparing { spec: spec.clone(), attempt };
