@@ -66,8 +66,8 @@ pub struct ManagerActor {
     roster: BTreeMap<PluginName, Entry>,
     /// Orders per inbox record that their plugins have not made durable yet.
     open: BTreeMap<u64, BTreeMap<(PluginName, Generation), NumberedOrder>>,
-    /// Inbox records that were read back at the start. Whoever made one in this life hands it over
-    /// too, and it must not be carried out twice.
+    /// Inbox records that were read back at the start. The control-plane actor also hands over the
+    /// records that it made since, and the manager must not carry one out twice.
     replayed: BTreeSet<u64>,
     /// Deaths of plugin actors, so that one which panics at once is not rebuilt at once for ever.
     deaths: BTreeMap<PluginName, Deaths>,
@@ -182,7 +182,7 @@ impl ManagerActor {
         }
     }
 
-    /// Carries one assignment out, or says how its refusal is told.
+    /// Carries one assignment out, or returns the event that reports its refusal.
     fn carry_out(
         &mut self,
         assignment: Assignment,
@@ -283,7 +283,7 @@ impl ManagerActor {
         ctx.spawn(saving.into_actor(self).map(|result, _, _| {
             // The store keeps what it could not write and tries again.
             if let Ok(Err(error)) = result {
-                warn!(%error, "goes on without the inbox being up to date");
+                warn!(%error, "continues with an inbox that is not up to date");
             }
         }));
     }

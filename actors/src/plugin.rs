@@ -1,8 +1,8 @@
 //! The shell around one machine.
 //!
 //! Something happens → `PluginActor::step` asks the machine, makes the next state durable together
-//! with what the world is told of it → `perform` carries the effects out, each of which comes back
-//! as something that happens. `step` is the only place that changes the state, saves it and re-arms
+//! with its events → `perform` carries the effects out, each of which comes back as something that
+//! happens. `step` is the only place that changes the state, saves it and re-arms
 //! its deadlines; while it saves, nothing else runs in this actor.
 //!
 //! A panic here ends this actor only. The manager notices by the guard it was given and builds it
@@ -111,8 +111,7 @@ pub struct PluginActor {
     stop: Option<SpawnHandle>,
     /// What the process wrote last, while the event of its end is being made.
     output: String,
-    /// Around what is done for the operation; where there is none, it says at least whose lines
-    /// these are.
+    /// The span around the work for the operation; without an operation, it names the plugin.
     span: Span,
     /// The newest order that was begun to be followed.
     followed: Option<crate::model::id::Generation>,
@@ -207,8 +206,8 @@ impl PluginActor {
         }
         let facts = self.facts.borrow().clone();
         let transition = machine::transition_on(&facts, &self.state, event.clone());
-        // Of triggers and facts that change nothing nobody has to hear: whoever sends them looks at
-        // what is heard.
+        // A trigger or a fact that changes nothing publishes no view: the scheduler acts on views,
+        // and would send the next trigger.
         let is_idle_talk = matches!(event, Event::Triggered(_) | Event::FactsChanged);
         if is_idle_talk && transition.next == self.state && transition.effects.is_empty() {
             return;
@@ -307,7 +306,7 @@ impl PluginActor {
             let saved =
                 result.map_err(|e| e.to_string()).and_then(|r| r.map_err(|e| e.to_string()));
             if let Err(error) = saved {
-                warn!(plugin = %this.state.name, error, "goes on with a state that is not durable");
+                warn!(plugin = %this.state.name, error, "its new state is not durable yet");
                 // An agent after this one may know an older state, and need these files.
                 work.retain(|effect| !matches!(effect, Effect::Discard { .. }));
             }
@@ -364,7 +363,7 @@ impl PluginActor {
         true
     }
 
-    /// Whoever ordered limits hears with the answer which of them do not hold.
+    /// Adds to the details of `Installed` which of its limits this machine does not enforce.
     fn tell_unenforced(&self, details: &mut String) {
         for shortfall in &self.shown.story.unenforced {
             if !details.is_empty() {

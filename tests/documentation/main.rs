@@ -12,3 +12,4 @@ mod pages;
 mod recipes;
 mod reference;
 mod structure;
+mod words;

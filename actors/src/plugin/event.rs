@@ -1,5 +1,5 @@
-//! The vocabulary of the machine: what happens to a plugin, what is done about it, and what is told
-//! of it. Pure.
+//! The vocabulary of the machine: what happens to a plugin, what the agent does about it, and
+//! which events it reports. Pure.
 //!
 //! [`Event`]s go into [`transition`](super::machine::transition); a [`Transition`] comes out, with
 //! [`Effect`]s that the shell carries out. A [`PluginEvent`] is what the control plane and people
@@ -90,7 +90,8 @@ pub enum Event {
         /// The judgement.
         verdict: Verdict,
     },
-    /// The version that came with the machine is this one now; `None`: there is none any more.
+    /// The version that came with the machine is this one now; `None`: the machine has no such
+    /// version any more.
     LocalChanged(Option<Arc<PluginSpec>>),
     /// A trigger of a one-shot plugin names something it may not have run for.
     Triggered(Firing),
@@ -249,13 +250,13 @@ pub enum Effect {
         /// Number of the answer.
         attempt: Attempt,
     },
-    /// Tell the world.
+    /// Record the event and send it to the control plane.
     Announce(PluginEvent),
     /// The plugin is gone: forget it.
     Retire,
 }
 
-/// Something the world is told.
+/// An event that the control plane and people on the machine see.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PluginEvent {
     /// What happened.

@@ -1,7 +1,7 @@
 //! What a plugin is busy with, and on whose behalf: an order, or the way back after its process
 //! ended.
 //!
-//! Durable beside the state, so that a later life of the agent goes on with the same trace, and
+//! Durable beside the state, so that a restarted agent continues with the same trace, and
 //! never part of any decision. Begun and ended by `PluginActor::carry_out` alone.
 
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// Remembers what the world is told meanwhile.
+    /// Remembers the failure that an event reports while the operation is under way.
     pub(super) fn heard(&mut self, told: &PluginEvent) {
         match told.kind.class() {
             EventClass::Failed => self.failed(told.revision.as_str(), &told.details),
