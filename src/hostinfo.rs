@@ -60,7 +60,6 @@ pub enum MachineError {
     BootId {
         /// Where it should be.
         path: PathBuf,
-        /// Why.
         #[source]
         error: std::io::Error,
     },

@@ -11,6 +11,8 @@
 //! Reading order: the ids and specs, the machine, then the shell around it. No file, socket,
 //! process or clock is touched here; everything goes through [`ports`].
 
+#![warn(missing_docs)]
+
 pub mod crash_point;
 pub mod error;
 mod task;

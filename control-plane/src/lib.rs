@@ -17,6 +17,8 @@
 //! It deliberately does not decide which agent runs which plugin, separate users, or spread over
 //! machines. Build those on the handle and on another `Store`.
 
+#![warn(missing_docs)]
+
 pub mod artifacts;
 mod chain;
 mod core;

@@ -67,6 +67,8 @@
 //! which drives `life` (order of calls, panics, deadlines). `registry` is the other direction:
 //! calls of plugins to the agent. `admission` is independent of the rest.
 
+#![warn(missing_docs)]
+
 pub mod admission;
 mod plugin;
 

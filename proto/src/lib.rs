@@ -9,6 +9,8 @@
 //! that read and write files. Nothing else here has behaviour of its own. In the core only
 //! `guest_agent_actors::wire` names these types.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "json")]
 pub mod json;
 

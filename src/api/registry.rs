@@ -22,7 +22,6 @@ pub(crate) mod places;
 /// A plugin that calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// The plugin.
     pub(crate) plugin: PluginName,
     /// Its process. The one that calls may be a helper of it.
     pub(crate) process: Process,

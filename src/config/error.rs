@@ -8,23 +8,18 @@ use std::path::PathBuf;
 pub enum ConfigError {
     /// A file that was named does not exist.
     #[error("the configuration file {} does not exist", path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// A file or directory cannot be read.
     #[error("failed to read the configuration {}", path.display())]
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// A file is not TOML.
     #[error("{} is not valid TOML: {reason}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// Where and why. Never quotes the file's text, which may hold secrets.
         reason: String,

@@ -38,18 +38,14 @@ pub enum KeyError {
     /// A file with keys cannot be read.
     #[error("cannot read the keys in {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// A file with keys holds something else.
     #[error("the key file {} cannot be used", path.display())]
     InFile {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Box<KeyError>,
     },

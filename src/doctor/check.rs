@@ -18,7 +18,6 @@ pub struct Host<'a> {
     pub config: &'a Config,
     /// The agent, if it answers.
     pub agent: Agent,
-    /// Now.
     pub now: SystemTime,
 }
 

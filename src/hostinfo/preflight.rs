@@ -53,7 +53,6 @@ pub struct Candidate<'a> {
     pub contents: Option<&'a Contents>,
     /// Why the admission plugin would not let it be deployed, if there is one and it would not.
     pub refused: Option<&'a str>,
-    /// Now.
     pub now: SystemTime,
 }
 

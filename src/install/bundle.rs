@@ -61,7 +61,6 @@ pub enum BundleError {
     /// A member is larger than it can be.
     #[error("{member} in the bundle has {bytes} bytes; at most {most} are taken")]
     TooLarge {
-        /// Which.
         member: &'static str,
         /// How large it is.
         bytes: u64,
@@ -74,9 +73,7 @@ pub enum BundleError {
     /// It cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

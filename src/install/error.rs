@@ -17,9 +17,7 @@ pub enum PipelineError {
     /// The folder that holds all plugins is missing and cannot be made.
     #[error("cannot make the folder for plugins {}", path.display())]
     Folder {
-        /// The folder.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -39,7 +37,6 @@ pub enum FetchError {
     /// The HTTP client could not be set up.
     #[error("the HTTP client cannot be set up")]
     Client {
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -49,7 +46,6 @@ pub enum FetchError {
          the package ca-certificates, or name a file of them in SSL_CERT_FILE"
     )]
     NoAuthorities {
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -58,7 +54,6 @@ pub enum FetchError {
     Request {
         /// Without its secrets.
         url: String,
-        /// Why.
         #[source]
         source: reqwest::Error,
     },
@@ -67,7 +62,6 @@ pub enum FetchError {
     Redirect {
         /// Without its secrets.
         url: String,
-        /// Why.
         #[source]
         source: reqwest::Error,
     },
@@ -90,7 +84,6 @@ pub enum FetchError {
         received: u64,
         /// How much was announced.
         total: Option<u64>,
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -122,24 +115,18 @@ pub enum FetchError {
     TooLarge {
         /// Without its secrets.
         url: String,
-        /// The limit.
         limit: u64,
     },
     /// A local archive could not be read.
     #[error("cannot read the archive {path}")]
     File {
-        /// Its path.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// What a `file:` URL names is not a regular file.
     #[error("{path} is not a regular file")]
-    NotAFile {
-        /// Its path.
-        path: String,
-    },
+    NotAFile { path: String },
 }
 
 /// Every attempt to download failed.
@@ -173,21 +160,13 @@ pub struct ChecksumError {
 pub enum SpoolError {
     /// It is larger than any archive may be.
     #[error("the archive has more than the {limit} bytes that are allowed")]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { limit: u64 },
     /// Others wait already.
     #[error(
         "{waiting} archives wait in {} already, or others arrive just now; try again when they are \
          installed, or delete those that nobody wants", place.display()
     )]
-    TooMany {
-        /// How many.
-        waiting: usize,
-        /// Where.
-        place: PathBuf,
-    },
+    TooMany { waiting: usize, place: PathBuf },
     /// The disk is full.
     #[error(transparent)]
     Space(#[from] SpaceError),
@@ -207,9 +186,7 @@ pub enum SpoolError {
     /// A system call failed.
     #[error("cannot write {}", path.display())]
     Io {
-        /// On what.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -221,9 +198,7 @@ pub enum SignError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -232,23 +207,17 @@ pub enum SignError {
         "{} is not a secret key of minisign without a password; make one with `guest-agent keygen` \
          or `minisign -G -W`", path.display()
     )]
-    Key {
-        /// Which.
-        path: PathBuf,
-    },
+    Key { path: PathBuf },
     /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The machine gives out no random numbers.
     #[error("cannot make a key")]
     Random {
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -262,10 +231,7 @@ pub enum SignatureError {
         "the keys of [trust] cannot be read, and without them nothing is installed: {why}; put that \
          right and reload the agent"
     )]
-    Keys {
-        /// Why.
-        why: String,
-    },
+    Keys { why: String },
     /// There is no signature.
     #[error(
         "the archive is not signed, which [trust] demands: there is nothing at {place}; sign it with \
@@ -437,7 +403,6 @@ pub enum UnpackError {
     Write {
         /// Its name, escaped.
         member: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -450,7 +415,6 @@ pub enum UnpackError {
          again", place.display()
     )]
     Inodes {
-        /// Where.
         place: PathBuf,
         /// Its name, escaped.
         member: String,
@@ -467,7 +431,6 @@ pub enum UnpackError {
     place.display(), left(*available), needed.saturating_sub(available.unwrap_or(0)).max(1)
 )]
 pub struct SpaceError {
-    /// Where.
     pub place: PathBuf,
     /// Bytes that are needed at least.
     pub needed: u64,
@@ -483,9 +446,7 @@ pub enum FolderError {
     Io {
         /// What was tried, as a verb.
         action: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -498,7 +459,6 @@ pub enum FolderError {
          names {ordered}; a changed archive needs a revision of its own"
     )]
     OtherChecksum {
-        /// The revision.
         revision: RevisionId,
         /// What is there.
         installed: Sha256Digest,
@@ -510,10 +470,7 @@ pub enum FolderError {
         "{} exists, but there is no record of where it came from; \
          move it away or order another revision", path.display()
     )]
-    Foreign {
-        /// Where.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// The revision is there, but what is to be executed is not in it.
     #[error("the installed revision has no executable file {path:?}; correct the entry point")]
     EntryPoint {
@@ -522,10 +479,7 @@ pub enum FolderError {
     },
     /// A revision that is not installed cannot be switched to.
     #[error("revision {revision} is not installed")]
-    NotInstalled {
-        /// The revision.
-        revision: RevisionId,
-    },
+    NotInstalled { revision: RevisionId },
     /// The installation was given up before it could be published.
     #[error("the installation was given up")]
     Abandoned,
@@ -540,56 +494,40 @@ pub enum PackError {
     /// A file or folder could not be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The archive could not be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// A device, socket or pipe lies in the folder.
     #[error("{} is a {kind}; only files, folders and symbolic links can be packed", path.display())]
     Special {
-        /// Where.
         path: PathBuf,
         /// What it is.
         kind: &'static str,
     },
     /// A name is not UTF-8.
     #[error("{} has a name that is not UTF-8; rename it", path.display())]
-    Name {
-        /// Where.
-        path: PathBuf,
-    },
+    Name { path: PathBuf },
     /// No agent would install the archive.
     #[error("{} cannot be packed, because no agent would install it", path.display())]
     Refused {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: UnpackError,
     },
     /// A file changed while it was read.
     #[error("{} changed while it was packed; pack again when nothing writes to it", path.display())]
-    Changed {
-        /// Which.
-        path: PathBuf,
-    },
+    Changed { path: PathBuf },
     /// The archive would lie in the folder that is packed, and so contain itself.
     #[error("{} lies in the folder that is packed; write it somewhere else", path.display())]
-    OutputInside {
-        /// Which.
-        path: PathBuf,
-    },
+    OutputInside { path: PathBuf },
 }
 
 // === impl FetchError ===

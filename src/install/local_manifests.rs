@@ -62,9 +62,7 @@ pub enum FoldersError {
     /// The folder cannot be read.
     #[error("failed to read {}", path.display())]
     Read {
-        /// The folder.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -94,9 +92,7 @@ pub enum ManifestError {
     /// Something cannot be read.
     #[error("failed to read {}", path.display())]
     Read {
-        /// What.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -106,7 +102,6 @@ pub enum ManifestError {
     /// Something is larger than it may be.
     #[error("{} is larger than {max} bytes", path.display())]
     TooLarge {
-        /// What.
         path: PathBuf,
         /// How large it may be.
         max: u64,

@@ -23,7 +23,6 @@ pub enum LinkState {
     Connecting,
     /// The last attempt failed, or the stream ended.
     Waiting {
-        /// Why.
         reason: String,
         /// When the next attempt is made, by the wall clock.
         until: SystemTime,

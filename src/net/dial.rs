@@ -61,9 +61,7 @@ pub(crate) enum DialError {
     /// A certificate or a key cannot be read.
     #[error("cannot read {}", path.display())]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -33,7 +33,6 @@ pub enum SocketError {
     /// The group it is to belong to cannot be found.
     #[error("there is no group {name:?} for {}; create it, or name another", path.display())]
     Group {
-        /// The socket.
         path: PathBuf,
         /// The group.
         name: String,
@@ -41,9 +40,7 @@ pub enum SocketError {
     /// It cannot be made.
     #[error("failed to listen on {}", path.display())]
     Listen {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },

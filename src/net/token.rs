@@ -26,7 +26,6 @@ pub trait TokenSource: Send + Sync {
 pub struct TokenError {
     /// Where it should have come from.
     pub source_name: String,
-    /// Why.
     #[source]
     pub cause: Cause,
 }

@@ -31,18 +31,13 @@ pub enum DeleteError {
     Io {
         /// What was tried, as a verb.
         action: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// New files appear as fast as old ones are deleted.
     #[error("{} does not become empty; something still writes there", path.display())]
-    NeverEmpty {
-        /// The folder.
-        path: PathBuf,
-    },
+    NeverEmpty { path: PathBuf },
     /// A bug: the thread that does the work panicked.
     #[error("the thread that deletes files panicked")]
     Panicked,

@@ -115,18 +115,13 @@ pub enum LauncherError {
     /// A directory could not be made.
     #[error("failed to make the directory {}", path.display())]
     Directory {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         error: io::Error,
     },
     /// No socket in the runtime directory would have a path the kernel takes.
     #[error("the runtime directory {} is too long a path for sockets in it; shorten it", path.display())]
-    RuntimeDirTooLong {
-        /// Which.
-        path: PathBuf,
-    },
+    RuntimeDirTooLong { path: PathBuf },
 }
 
 /// Runs plugins as processes of this machine.
@@ -168,7 +163,6 @@ struct Slot {
 pub enum Holder {
     /// A plugin that runs.
     Plugin {
-        /// The plugin.
         name: PluginName,
         /// Its process. The caller may be a helper of that process.
         process: Process,

@@ -35,7 +35,6 @@ pub enum LockError {
     Io {
         /// The lock file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },

@@ -54,9 +54,7 @@ pub enum OpenError {
     /// The directory could not be made or used: permissions, space, a file in the way.
     #[error("failed to use the store directory {}", path.display())]
     Directory {
-        /// The directory.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
@@ -74,7 +72,6 @@ pub enum OpenError {
     /// Even an empty store does not work here.
     #[error("failed to make an empty store in {}: {reason}", path.display())]
     Unusable {
-        /// The directory.
         path: PathBuf,
         /// What went wrong.
         reason: String,

@@ -224,7 +224,6 @@ impl Seccomp {
         found.ok_or_else(|| format!("{text:?} is no profile; use \"default\" or \"none\""))
     }
 
-    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -243,7 +242,6 @@ impl LimitName {
         LIMITS.iter().position(|(name, _)| *name == text).map(Self)
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         LIMITS[self.0].0

@@ -8,14 +8,12 @@ pub enum MetadataError {
     /// The HTTP client cannot be made.
     #[error("failed to make an HTTP client")]
     Client {
-        /// Why.
         #[source]
         source: guest_agent_actors::ports::Cause,
     },
     /// No connection, or it broke.
     #[error("the metadata server cannot be reached")]
     Unreachable {
-        /// Why.
         #[source]
         source: reqwest::Error,
     },
@@ -33,10 +31,7 @@ pub enum MetadataError {
     NotThere,
     /// Any other status.
     #[error("the metadata server answered with HTTP status {status}")]
-    Status {
-        /// Which.
-        status: u16,
-    },
+    Status { status: u16 },
     /// The answer is longer than anything it could be.
     #[error("the metadata server's answer is longer than {max} bytes")]
     TooLarge {

@@ -24,7 +24,6 @@ use crate::install::trust::SUFFIX;
 
 const INCOMING: &str = ".incoming-";
 
-/// The folder.
 #[derive(Debug)]
 pub(crate) struct ArchiveStore {
     dir: PathBuf,

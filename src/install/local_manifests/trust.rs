@@ -15,7 +15,6 @@ pub enum Distrust {
     /// It belongs to somebody else.
     #[error("{} belongs to user {owner}, and it would run as {agent}; chown it", path.display())]
     Owner {
-        /// What.
         path: PathBuf,
         /// Whose it is.
         owner: u32,
@@ -25,7 +24,6 @@ pub enum Distrust {
     /// Others may write it.
     #[error("{} may be written by others (mode {mode:04o}); chmod go-w it", path.display())]
     Writable {
-        /// What.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
@@ -33,9 +31,7 @@ pub enum Distrust {
     /// It cannot be looked at.
     #[error("failed to look at {}", path.display())]
     Look {
-        /// What.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },

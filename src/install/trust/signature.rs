@@ -68,7 +68,6 @@ impl Signature {
         words.filter_map(move |word| word.strip_prefix(field)?.strip_prefix(':'))
     }
 
-    /// The file.
     pub(in crate::install) fn text(&self) -> &str {
         &self.text
     }

@@ -49,7 +49,6 @@ pub(crate) enum Verdict {
 pub(crate) struct Unwritten {
     /// The place in the program that logs them.
     pub(crate) place: Place,
-    /// How many.
     pub(crate) lines: u64,
     /// The first of them.
     pub(crate) example: String,

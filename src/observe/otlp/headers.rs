@@ -16,22 +16,16 @@ pub(super) enum HeadersError {
     /// The file cannot be read.
     #[error("failed to read {path}")]
     Read {
-        /// The file.
         path: String,
-        /// Why.
         #[source]
         error: std::io::Error,
     },
     /// The file is too large to hold headers.
     #[error("{path} is larger than {FILE_MAX} bytes")]
-    TooLarge {
-        /// The file.
-        path: String,
-    },
+    TooLarge { path: String },
     /// A line is no header.
     #[error("line {line} of {path} is no header; write NAME: VALUE, the name in lower case")]
     Line {
-        /// The file.
         path: String,
         /// Which line, from 1.
         line: usize,

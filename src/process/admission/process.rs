@@ -42,9 +42,7 @@ pub(super) enum SpawnError {
     /// The program could not be executed.
     #[error("failed to execute {}; correct admission.command", program.display())]
     Execute {
-        /// Its path.
         program: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },

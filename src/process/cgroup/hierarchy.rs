@@ -79,7 +79,6 @@ struct Mount {
     controllers: Vec<String>,
     /// The part of the hierarchy that is mounted.
     root: String,
-    /// Where.
     point: PathBuf,
 }
 

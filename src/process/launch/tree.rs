@@ -29,7 +29,6 @@ use crate::process::launch::process_table::{Census, Lookout, look_aside};
 /// What is known of a plugin's processes before looking.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
-    /// The plugin.
     pub(crate) name: PluginName,
     /// Its state directory, as the environment of its processes names it.
     pub(crate) state_dir: PathBuf,

@@ -39,7 +39,6 @@ pub enum AccountError {
         what: &'static str,
         /// As the policy has it.
         name: String,
-        /// Why.
         #[source]
         error: Errno,
     },

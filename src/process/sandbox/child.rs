@@ -92,9 +92,7 @@ pub(crate) enum Step {
 /// A step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// Which.
     pub(crate) step: Step,
-    /// Why.
     pub(crate) errno: Errno,
 }
 

@@ -34,7 +34,6 @@ pub(super) struct Series {
 pub(super) enum Unit {
     /// Percent of one core.
     Percent,
-    /// Bytes.
     Bytes,
 }
 
