@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each server knows its callers and bounds them; none of them changes a plugin but through the
-//! manager. [`registry`] answers the same questions on `host.sock` and on `agent.sock`.
+//! manager. `registry` answers the same questions on `host.sock` and on `agent.sock`.
 
 pub mod commands;
 pub mod host;

@@ -1,8 +1,8 @@
 //! Measures what plugins use: one sweep for all that are due, never one per plugin.
 //!
 //! A sample is for two things, each at its own pace: the points of a plugin's report, and its
-//! memory limit ([`guard`]), which is looked at as often as that needs whatever the report asks
-//! for.
+//! memory limit ([`memory_guard`]), which it compares as often as that needs, whatever the report
+//! asks for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
