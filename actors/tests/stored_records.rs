@@ -47,7 +47,7 @@ use guest_agent_actors::plugin::state::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
 use guest_agent_actors::records::{InboxContent, InboxEntry};
-use guest_agent_actors::registry::catalogue::Life;
+use guest_agent_actors::registry::catalogue::ProcessRun;
 use guest_agent_actors::registry::entry::{Entry, Epoch, Offer, RawOffer, Registrant};
 use guest_agent_actors::registry::record::{self, Record as RegistryRecord};
 use guest_agent_actors::trace::Trace;
@@ -175,7 +175,7 @@ fn registry() -> [(&'static str, Write); 4] {
     };
     [
         ("registry-entry", record::put_entry(&entry)),
-        ("registry-life", record::put_life(&plugin, &Life { process, epoch: Epoch(7) })),
+        ("registry-life", record::put_life(&plugin, &ProcessRun { process, epoch: Epoch(7) })),
         ("registry-type", record::put_kind(&entry.key().kind)),
         ("registry-sequence", record::put_sequence(12)),
     ]

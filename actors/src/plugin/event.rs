@@ -88,7 +88,7 @@ pub enum Event {
         /// Which.
         process: Process,
         /// The judgement.
-        verdict: Verdict,
+        verdict: HealthVerdict,
     },
     /// The version that came with the machine is this one now; `None`: the machine has no such
     /// version any more.
@@ -138,7 +138,7 @@ pub enum ApplyFailure {
 
 /// What the monitor thinks of a living process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HealthVerdict {
     /// It answers, and says that it is well.
     Healthy,
     /// It answers, and has said often enough that it is not.

@@ -17,7 +17,7 @@ use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Generation, Process};
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::{
-    ApplyFailure, Boot, Effect, Event, Found, PluginEventKind, Transition, Verdict,
+    ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, PluginEventKind, Transition,
 };
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
@@ -360,7 +360,7 @@ impl TransitionBuilder<'_> {
             Event::Triggered(firing) => self.coalesce(firing),
             Event::DeadlinePassed(Wait::Execution) => self.run_takes_long(process, slices_left),
             Event::Recovered(found) => self.run_recovered(process, &found),
-            Event::HealthReported { process: of, verdict: Verdict::OverMemory(reason) }
+            Event::HealthReported { process: of, verdict: HealthVerdict::OverMemory(reason) }
                 if of == process =>
             {
                 self.state.last_exit = Some(ExitCause::OverMemoryLimit);

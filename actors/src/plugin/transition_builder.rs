@@ -10,7 +10,7 @@ use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Endpoint, Process, RevisionId};
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::{Effect, PluginEvent, PluginEventKind, Transition, Verdict};
+use crate::plugin::event::{Effect, HealthVerdict, PluginEvent, PluginEventKind, Transition};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::Runs;
@@ -346,18 +346,18 @@ impl<'a> TransitionBuilder<'a> {
     }
 
     /// The monitor came to a judgement about the running process.
-    pub(super) fn judged(&mut self, live: &Live, verdict: Verdict) {
+    pub(super) fn judged(&mut self, live: &Live, verdict: HealthVerdict) {
         let reason = match verdict {
-            Verdict::Healthy => return,
+            HealthVerdict::Healthy => return,
             // Outside of a trial an unhealthy plugin is shown, not punished: it is alive, and it
             // knows best.
-            Verdict::Unhealthy(_) if self.state.trial.is_none() => return,
-            Verdict::Unhealthy(reason) | Verdict::Hung(reason) => {
+            HealthVerdict::Unhealthy(_) if self.state.trial.is_none() => return,
+            HealthVerdict::Unhealthy(reason) | HealthVerdict::Hung(reason) => {
                 // It is still to be seen how it ends.
                 self.state.last_exit = Some(ExitCause::Unknown);
                 reason
             }
-            Verdict::OverMemory(reason) => {
+            HealthVerdict::OverMemory(reason) => {
                 self.state.last_exit = Some(ExitCause::OverMemoryLimit);
                 reason
             }

@@ -16,8 +16,8 @@ use guest_agent_actors::model::spec::{
     MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries, Triggers,
 };
 use guest_agent_actors::plugin::event::{
-    ApplyFailure, Boot, Effect, Event, Found, Order, PluginEvent, PluginEventKind, Transition,
-    Verdict,
+    ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Order, PluginEvent, PluginEventKind,
+    Transition,
 };
 use guest_agent_actors::plugin::machine::{begin, transition_on};
 use guest_agent_actors::plugin::state::Firing;
@@ -333,7 +333,7 @@ impl World {
     }
 
     /// The monitor judges the process.
-    pub(crate) fn judge(&mut self, verdict: Verdict) {
+    pub(crate) fn judge(&mut self, verdict: HealthVerdict) {
         if let Some(process) = self.alive.clone() {
             self.happen(Event::HealthReported { process, verdict });
         }
