@@ -23,9 +23,10 @@ use crate::messages::{
     SaveOrForget, Submission, Submit, SubmitError,
 };
 use crate::model::event;
+use crate::model::event::PluginEventKind;
 use crate::model::id::Generation;
 use crate::model::origin::Origin;
-use crate::plugin::event::{Order, PluginEventKind};
+use crate::plugin::event::Order;
 use crate::ports::{
     ControlLink, Count, DeliveryError, InboundMessage, OrderKind, OutboundMessage, Outcome, Ports,
     Receipt, Table, Write,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::BootId;
+use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::plugin::event::{ApplyFailure, Boot, Event, HealthVerdict, Order};
-use guest_agent_actors::plugin::state::Firing;
 use guest_agent_actors::plugin::state::{Next, Phase, State, Then, Wait};
 
 #[path = "support/world.rs"]

@@ -6,11 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::id::{Generation, Sha256Digest};
 use guest_agent_actors::model::spec::{PluginSpec, Source};
-use guest_agent_actors::plugin::event::{
-    Boot, Effect, Event, HealthVerdict, Order, PluginEventKind,
-};
+use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Order};
 use guest_agent_actors::plugin::machine::{begin_local, transition};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, State, Wait};

@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::FactSet;
 use guest_agent_actors::model::id::{Attempt, BootId, Generation, RevisionId};
+use guest_agent_actors::model::runs::Due;
+use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::{Kind, OneShot, PluginSpec, Triggers};
-use guest_agent_actors::plugin::event::{
-    Boot, Effect, Event, HealthVerdict, Order, PluginEventKind,
-};
+use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Order};
 use guest_agent_actors::plugin::machine::transition;
-use guest_agent_actors::plugin::state::Firing;
 use guest_agent_actors::plugin::state::{
-    Change, Due, Next, PROBATION_SLICES, Phase, Policy, Standing, State,
+    Change, Next, PROBATION_SLICES, Phase, Policy, Standing, State,
 };
 use guest_agent_actors::scheduler::rules::{RuleVerdict as Ruling, evaluate};
 use proptest::prelude::*;

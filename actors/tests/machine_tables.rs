@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::BootId;
+use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::PluginSpec;
-use guest_agent_actors::plugin::event::{Boot, HealthVerdict, Order, PluginEventKind};
-use guest_agent_actors::plugin::state::Firing;
+use guest_agent_actors::plugin::event::{Boot, HealthVerdict, Order};
 use guest_agent_actors::plugin::state::{EXECUTION_SLICES, PROBATION_SLICES, Wait};
 
 #[path = "support/world.rs"]

@@ -31,6 +31,8 @@ use guest_agent_actors::model::id::{
     Attempt, BootId, Endpoint, Generation, PluginName, Process, Sha256Digest,
 };
 use guest_agent_actors::model::origin::Origin;
+use guest_agent_actors::model::runs::Due;
+use guest_agent_actors::model::runs::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
     LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
@@ -41,9 +43,8 @@ use guest_agent_actors::plugin::operation::{Operation, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{
-    Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
+    Answers, Change, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
 };
-use guest_agent_actors::plugin::state::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
 use guest_agent_actors::records::{InboxContent, InboxEntry};

@@ -1,8 +1,8 @@
 //! States, waits and events of a plugin in words, for `explain`.
 
 use super::event::{ApplyFailure, Boot, Event, HealthVerdict, Order};
-use super::state::Firing;
 use super::state::{Change, Next, Phase, Resume, State, Then, Wait};
+use crate::model::runs::Firing;
 
 /// What a plugin is doing, with its revision: `running r2, on trial after r1`.
 #[must_use]

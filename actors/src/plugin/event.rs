@@ -7,15 +7,13 @@
 
 use std::sync::Arc;
 
+use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, Endpoint, Generation, Process, RevisionId};
+use crate::model::runs::Firing;
 use crate::model::spec::{Config, Limits, PluginSpec};
-use crate::plugin::state::{Firing, State, Target, Wait};
+use crate::plugin::state::{State, Target, Wait};
 use crate::ports::{Cleanup, StopManner, Stopped};
-
-mod kind;
-
-pub use kind::{EventClass, PluginEventKind};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,16 +12,15 @@
 
 use std::sync::Arc;
 
+use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Generation, Process};
+use crate::model::runs::Runs;
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::{
-    ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, PluginEventKind, Transition,
-};
+use crate::plugin::event::{ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Transition};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::Runs;
 use crate::plugin::state::{
     Change, Next, Owed, Phase, Resume, Standing, State, Target, Then, Wait,
 };

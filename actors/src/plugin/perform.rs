@@ -14,13 +14,14 @@ use tracing::{Span, error_span, warn};
 
 use super::PluginActor;
 use super::event::{ApplyFailure, Effect, Event};
-use super::state::{Due, Phase, Target};
+use super::state::{Phase, Target};
 use crate::admission::{self, AdmissionVerdict, Ask, Denied, Question};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::model::event;
 use crate::model::id::{Attempt, Process, RevisionId};
+use crate::model::runs::Due;
 use crate::model::spec::{Limits, PluginSpec};
 use crate::ports::{
     Cleanup, Count, InstallError, InstallStep, Installer, LimitError, Outcome, Ports, Progress,

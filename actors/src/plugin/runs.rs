@@ -12,14 +12,13 @@
 
 use std::sync::Arc;
 
+use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::id::Process;
+use crate::model::runs::{Due, Firing, Heeded, Mark, Marks, Outcome};
 use crate::model::spec::{Difference, PluginSpec};
-use crate::plugin::event::{Boot, Effect, Found, PluginEventKind};
-use crate::plugin::state::{
-    Due, EXECUTION_SLICES, Firing, Heeded, Mark, Marks, Outcome, Phase, Resume, Standing, Target,
-    Then,
-};
+use crate::plugin::event::{Boot, Effect, Found};
+use crate::plugin::state::{EXECUTION_SLICES, Phase, Resume, Standing, Target, Then};
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 use crate::scheduler::rules::{RuleVerdict, evaluate};

@@ -6,17 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Endpoint, Process, RevisionId};
+use crate::model::runs::Due;
+use crate::model::runs::Runs;
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::{Effect, HealthVerdict, PluginEvent, PluginEventKind, Transition};
+use crate::plugin::event::{Effect, HealthVerdict, PluginEvent, Transition};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::Runs;
 use crate::plugin::state::{
-    Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State, Target,
-    Then, Trial,
+    Change, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State, Target, Then,
+    Trial,
 };
 use crate::ports::{Cleanup, StopManner, Stopped};
 
