@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Plugin (install) ── Ask ──► AdmissionActor ─► AdmissionQueue (pure) ─► host (port): process, gRPC
-//!                    ◄─ Verdict ──────┘   ▲                          │
+//!                    ◄─ AdmissionVerdict ──────┘   ▲                          │
 //!                                         └── listed, resolved, ended ┘
 //! ```
 //!
@@ -31,7 +31,7 @@ use verdict::presentable;
 
 pub use question::{CheckId, Metadatum, Offer, ProcessRun, Question};
 pub use queue::{AdmissionQueue, Asker, Effect, Event, Gate, OPEN_MAX, Wait};
-pub use verdict::Verdict;
+pub use verdict::AdmissionVerdict;
 
 /// Why a deployment is not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +44,7 @@ pub struct Denied(pub Arc<str>);
 pub struct Ask {
     /// Without one: is everything admitted?
     question: Option<Question>,
-    answer: oneshot::Sender<Verdict>,
+    answer: oneshot::Sender<AdmissionVerdict>,
     /// Resolves when the asker does not want to know any more.
     lost: oneshot::Receiver<Infallible>,
 }
@@ -76,30 +76,31 @@ pub struct AdmissionActor {
 
 /// Somebody who waits for a verdict.
 struct Waiting {
-    answer: oneshot::Sender<Verdict>,
+    answer: oneshot::Sender<AdmissionVerdict>,
     deadline: SpawnHandle,
     lost: SpawnHandle,
 }
 
 /// Asks, and waits as long as it takes; the desk keeps the deadline. Dropping the future takes the
 /// question back. Where nobody is there to ask, it is denied.
-pub async fn ask(desk: &Recipient<Ask>, question: Question) -> Verdict {
+pub async fn ask(desk: &Recipient<Ask>, question: Question) -> AdmissionVerdict {
     put(desk, Some(question)).await
 }
 
 /// Whether nobody decides: then everything is admitted.
 pub async fn is_open(desk: &Recipient<Ask>) -> bool {
-    put(desk, None).await == Verdict::Admitted
+    put(desk, None).await == AdmissionVerdict::Admitted
 }
 
-async fn put(desk: &Recipient<Ask>, question: Option<Question>) -> Verdict {
+async fn put(desk: &Recipient<Ask>, question: Option<Question>) -> AdmissionVerdict {
     let (answer, answered) = oneshot::channel();
     let (interest, lost) = oneshot::channel();
     desk.do_send(Ask { question, answer, lost });
     let verdict = answered.await;
     drop(interest);
-    verdict
-        .unwrap_or_else(|_| Verdict::Denied("nobody is left to ask whether it is admitted".into()))
+    verdict.unwrap_or_else(|_| {
+        AdmissionVerdict::Denied("nobody is left to ask whether it is admitted".into())
+    })
 }
 
 // === impl AdmissionActor ===
@@ -139,9 +140,13 @@ impl AdmissionActor {
             Effect::Tell { asker, verdict } => {
                 if let Some(waiting) = self.waiting.remove(&asker) {
                     match verdict {
-                        Verdict::Admitted => self.counters.note(Count::Judged(Outcome::Succeeded)),
-                        Verdict::Denied(_) => self.counters.note(Count::Judged(Outcome::Failed)),
-                        Verdict::Closing => {}
+                        AdmissionVerdict::Admitted => {
+                            self.counters.note(Count::Judged(Outcome::Succeeded))
+                        }
+                        AdmissionVerdict::Denied(_) => {
+                            self.counters.note(Count::Judged(Outcome::Failed))
+                        }
+                        AdmissionVerdict::Closing => {}
                     }
                     ctx.cancel_future(waiting.deadline);
                     ctx.cancel_future(waiting.lost);
@@ -216,8 +221,11 @@ impl Handler<Ask> for AdmissionActor {
     fn handle(&mut self, Ask { question, answer, lost }: Ask, ctx: &mut Context<Self>) {
         let Some(question) = question else {
             let open = self.desk.is_open();
-            let verdict =
-                if open { Verdict::Admitted } else { Verdict::Denied("not all is".into()) };
+            let verdict = if open {
+                AdmissionVerdict::Admitted
+            } else {
+                AdmissionVerdict::Denied("not all is".into())
+            };
             drop(answer.send(verdict));
             return;
         };

@@ -19,13 +19,14 @@ use crate::error::Chain;
 use crate::keys::number_key;
 use crate::manager::number_orders;
 use crate::messages::{
-    Configure, ListPlugins, Listed, MetricsDelivered, Received, Save, SaveFailed, SaveOrForget,
-    Submission, Submit, SubmitError, Verdict,
+    Configure, ListPlugins, Listed, MetricsDelivered, OrderOutcome, Received, Save, SaveFailed,
+    SaveOrForget, Submission, Submit, SubmitError,
 };
 use crate::model::event;
+use crate::model::event::PluginEventKind;
 use crate::model::id::Generation;
 use crate::model::origin::Origin;
-use crate::plugin::event::{Order, PluginEventKind};
+use crate::plugin::event::Order;
 use crate::ports::{
     ControlLink, Count, DeliveryError, InboundMessage, OrderKind, OutboundMessage, Outcome, Ports,
     Receipt, Table, Write,
@@ -431,7 +432,7 @@ impl Handler<Received> for ControlPlaneActor {
 }
 
 impl Handler<Submit> for ControlPlaneActor {
-    type Result = ResponseActFuture<Self, Result<Vec<Verdict>, SubmitError>>;
+    type Result = ResponseActFuture<Self, Result<Vec<OrderOutcome>, SubmitError>>;
 
     fn handle(&mut self, submit: Submit, _: &mut Self::Context) -> Self::Result {
         let Submit(submission, traceparent) = submit;
@@ -479,10 +480,12 @@ fn decode_submission(
 }
 
 /// The answer to a submitter about each order, in the sequence given.
-fn verdicts(decoded: &[DecodedOrder], first: Generation) -> Vec<Verdict> {
+fn verdicts(decoded: &[DecodedOrder], first: Generation) -> Vec<OrderOutcome> {
     let verdict = |(order, number): (&DecodedOrder, u64)| match order {
-        Ok((name, _)) => Verdict { name: name.to_string(), result: Ok(Generation(number)) },
-        Err(refusal) => Verdict { name: refusal.name.clone(), result: Err(refusal.reason.clone()) },
+        Ok((name, _)) => OrderOutcome { name: name.to_string(), result: Ok(Generation(number)) },
+        Err(refusal) => {
+            OrderOutcome { name: refusal.name.clone(), result: Err(refusal.reason.clone()) }
+        }
     };
     decoded.iter().zip(first.0..).map(verdict).collect()
 }

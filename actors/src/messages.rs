@@ -12,12 +12,12 @@ use actix::{Message, Recipient};
 use crate::model::event;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
+use crate::model::runs::Firing;
 use crate::model::spec::MetricsPolicy;
 use crate::model::view::PluginView;
 use crate::model::vm_event::{Notified, NotifyError, VmEvent};
 use crate::plugin::event::{Boot, Event, Order};
 use crate::plugin::explain::Explanation;
-use crate::plugin::state::Firing;
 use crate::plugin::state::{Policy, State};
 use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
 use crate::registry::catalogue::Refusal;
@@ -406,7 +406,7 @@ pub struct Received(pub InboundMessage);
 /// From the local API: orders of somebody on this machine, and the W3C `traceparent` of what they
 /// are part of, where there is one. Answered when they are durable.
 #[derive(Message, Debug)]
-#[rtype(result = "Result<Vec<Verdict>, SubmitError>")]
+#[rtype(result = "Result<Vec<OrderOutcome>, SubmitError>")]
 pub struct Submit(pub Submission, pub Option<Box<str>>);
 
 /// What somebody on this machine wants.
@@ -431,7 +431,7 @@ pub enum SubmitError {
 
 /// What became of one order of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct OrderOutcome {
     /// The plugin's name as it was given.
     pub name: String,
     /// The order's number, or why it was refused.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::messages::{Happened, Measure, Point, Sampled, Unmeasure};
 use crate::metrics::memory_guard::{BEAT_MAX, MemoryGuard};
 use crate::model::id::{PluginName, Process};
-use crate::plugin::event::{Event, Verdict};
+use crate::plugin::event::{Event, HealthVerdict};
 use crate::ports::{Clock, Meter, Usage};
 
 pub mod history;
@@ -134,7 +134,7 @@ impl MetricsActor {
             if let Some(reason) =
                 measured.guard.as_mut().and_then(|guard| guard.look(usage.memory_bytes))
             {
-                let verdict = Verdict::OverMemory(reason);
+                let verdict = HealthVerdict::OverMemory(reason);
                 measured.happened.do_send(Happened(Event::HealthReported { process, verdict }));
             }
             if is_for == Sample::OfGuard {

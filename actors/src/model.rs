@@ -6,6 +6,7 @@ pub mod facts;
 pub mod health;
 pub mod id;
 pub mod origin;
+pub mod runs;
 pub mod spec;
 pub mod view;
 pub mod vm_event;

@@ -21,7 +21,7 @@ use crate::messages::{Happened, HealthHeard, Unwatch, UseHealthPolicy, Watch};
 use crate::model::exit::ExitCause;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, PluginName, Process};
-use crate::plugin::event::{Event, Verdict};
+use crate::plugin::event::{Event, HealthVerdict};
 use crate::ports::{Health, Launcher, PluginRpc, RpcError};
 use crate::task::{Panicked, Task};
 use crate::text::shortened;
@@ -92,19 +92,19 @@ struct Record {
 
 impl Record {
     /// Takes one more answer in, and says whether it makes a judgement.
-    fn judge(&mut self, answer: &Result<Health, RpcError>, failures: u32) -> Option<Verdict> {
+    fn judge(&mut self, answer: &Result<Health, RpcError>, failures: u32) -> Option<HealthVerdict> {
         match answer {
             Ok(health) if health.code == 0 => {
                 let was_bad = self.unhealthy >= failures;
                 *self = Self::default();
-                was_bad.then_some(Verdict::Healthy)
+                was_bad.then_some(HealthVerdict::Healthy)
             }
             Ok(health) => {
                 self.silent = 0;
                 self.unhealthy = self.unhealthy.saturating_add(1);
                 (self.unhealthy == failures).then(|| {
                     let said = bounded(health).results.join("; ");
-                    Verdict::Unhealthy(
+                    HealthVerdict::Unhealthy(
                         format!("unhealthy with code {}: {said}", health.code).into(),
                     )
                 })
@@ -119,7 +119,7 @@ impl Record {
                 (self.silent == failures).then(|| {
                     let error = error.to_string();
                     let error = shortened(&error, HEALTH_MAX);
-                    Verdict::Hung(
+                    HealthVerdict::Hung(
                         format!("hung: {failures} health checks in a row failed: {error}").into(),
                     )
                 })
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(record.judge(&answer(0), 3), None);
         assert_eq!(record.judge(&silence(), 3), None);
         assert_eq!(record.judge(&silence(), 3), None);
-        assert!(matches!(record.judge(&silence(), 3), Some(Verdict::Hung(_))));
+        assert!(matches!(record.judge(&silence(), 3), Some(HealthVerdict::Hung(_))));
     }
 
     #[test]
@@ -327,9 +327,9 @@ mod tests {
         let mut record = Record::default();
         let verdicts: Vec<_> =
             [1, 1, 1, 1, 0, 0].map(|code| record.judge(&answer(code), 3)).into_iter().collect();
-        assert!(matches!(verdicts[2], Some(Verdict::Unhealthy(_))), "{verdicts:?}");
+        assert!(matches!(verdicts[2], Some(HealthVerdict::Unhealthy(_))), "{verdicts:?}");
         assert_eq!(verdicts[3], None);
-        assert_eq!(verdicts[4], Some(Verdict::Healthy));
+        assert_eq!(verdicts[4], Some(HealthVerdict::Healthy));
         assert_eq!(verdicts[5], None);
     }
 
@@ -339,7 +339,7 @@ mod tests {
         assert!(bounded(&long).results.iter().map(String::len).sum::<usize>() <= HEALTH_MAX);
         let many = Health { code: 1, results: vec![String::new(); 1_000_000] };
         assert!(bounded(&many).results.len() <= HEALTH_MAX);
-        let Some(Verdict::Unhealthy(reason)) = Record::default().judge(&Ok(long), 1) else {
+        let Some(HealthVerdict::Unhealthy(reason)) = Record::default().judge(&Ok(long), 1) else {
             panic!("one bad answer was enough");
         };
         assert!(reason.len() <= HEALTH_MAX + 100);

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use crate::keys::number_key;
     use crate::model::event::DETAILS_MAX;
-    use crate::plugin::event::PluginEventKind;
+    use crate::model::event::PluginEventKind;
     use proptest::prelude::*;
 
     fn any_entry() -> impl Strategy<Value = InboxEntry> {

@@ -32,7 +32,7 @@ pub mod entry;
 pub mod record;
 pub mod view;
 
-use catalogue::{Catalogue, Change, Event, Filter, Life, Registration};
+use catalogue::{Catalogue, Change, Event, Filter, ProcessRun, Registration};
 use entry::{Entry, Key, Kind, Standing};
 use view::{EVENTS_KEPT, RegistryView};
 
@@ -99,7 +99,7 @@ impl RegistryActor {
             }
             if matches!(event.change, Change::Registered(_)) {
                 let (process, epoch) = (entry.registrant.process.clone(), entry.epoch);
-                let (plugin, life) = (&entry.registrant.plugin, Life { process, epoch });
+                let (plugin, life) = (&entry.registrant.plugin, ProcessRun { process, epoch });
                 if catalogue.lives().get(plugin) != Some(&life) {
                     writes.push(record::put_life(plugin, &life));
                 }
@@ -136,7 +136,7 @@ impl RegistryActor {
     /// Waits for the end of every process that registered something.
     fn watch_lives(&mut self, ctx: &mut Context<Self>) {
         let lives = self.catalogue.borrow().lives().clone();
-        for (plugin, Life { process, .. }) in lives {
+        for (plugin, ProcessRun { process, .. }) in lives {
             if self.watched.get(&plugin).is_some_and(|(watched, _)| *watched == process) {
                 continue;
             }

@@ -29,9 +29,9 @@ use crate::error::Chain;
 use crate::messages::{FactsMoved, Fire, PlanOf, Planned, Save, Seen, TriggerKind, Unseen};
 use crate::model::facts::FactSet;
 use crate::model::id::{BootId, PluginName};
+use crate::model::runs::{Firing, Mark, Marks};
 use crate::model::spec::Triggers;
 use crate::model::view::PluginView;
-use crate::plugin::state::{Firing, Mark, Marks};
 use crate::ports::{Ports, Table, Write};
 
 pub mod rules;

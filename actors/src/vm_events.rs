@@ -270,7 +270,7 @@ async fn tell(
             // The adapter has a deadline of its own, which may be later or not be kept.
             let call = timeout_at(deadline, rpc.apply(endpoint, Some(config))).await;
             match call.unwrap_or(Err(RpcError::TimedOut(within))) {
-                Ok(()) => Notification::Told,
+                Ok(()) => Notification::Delivered,
                 Err(RpcError::Unimplemented) => Notification::NotInterested,
                 Err(error) => Notification::Failed(error),
             }
@@ -284,7 +284,7 @@ fn report(event: VmEvent, told: &[Notified]) {
     let mut count = 0_usize;
     for Notified { plugin, outcome } in told {
         match outcome {
-            Notification::Told => count += 1,
+            Notification::Delivered => count += 1,
             Notification::NotInterested | Notification::NotRunning => {
                 debug!(%event, %plugin, ?outcome, "not told");
             }

@@ -12,6 +12,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use prost::Message;
 
 use crate::messages::Listed;
+use crate::model::event::PluginEventKind;
 use crate::model::event::StoredEvent;
 use crate::model::id::{PluginName, Sha256Digest};
 use crate::model::origin::Origin;
@@ -19,7 +20,7 @@ use crate::model::spec::{
     Artifact, ArtifactUrl, Config, EntryPoint, Limits, MetricsPolicy, PluginSpec, Source, Tries,
 };
 use crate::model::view::Reported;
-use crate::plugin::event::{Order, PluginEventKind};
+use crate::plugin::event::Order;
 use crate::ports::{InboundMessage, OsFacts, OutboundMessage};
 
 mod local;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::BootId;
-use guest_agent_actors::plugin::event::{ApplyFailure, Boot, Event, Order, Verdict};
-use guest_agent_actors::plugin::state::Firing;
+use guest_agent_actors::model::runs::Firing;
+use guest_agent_actors::plugin::event::{ApplyFailure, Boot, Event, HealthVerdict, Order};
 use guest_agent_actors::plugin::state::{Next, Phase, State, Then, Wait};
 
 #[path = "support/world.rs"]
@@ -126,10 +126,12 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
         Event::Exited { .. } => "exited",
         Event::Triggered(_) => "triggered",
         Event::FactsChanged => "rules",
-        Event::HealthReported { verdict: Verdict::Healthy, .. } => "healthy",
-        Event::HealthReported { verdict: Verdict::Unhealthy(_), .. } => "unhealthy on trial",
-        Event::HealthReported { verdict: Verdict::Hung(_), .. } => "hung",
-        Event::HealthReported { verdict: Verdict::OverMemory(_), .. } => "over its memory limit",
+        Event::HealthReported { verdict: HealthVerdict::Healthy, .. } => "healthy",
+        Event::HealthReported { verdict: HealthVerdict::Unhealthy(_), .. } => "unhealthy on trial",
+        Event::HealthReported { verdict: HealthVerdict::Hung(_), .. } => "hung",
+        Event::HealthReported { verdict: HealthVerdict::OverMemory(_), .. } => {
+            "over its memory limit"
+        }
         Event::DeadlinePassed(wait) => match wait {
             Wait::Install => "install too long",
             Wait::Start => "start too long",
@@ -244,10 +246,10 @@ fn everything(world: &World) -> Vec<Happening> {
         all.push(Box::new(move |world| world.die(ExitCause::Exited(code))));
     }
     for verdict in [
-        Verdict::Healthy,
-        Verdict::Unhealthy(Arc::from("ill")),
-        Verdict::Hung(Arc::from("silent")),
-        Verdict::OverMemory(Arc::from("too much")),
+        HealthVerdict::Healthy,
+        HealthVerdict::Unhealthy(Arc::from("ill")),
+        HealthVerdict::Hung(Arc::from("silent")),
+        HealthVerdict::OverMemory(Arc::from("too much")),
     ] {
         all.push(Box::new(move |world| world.judge(verdict.clone())));
     }

@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::id::{Generation, Sha256Digest};
 use guest_agent_actors::model::spec::{PluginSpec, Source};
-use guest_agent_actors::plugin::event::{Boot, Effect, Event, Order, PluginEventKind, Verdict};
+use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Order};
 use guest_agent_actors::plugin::machine::{begin_local, transition};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, State, Wait};
@@ -33,7 +34,7 @@ enum Act {
     Answer(usize, Answer),
     Spawn,
     Die,
-    Judge(Verdict),
+    Judge(HealthVerdict),
     Pass(usize),
     Prosper,
     Prove,
@@ -52,7 +53,7 @@ fn act() -> impl Strategy<Value = Act> {
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
         1 => Just(Act::Spawn),
         1 => Just(Act::Die),
-        1 => Just(Act::Judge(Verdict::Hung("silent".into()))),
+        1 => Just(Act::Judge(HealthVerdict::Hung("silent".into()))),
         4 => (0usize..3).prop_map(Act::Pass),
         2 => Just(Act::Prosper),
         1 => Just(Act::Prove),
@@ -399,7 +400,7 @@ fn a_dynamic_revision_that_fails_its_trial_returns_to_the_local_one() {
     take(&mut world, &Act::Install(1));
     prosper(&mut world);
     numbers(&mut world);
-    world.judge(Verdict::Hung("silent".into()));
+    world.judge(HealthVerdict::Hung("silent".into()));
     prosper(&mut world);
     assert_eq!(numbers(&mut world), ["7(r1)", "8(r1)", "4(r1)"]);
     assert!(world.state.spec.is_local(), "{}", show(&world.state));

@@ -6,17 +6,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::FactSet;
 use guest_agent_actors::model::id::{Attempt, BootId, Generation, RevisionId};
+use guest_agent_actors::model::runs::Due;
+use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::{Kind, OneShot, PluginSpec, Triggers};
-use guest_agent_actors::plugin::event::{Boot, Effect, Event, Order, PluginEventKind, Verdict};
+use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Order};
 use guest_agent_actors::plugin::machine::transition;
-use guest_agent_actors::plugin::state::Firing;
 use guest_agent_actors::plugin::state::{
-    Change, Due, Next, PROBATION_SLICES, Phase, Policy, Standing, State,
+    Change, Next, PROBATION_SLICES, Phase, Policy, Standing, State,
 };
-use guest_agent_actors::scheduler::rules::{Verdict as Ruling, evaluate};
+use guest_agent_actors::scheduler::rules::{RuleVerdict as Ruling, evaluate};
 use proptest::prelude::*;
 
 #[path = "support/world.rs"]
@@ -38,7 +40,7 @@ enum Act {
     Answer(usize, Answer),
     Spawn,
     Die(ExitCause),
-    Judge(Verdict),
+    Judge(HealthVerdict),
     Pass(usize),
     /// Everything goes well until nothing is left to do.
     Prosper,
@@ -142,10 +144,10 @@ fn happening() -> impl Strategy<Value = Act> {
         1 => Just(Answer::Unimplemented),
     ];
     let verdict = prop_oneof![
-        Just(Verdict::Healthy),
-        Just(Verdict::Unhealthy("ill".into())),
-        Just(Verdict::Hung("silent".into())),
-        Just(Verdict::OverMemory("too much".into())),
+        Just(HealthVerdict::Healthy),
+        Just(HealthVerdict::Unhealthy("ill".into())),
+        Just(HealthVerdict::Hung("silent".into())),
+        Just(HealthVerdict::OverMemory("too much".into())),
     ];
     prop_oneof![
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
@@ -387,7 +389,10 @@ fn law_stale_answers_change_nothing(step: &Step) -> Verdicts {
             Event::Stopped { attempt, result: Ok(guest_agent_actors::ports::Stopped::NothingRan) },
             Event::Removed { attempt, result: Ok(()) },
             Event::Exited { process: process(7777), cause: ExitCause::Unknown },
-            Event::HealthReported { process: process(7777), verdict: Verdict::Hung("no".into()) },
+            Event::HealthReported {
+                process: process(7777),
+                verdict: HealthVerdict::Hung("no".into()),
+            },
         ] {
             unchanged(state, event)?;
         }

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::BootId;
+use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::PluginSpec;
-use guest_agent_actors::plugin::event::{Boot, Order, PluginEventKind, Verdict};
-use guest_agent_actors::plugin::state::Firing;
+use guest_agent_actors::plugin::event::{Boot, HealthVerdict, Order};
 use guest_agent_actors::plugin::state::{EXECUTION_SLICES, PROBATION_SLICES, Wait};
 
 #[path = "support/world.rs"]
@@ -75,9 +76,9 @@ fn happen(world: &mut World, happening: Do) {
         Finish => world.die(ExitCause::Exited(0)),
         Fire(firing) => world.fire(firing),
         Become(role) => world.become_a(Some(role)),
-        Hang => world.judge(Verdict::Hung("no answer".into())),
-        Sicken => world.judge(Verdict::Unhealthy("code 3".into())),
-        Hog => world.judge(Verdict::OverMemory("too much".into())),
+        Hang => world.judge(HealthVerdict::Hung("no answer".into())),
+        Sicken => world.judge(HealthVerdict::Unhealthy("code 3".into())),
+        Hog => world.judge(HealthVerdict::OverMemory("too much".into())),
         Pass(wait) => pass(world, wait),
         Prove => (0..PROBATION_SLICES).for_each(|_| pass(world, Wait::Probation)),
         AgentRestarts => world.restart(Boot::Same),
@@ -164,7 +165,7 @@ fn a_first_launch_that_fails_is_tried_again() {
 #[test]
 fn an_upgrade_stops_the_old_starts_the_new_and_lets_the_old_go_after_probation() {
     let mut world = on_trial();
-    world.judge(Verdict::Healthy);
+    world.judge(HealthVerdict::Healthy);
     check(world, [(Prove, "Running r2", "2(r1) 5(r1)")]);
 }
 

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{Attempt, BootId, Generation, Process, RevisionId};
+use guest_agent_actors::model::runs::{Firing, Mark, Outcome};
 use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::plugin::event::{Boot, Effect, Event, Found, Order, Transition};
 use guest_agent_actors::plugin::machine::{begin, transition};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, State, Wait};
-use guest_agent_actors::plugin::state::{Firing, Mark, Outcome};
 use guest_agent_actors::ports::Stopped;
 use stateright::{Checker, Model, Property};
 

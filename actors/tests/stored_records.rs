@@ -31,6 +31,8 @@ use guest_agent_actors::model::id::{
     Attempt, BootId, Endpoint, Generation, PluginName, Process, Sha256Digest,
 };
 use guest_agent_actors::model::origin::Origin;
+use guest_agent_actors::model::runs::Due;
+use guest_agent_actors::model::runs::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
     LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
@@ -41,13 +43,12 @@ use guest_agent_actors::plugin::operation::{Operation, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{
-    Answers, Change, Due, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
+    Answers, Change, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
 };
-use guest_agent_actors::plugin::state::{Mark, Marks, Outcome, Runs};
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
 use guest_agent_actors::records::{InboxContent, InboxEntry};
-use guest_agent_actors::registry::catalogue::Life;
+use guest_agent_actors::registry::catalogue::ProcessRun;
 use guest_agent_actors::registry::entry::{Entry, Epoch, Offer, RawOffer, Registrant};
 use guest_agent_actors::registry::record::{self, Record as RegistryRecord};
 use guest_agent_actors::trace::Trace;
@@ -175,7 +176,7 @@ fn registry() -> [(&'static str, Write); 4] {
     };
     [
         ("registry-entry", record::put_entry(&entry)),
-        ("registry-life", record::put_life(&plugin, &Life { process, epoch: Epoch(7) })),
+        ("registry-life", record::put_life(&plugin, &ProcessRun { process, epoch: Epoch(7) })),
         ("registry-type", record::put_kind(&entry.key().kind)),
         ("registry-sequence", record::put_sequence(12)),
     ]

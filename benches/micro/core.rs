@@ -10,7 +10,7 @@ use guest_agent_actors::messages::NumberedOrder;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{BootId, Endpoint, Generation, PluginName, Process};
 use guest_agent_actors::model::spec::PluginSpec;
-use guest_agent_actors::plugin::event::{Effect, Event, Order, Transition, Verdict};
+use guest_agent_actors::plugin::event::{Effect, Event, HealthVerdict, Order, Transition};
 use guest_agent_actors::plugin::machine::{begin, transition};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{Phase, Policy, State};
@@ -165,7 +165,7 @@ impl Life {
     fn is_healthy(&mut self) {
         for _ in 0..3 {
             let process = self.process.clone();
-            self.happens(Event::HealthReported { process, verdict: Verdict::Healthy });
+            self.happens(Event::HealthReported { process, verdict: HealthVerdict::Healthy });
         }
     }
 

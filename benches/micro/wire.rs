@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::fakes::sample_view;
 use guest_agent_actors::messages::{Listed, Point};
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::event::{NewEvent, StoredEvent};
 use guest_agent_actors::model::origin::Origin;
-use guest_agent_actors::plugin::event::PluginEventKind;
 use guest_agent_actors::ports::{InboundMessage, Receipt};
 use guest_agent_actors::wire;
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type;

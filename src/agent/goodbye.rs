@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::{Dismiss, ListPlugins, Listed, NotifyVm, Save};
 use guest_agent_actors::model::event::NewEvent;
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::vm_event::VmEvent;
-use guest_agent_actors::plugin::event::PluginEventKind;
 use guest_agent_actors::ports::{
     Cleanup, Durability, Launcher, StopManner, StopOrder, Stopped, Storage,
 };

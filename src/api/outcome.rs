@@ -16,7 +16,7 @@ pub const FAILED: i32 = 502;
 #[must_use]
 pub fn plugin_status(outcome: &Notification) -> (i32, String) {
     match outcome {
-        Notification::Told => (SUCCESS, String::new()),
+        Notification::Delivered => (SUCCESS, String::new()),
         Notification::NotInterested => {
             (SUCCESS, "the plugin is not interested in VM events".to_owned())
         }

@@ -17,7 +17,7 @@ use actix::Recipient;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::Save;
 use guest_agent_actors::model::event::NewEvent;
-use guest_agent_actors::plugin::event::PluginEventKind;
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::ports::{Losses, QuarantinedRecord, Storage, Table, Write};
 use tracing::{error, warn};
 

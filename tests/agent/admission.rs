@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use actix::{Actor, Addr, Recipient};
 use guest_agent::hostinfo::SystemClock;
 use guest_agent::process::admission::PluginHost;
-use guest_agent_actors::admission::{AdmissionActor, Ask, CloseGate, Gate, Question, Verdict, ask};
+use guest_agent_actors::admission::{
+    AdmissionActor, AdmissionVerdict, Ask, CloseGate, Gate, Question, ask,
+};
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::{AdmissionCommand, NoCounters};
 use nix::sys::signal::Signal;
@@ -348,7 +350,7 @@ impl Alone {
         Self { desk: actor.clone().recipient(), actor, host, dir }
     }
 
-    fn ask(&self, package: usize) -> impl Future<Output = Verdict> + use<> {
+    fn ask(&self, package: usize) -> impl Future<Output = AdmissionVerdict> + use<> {
         let desk = self.desk.clone();
         let package = format!("p{package}");
         let sha256 = Sha256Digest::of(package.as_bytes());
@@ -369,14 +371,14 @@ fn a_thousand_checks_are_in_flight_and_duplicates_share_one() {
         let gate = Alone::new(&["--hold=1000"]);
         let asks = (0..2000).map(|number| gate.ask(number % 1000));
         let answers = futures_util::future::join_all(asks).await;
-        let other = answers.iter().find(|answer| **answer != Verdict::Admitted);
+        let other = answers.iter().find(|answer| **answer != AdmissionVerdict::Admitted);
         assert_eq!(other, None, "all are admitted");
         let lines = gate.lines();
         assert_eq!(lines.len(), 1001, "one life, and one check of each");
         let again = gate.ask(7).await;
         assert_eq!(
             (again, gate.lines().len()),
-            (Verdict::Admitted, 1001),
+            (AdmissionVerdict::Admitted, 1001),
             "the answer is remembered"
         );
         gate.host.close().await;
@@ -395,8 +397,8 @@ fn closing_while_checks_wait_decides_nothing_and_ends_a_plugin_that_stays() {
         }
         let pid: u32 = gate.lines()[0].strip_prefix("life ").unwrap().parse().unwrap();
         gate.actor.send(CloseGate).await.unwrap();
-        assert_eq!(asking.await.unwrap(), Verdict::Closing, "nobody answered");
-        assert_eq!(gate.ask(2).await, Verdict::Closing, "nothing is admitted any more");
+        assert_eq!(asking.await.unwrap(), AdmissionVerdict::Closing, "nobody answered");
+        assert_eq!(gate.ask(2).await, AdmissionVerdict::Closing, "nothing is admitted any more");
         let began = Instant::now();
         gate.host.close().await;
         assert!(!is_alive(pid));

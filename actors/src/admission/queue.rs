@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::question::{CheckId, Metadatum, Offer, ProcessRun, Question};
-use super::verdict::Verdict;
+use super::verdict::AdmissionVerdict;
 use crate::model::id::Sha256Digest;
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::{AdmissionCommand, ListRefused};
@@ -90,7 +90,7 @@ pub enum Event {
         /// The check, in its words.
         id: String,
         /// What it says.
-        verdict: Verdict,
+        verdict: AdmissionVerdict,
     },
     /// A plugin's stream ended at its side.
     HungUp {
@@ -133,7 +133,7 @@ pub enum Effect {
         /// Whom.
         asker: Asker,
         /// What.
-        verdict: Verdict,
+        verdict: AdmissionVerdict,
     },
     /// Start a plugin; `Ended` comes back.
     Launch {
@@ -205,7 +205,7 @@ enum Progress {
         offered: Option<u64>,
     },
     /// The plugin has answered.
-    Answered(Verdict),
+    Answered(AdmissionVerdict),
 }
 
 /// The plugin that is asked.
@@ -291,7 +291,7 @@ impl AdmissionQueue {
             Event::Reconfigured(gate) => self.reconfigured(gate, does),
             Event::Closed => {
                 self.closed = true;
-                self.close_checks(|_| true, &Verdict::Closing, does);
+                self.close_checks(|_| true, &AdmissionVerdict::Closing, does);
                 if let Some(life) = self.life() {
                     self.let_go(life, "", does);
                 }
@@ -361,10 +361,10 @@ impl AdmissionQueue {
     ) {
         let mut tell = |verdict| does.push(Effect::Tell { asker, verdict });
         if self.closed {
-            return tell(Verdict::Closing);
+            return tell(AdmissionVerdict::Closing);
         }
         if self.gate.command.is_none() {
-            return tell(Verdict::Admitted);
+            return tell(AdmissionVerdict::Admitted);
         }
         let Question { package, sha256, metadata } = question;
         let id = CheckId::of(&self.salt, service_url, &package, sha256);
@@ -451,7 +451,13 @@ impl AdmissionQueue {
         does.extend(waiting.into_iter().map(|(_, offer)| Effect::Offer { life, offer }));
     }
 
-    fn resolved(&mut self, life: ProcessRun, id: &str, verdict: &Verdict, does: &mut Vec<Effect>) {
+    fn resolved(
+        &mut self,
+        life: ProcessRun,
+        id: &str,
+        verdict: &AdmissionVerdict,
+        does: &mut Vec<Effect>,
+    ) {
         // One that is not known was given up, or never was: it does no harm.
         let Some((id, _)) = self.checks.get_key_value(id) else { return };
         let id = id.clone();
@@ -533,7 +539,7 @@ impl AdmissionQueue {
         self.failures = 0;
         self.plugin = Plugin::Absent;
         if self.gate.command.is_none() {
-            self.close_checks(|_| true, &Verdict::Admitted, does);
+            self.close_checks(|_| true, &AdmissionVerdict::Admitted, does);
         }
         self.launch_if_needed(does);
     }
@@ -587,7 +593,7 @@ impl AdmissionQueue {
     fn close_checks(
         &mut self,
         which: impl Fn(Option<u64>) -> bool,
-        verdict: &Verdict,
+        verdict: &AdmissionVerdict,
         does: &mut Vec<Effect>,
     ) {
         let mut told = Vec::new();
@@ -605,7 +611,7 @@ impl AdmissionQueue {
         }
     }
 
-    fn tell(&mut self, askers: Vec<Asker>, verdict: &Verdict, does: &mut Vec<Effect>) {
+    fn tell(&mut self, askers: Vec<Asker>, verdict: &AdmissionVerdict, does: &mut Vec<Effect>) {
         for asker in askers {
             self.askers.remove(&asker);
             does.push(Effect::Tell { asker, verdict: verdict.clone() });
@@ -613,8 +619,8 @@ impl AdmissionQueue {
     }
 }
 
-fn denied(why: &str) -> Verdict {
-    Verdict::Denied(why.into())
+fn denied(why: &str) -> AdmissionVerdict {
+    AdmissionVerdict::Denied(why.into())
 }
 
 /// The entries of an order, before those of earlier orders that say something else.

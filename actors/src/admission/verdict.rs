@@ -9,7 +9,7 @@ const REASON_MAX: usize = 1024;
 
 /// What became of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AdmissionVerdict {
     /// It may be deployed.
     Admitted,
     /// It may not, for this reason.
@@ -19,9 +19,9 @@ pub enum Verdict {
     Closing,
 }
 
-// === impl Verdict ===
+// === impl AdmissionVerdict ===
 
-impl Verdict {
+impl AdmissionVerdict {
     /// What the status of a ResolveAdmission says: no status at all denies. `code` is a gRPC code
     /// with its name, the message is the plugin's own.
     #[must_use]

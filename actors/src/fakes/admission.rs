@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use crate::admission::{Offer, ProcessRun, Verdict};
+use crate::admission::{AdmissionVerdict, Offer, ProcessRun};
 use crate::fakes::Shared;
 use crate::ports::{
     AdmissionCommand, AdmissionHost, DeskRecipients, HungUp, ListCalled, ResolveCalled,
@@ -112,9 +112,9 @@ impl FakeAdmission {
                 script.answers.clone()
             });
             let verdict = match answers {
-                Answers::Admit => Verdict::of_status(Some((0, "OK", ""))),
+                Answers::Admit => AdmissionVerdict::of_status(Some((0, "OK", ""))),
                 Answers::Deny(reason) => {
-                    Verdict::of_status(Some((7, "PERMISSION_DENIED", &reason)))
+                    AdmissionVerdict::of_status(Some((7, "PERMISSION_DENIED", &reason)))
                 }
                 Answers::EndAtSecond(how) if seen == 2 => {
                     desk.hung_up.do_send(HungUp(life));

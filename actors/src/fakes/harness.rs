@@ -15,7 +15,7 @@ use crate::fakes::{
     machine, meter, prober, rpc, storage, sweeper,
 };
 use crate::messages::{
-    LinkChanged, ListPlugins, Listed, Received, Submission, Submit, SubmitError, Verdict,
+    LinkChanged, ListPlugins, Listed, OrderOutcome, Received, Submission, Submit, SubmitError,
 };
 use crate::model::health::HealthPolicy;
 use crate::model::view::PluginView;
@@ -67,10 +67,10 @@ pub struct Harness {
     pub world: World,
     /// The settings of the next agent.
     pub settings: Settings,
-    life: Option<Life>,
+    life: Option<RunningAgent>,
 }
 
-struct Life {
+struct RunningAgent {
     actors: LocalSet,
     system: System,
 }
@@ -203,7 +203,7 @@ impl Harness {
         let actors = LocalSet::new();
         let (ports, settings) = (self.world.ports.clone(), self.settings.clone());
         let system = actors.run_until(start(ports, settings)).await;
-        self.life = Some(Life { actors, system });
+        self.life = Some(RunningAgent { actors, system });
     }
 
     /// The agent is gone, in the middle of whatever it did.
@@ -231,7 +231,7 @@ impl Harness {
     /// # Panics
     /// When no agent runs.
     pub async fn run<F: Future>(&self, work: impl FnOnce(&System) -> F) -> F::Output {
-        let Life { actors, system } = self.life.as_ref().expect("an agent runs");
+        let RunningAgent { actors, system } = self.life.as_ref().expect("an agent runs");
         actors.run_until(work(system)).await
     }
 
@@ -268,7 +268,7 @@ impl Harness {
     ///
     /// # Errors
     /// When they could not be decoded or made durable.
-    pub async fn submit(&self, submission: Submission) -> Result<Vec<Verdict>, SubmitError> {
+    pub async fn submit(&self, submission: Submission) -> Result<Vec<OrderOutcome>, SubmitError> {
         self.run(|system| system.control_plane.send(Submit(submission, None)))
             .await
             .expect("the control-plane actor lives")

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::model::id::{Generation, Sha256Digest};
+use crate::model::runs::Runs;
 use crate::model::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits, MetricsPolicy, PluginSpec, Source, Tries,
 };
 use crate::model::view::{Activity, PluginView, Reported};
-use crate::plugin::state::Runs;
 use crate::ports::Unenforced;
 
 /// What a running plugin of this name and revision looks like.

@@ -18,9 +18,10 @@ use super::{Lists, ManagerActor};
 use crate::error::Chain;
 use crate::messages::{Happened, RefusedManifests, RescanLocal, Save};
 use crate::model::event;
+use crate::model::event::PluginEventKind;
 use crate::model::id::Generation;
 use crate::plugin::Beginning;
-use crate::plugin::event::{Event, PluginEventKind};
+use crate::plugin::event::Event;
 use crate::plugin::machine;
 use crate::ports::LocalScan;
 

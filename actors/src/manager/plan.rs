@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::messages::NumberedOrder;
+use crate::model::event::PluginEventKind;
 use crate::model::id::{Generation, PluginName};
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::{Order, PluginEventKind};
+use crate::plugin::event::Order;
 use crate::trace::Trace;
 
 /// Most plugins on one machine. An order for one more is refused.

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::id::{BootId, PluginName};
+use crate::model::runs::Mark;
 use crate::model::spec::Boot;
 use crate::model::view::{Activity, PluginView, Reported};
-use crate::plugin::state::Mark;
 
 /// Whether the agent counts as ready.
 #[derive(Clone, Debug, PartialEq, Eq)]

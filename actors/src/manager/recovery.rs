@@ -18,10 +18,11 @@ use crate::error::Chain;
 use crate::keys::key_number;
 use crate::messages::{Configure, LoadSnapshot, NumberedOrder, RescanLocal, Save};
 use crate::model::event;
+use crate::model::event::PluginEventKind;
 use crate::model::id::PluginName;
 use crate::model::spec;
 use crate::plugin::Beginning;
-use crate::plugin::event::{Boot, Order, PluginEventKind};
+use crate::plugin::event::{Boot, Order};
 use crate::plugin::snapshot::{Snapshot, SnapshotError};
 use crate::ports::{
     Cleanup, Known, Losses, StopError, StopManner, StopOrder, Stopped, StorageError, Table,

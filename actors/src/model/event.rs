@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::plugin::event::PluginEventKind;
 use crate::text::shortened;
+
+mod kind;
+
+pub use kind::{EventClass, PluginEventKind};
 
 /// Something that is to be told, before it has a number.
 #[derive(Clone, Debug, PartialEq, Eq)]

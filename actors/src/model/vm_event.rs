@@ -30,7 +30,7 @@ pub struct Notified {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notification {
     /// The agent sent the event and the plugin answered.
-    Told,
+    Delivered,
     /// The plugin has no use for events. This counts as success.
     NotInterested,
     /// The plugin does not run, so the agent did not send the event.

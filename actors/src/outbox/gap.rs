@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use guest_agent_proto::record as rec;
 use prost_types::Timestamp;
 
-use crate::plugin::event::PluginEventKind;
+use crate::model::event::PluginEventKind;
 
 /// How much the loss of an event hurts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,8 @@
 //! States, waits and events of a plugin in words, for `explain`.
 
-use super::event::{ApplyFailure, Boot, Event, Order, Verdict};
-use super::state::Firing;
+use super::event::{ApplyFailure, Boot, Event, HealthVerdict, Order};
 use super::state::{Change, Next, Phase, Resume, State, Then, Wait};
+use crate::model::runs::Firing;
 
 /// What a plugin is doing, with its revision: `running r2, on trial after r1`.
 #[must_use]
@@ -107,10 +107,10 @@ pub fn event(event: &Event) -> String {
         }
         Event::Exited { process, cause } => format!("process {} {cause}", process.pid),
         Event::HealthReported { verdict, .. } => match verdict {
-            Verdict::Healthy => "it is healthy".to_owned(),
-            Verdict::Unhealthy(reason) | Verdict::Hung(reason) | Verdict::OverMemory(reason) => {
-                reason.to_string()
-            }
+            HealthVerdict::Healthy => "it is healthy".to_owned(),
+            HealthVerdict::Unhealthy(reason)
+            | HealthVerdict::Hung(reason)
+            | HealthVerdict::OverMemory(reason) => reason.to_string(),
         },
         Event::Triggered(firing) => match firing {
             Firing::Startup(_) => "trigger: startup".to_owned(),

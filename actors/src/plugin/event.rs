@@ -7,15 +7,13 @@
 
 use std::sync::Arc;
 
+use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, Endpoint, Generation, Process, RevisionId};
+use crate::model::runs::Firing;
 use crate::model::spec::{Config, Limits, PluginSpec};
-use crate::plugin::state::{Firing, State, Target, Wait};
+use crate::plugin::state::{State, Target, Wait};
 use crate::ports::{Cleanup, StopManner, Stopped};
-
-mod kind;
-
-pub use kind::{EventClass, PluginEventKind};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +86,7 @@ pub enum Event {
         /// Which.
         process: Process,
         /// The judgement.
-        verdict: Verdict,
+        verdict: HealthVerdict,
     },
     /// The version that came with the machine is this one now; `None`: the machine has no such
     /// version any more.
@@ -138,7 +136,7 @@ pub enum ApplyFailure {
 
 /// What the monitor thinks of a living process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HealthVerdict {
     /// It answers, and says that it is well.
     Healthy,
     /// It answers, and has said often enough that it is not.

@@ -8,7 +8,7 @@ use crate::model::facts::FactSet;
 use crate::model::spec::{Rule, Rules};
 use crate::model::view::PluginView;
 use crate::plugin::transition_log::{Move, TransitionLog, Trouble};
-use crate::scheduler::rules::{Verdict, Weighed, evaluate, weigh};
+use crate::scheduler::rules::{RuleVerdict, Weighed, evaluate, weigh};
 
 /// Why a plugin is in the state it is in.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Waiting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighing {
     /// All together.
-    pub verdict: Verdict,
+    pub verdict: RuleVerdict,
     /// One by one, with what each finds.
     pub rules: Vec<(Rule, Weighed)>,
 }

@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
+use crate::model::event::PluginEventKind;
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::PluginEventKind;
 use crate::plugin::state::{FailedAt, Next, Phase, Resume, Then};
 use crate::plugin::transition_builder::TransitionBuilder;
 

@@ -12,16 +12,15 @@
 
 use std::sync::Arc;
 
+use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Generation, Process};
+use crate::model::runs::Runs;
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::{
-    ApplyFailure, Boot, Effect, Event, Found, PluginEventKind, Transition, Verdict,
-};
+use crate::plugin::event::{ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Transition};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::Runs;
 use crate::plugin::state::{
     Change, Next, Owed, Phase, Resume, Standing, State, Target, Then, Wait,
 };
@@ -360,7 +359,7 @@ impl TransitionBuilder<'_> {
             Event::Triggered(firing) => self.coalesce(firing),
             Event::DeadlinePassed(Wait::Execution) => self.run_takes_long(process, slices_left),
             Event::Recovered(found) => self.run_recovered(process, &found),
-            Event::HealthReported { process: of, verdict: Verdict::OverMemory(reason) }
+            Event::HealthReported { process: of, verdict: HealthVerdict::OverMemory(reason) }
                 if of == process =>
             {
                 self.state.last_exit = Some(ExitCause::OverMemoryLimit);

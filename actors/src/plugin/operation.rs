@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::event::{EventClass, PluginEvent};
+use super::event::PluginEvent;
 use super::state::{Next, Phase, State};
+use crate::model::event::EventClass;
 use crate::model::id::{Generation, PluginName};
 use crate::text::shortened;
 use crate::trace::{Outcome, Trace};

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use crate::model::event::PluginEventKind;
 use crate::model::id::Generation;
+use crate::model::runs::Due;
 use crate::model::spec::{Config, Difference, PluginSpec};
-use crate::plugin::event::{Effect, Order, PluginEventKind};
+use crate::plugin::event::{Effect, Order};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::{
-    Answers, Change, Due, Next, Owed, Phase, Resume, Standing, Target, Then,
-};
+use crate::plugin::state::{Answers, Change, Next, Owed, Phase, Resume, Standing, Target, Then};
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 

@@ -14,13 +14,14 @@ use tracing::{Span, error_span, warn};
 
 use super::PluginActor;
 use super::event::{ApplyFailure, Effect, Event};
-use super::state::{Due, Phase, Target};
-use crate::admission::{self, Ask, Denied, Question, Verdict};
+use super::state::{Phase, Target};
+use crate::admission::{self, AdmissionVerdict, Ask, Denied, Question};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::model::event;
 use crate::model::id::{Attempt, Process, RevisionId};
+use crate::model::runs::Due;
 use crate::model::spec::{Limits, PluginSpec};
 use crate::ports::{
     Cleanup, Count, InstallError, InstallStep, Installer, LimitError, Outcome, Ports, Progress,
@@ -277,13 +278,13 @@ impl PluginActor {
             // An installation that is given up takes its question back with it.
             let asked = admission::ask(&admission, Question::of(&spec));
             match trace::within(error_span!("admission", otel.end = Empty), asked).await {
-                Verdict::Admitted => {}
-                Verdict::Denied(reason) => {
+                AdmissionVerdict::Admitted => {}
+                AdmissionVerdict::Denied(reason) => {
                     let cause = Denied(reason).into();
                     return Err(InstallError { step: InstallStep::Admit, cause });
                 }
                 // The next life of the agent finds it unfinished, and begins it anew.
-                Verdict::Closing => std::future::pending().await,
+                AdmissionVerdict::Closing => std::future::pending().await,
             }
             let begun_at = Instant::now();
             let plugin = spec.name.clone();
@@ -515,13 +516,13 @@ async fn admit_again(
     }
     let question = Question { sha256: content, ..Question::of(spec) };
     match admission::ask(admission, question).await {
-        Verdict::Admitted => Ok(()),
-        Verdict::Denied(why) => Err(format!(
+        AdmissionVerdict::Admitted => Ok(()),
+        AdmissionVerdict::Denied(why) => Err(format!(
             "its entry point was replaced, and what is there now is not admitted: {why}"
         )
         .into()),
         // The next life of the agent begins the launch anew.
-        Verdict::Closing => std::future::pending().await,
+        AdmissionVerdict::Closing => std::future::pending().await,
     }
 }
 

@@ -12,17 +12,16 @@
 
 use std::sync::Arc;
 
+use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::id::Process;
+use crate::model::runs::{Due, Firing, Heeded, Mark, Marks, Outcome};
 use crate::model::spec::{Difference, PluginSpec};
-use crate::plugin::event::{Boot, Effect, Found, PluginEventKind};
-use crate::plugin::state::{
-    Due, EXECUTION_SLICES, Firing, Heeded, Mark, Marks, Outcome, Phase, Resume, Standing, Target,
-    Then,
-};
+use crate::plugin::event::{Boot, Effect, Found};
+use crate::plugin::state::{EXECUTION_SLICES, Phase, Resume, Standing, Target, Then};
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
-use crate::scheduler::rules::{Verdict, evaluate};
+use crate::scheduler::rules::{RuleVerdict, evaluate};
 
 /// The reason that the event gives for a run whose process is gone, because the machine restarted
 /// or the agent ended together with its plugins.
@@ -211,7 +210,7 @@ impl TransitionBuilder<'_> {
 // === impl TransitionBuilder: rules ===
 
 impl TransitionBuilder<'_> {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> RuleVerdict {
         evaluate(&self.state.spec.execution.rules, self.facts)
     }
 
@@ -220,9 +219,9 @@ impl TransitionBuilder<'_> {
     pub(super) fn withheld(&self) -> Option<Arc<str>> {
         let rests = matches!(self.state.phase, Phase::Disabled { .. });
         match self.verdict() {
-            Verdict::Enabled { .. } => None,
-            Verdict::Disabled { because } => Some(because),
-            Verdict::Unknown { why } => {
+            RuleVerdict::Enabled { .. } => None,
+            RuleVerdict::Disabled { because } => Some(because),
+            RuleVerdict::Unknown { why } => {
                 (rests || self.state.standing == Standing::Unproven).then_some(why)
             }
         }
@@ -250,17 +249,17 @@ impl TransitionBuilder<'_> {
     /// What is known of the machine changed, or the rules did.
     pub(super) fn weigh(&mut self) {
         match (self.state.phase.clone(), self.verdict()) {
-            (Phase::Disabled { .. }, Verdict::Enabled { .. }) => self.enable(),
-            (Phase::Disabled { .. }, Verdict::Disabled { because }) => {
+            (Phase::Disabled { .. }, RuleVerdict::Enabled { .. }) => self.enable(),
+            (Phase::Disabled { .. }, RuleVerdict::Disabled { because }) => {
                 self.state.phase = Phase::Disabled { reason: because };
             }
-            (Phase::Running { process, endpoint, change }, Verdict::Disabled { because }) => {
+            (Phase::Running { process, endpoint, change }, RuleVerdict::Disabled { because }) => {
                 self.keep_config_of(&change);
                 let live = super::live::Live { process, endpoint, change };
                 self.stop_running(&live, Then::Disable { reason: because });
             }
             // The start of a run is as good as a run: it is not cut short.
-            (Phase::Starting { attempt, process, .. }, Verdict::Disabled { because })
+            (Phase::Starting { attempt, process, .. }, RuleVerdict::Disabled { because })
                 if !self.is_one_shot() =>
             {
                 self.effect(Effect::CancelLaunch { attempt });
@@ -272,7 +271,7 @@ impl TransitionBuilder<'_> {
                 | Phase::Pausing { .. }
                 | Phase::BackingOff { .. }
                 | Phase::Stopped { then: Resume::Start },
-                Verdict::Disabled { because },
+                RuleVerdict::Disabled { because },
             ) => self.rest_disabled(because),
             // The others do not run, or look at the rules before they start anything.
             (
@@ -290,7 +289,9 @@ impl TransitionBuilder<'_> {
                 | Phase::Crashed { .. }
                 | Phase::Removing { .. }
                 | Phase::Gone,
-                Verdict::Enabled { .. } | Verdict::Disabled { .. } | Verdict::Unknown { .. },
+                RuleVerdict::Enabled { .. }
+                | RuleVerdict::Disabled { .. }
+                | RuleVerdict::Unknown { .. },
             ) => {}
         }
     }
@@ -312,9 +313,11 @@ impl TransitionBuilder<'_> {
     pub(super) fn stopped_by_rules(&mut self, reason: Arc<str>) {
         match self.verdict() {
             // They changed their mind meanwhile.
-            Verdict::Enabled { .. } => self.state.phase = Phase::Stopped { then: Resume::Start },
-            Verdict::Disabled { because } => self.rest_disabled(because),
-            Verdict::Unknown { .. } => self.rest_disabled(reason),
+            RuleVerdict::Enabled { .. } => {
+                self.state.phase = Phase::Stopped { then: Resume::Start }
+            }
+            RuleVerdict::Disabled { because } => self.rest_disabled(because),
+            RuleVerdict::Unknown { .. } => self.rest_disabled(reason),
         }
     }
 }

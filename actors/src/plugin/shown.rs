@@ -1,15 +1,19 @@
 //! What people see of a plugin beside its state: times, health, progress, and what happened lately.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use actix::SpawnHandle;
 use tokio::sync::watch;
 
 use super::snapshot::Snapshot;
-use super::state::{Phase, State};
 use super::transition_log::TransitionLog;
 use crate::model::exit::ExitCause;
-use crate::model::view::{Activity, PluginView, Reported, needed, reported};
+use crate::model::id::RevisionId;
+use crate::model::runs::Outcome;
+use crate::model::view::{Activity, Pending, PluginView, Reported};
+use crate::plugin::state::{FailedAt, Next, Phase, Resume, State};
 use crate::ports::{Health, Progress};
 
 /// What people see of a plugin beside its state.
@@ -101,4 +105,79 @@ impl Shown {
             needed: needed(state),
         }
     }
+}
+
+/// What a state looks like from outside: current revision, its state, the reason, and what is
+/// pending.
+pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option<Pending>) {
+    let none: Arc<str> = "".into();
+    // A revision that takes over is pending until it runs; the one before it is current but
+    // stopped.
+    if let (Some(trial), Phase::Starting { .. } | Phase::Pausing { .. }) =
+        (&state.trial, &state.phase)
+    {
+        let pending = Pending {
+            revision: state.spec.revision.clone(),
+            state: Reported::Starting,
+            error: none.clone(),
+        };
+        return (trial.last_good.revision.clone(), Reported::Stopped, none, Some(pending));
+    }
+    let pending = match &state.next {
+        Next::Nothing => None,
+        Next::Preparing { spec, .. } | Next::AfterRemoval { spec } => Some(Pending {
+            revision: spec.revision.clone(),
+            state: Reported::Installing,
+            error: none.clone(),
+        }),
+        Next::Ready { spec } => Some(Pending {
+            revision: spec.revision.clone(),
+            state: Reported::Starting,
+            error: none.clone(),
+        }),
+        Next::Failed { revision, at, reason } => Some(Pending {
+            revision: revision.clone(),
+            state: match at {
+                FailedAt::Install => Reported::InstallFailed,
+                FailedAt::Run => Reported::Crashed,
+            },
+            error: reason.clone(),
+        }),
+    };
+    let (shown, reason) = match &state.phase {
+        Phase::Installing { .. } => (Reported::Installing, none),
+        Phase::InstallFailed { reason } => (Reported::InstallFailed, reason.clone()),
+        Phase::Starting { .. } => (Reported::Starting, none),
+        Phase::Pausing { reason, .. } => (Reported::Starting, reason.clone()),
+        Phase::Running { .. } | Phase::Executing { .. } => (Reported::Running, none),
+        Phase::Idle => match &state.runs.last {
+            Outcome::None => (Reported::Stopped, "it has not run yet".into()),
+            Outcome::Completed => (Reported::ExecutionCompleted, none),
+            Outcome::Failed { reason } => (Reported::ExecutionFailed, reason.clone()),
+        },
+        Phase::Disabled { reason } => (Reported::Stopped, reason.clone()),
+        Phase::BackingOff { reason } | Phase::Crashed { reason } => {
+            (Reported::Crashed, reason.clone())
+        }
+        Phase::Stopping { .. } | Phase::Removing { .. } => (Reported::Stopping, none),
+        Phase::Stopped { then: Resume::Start | Resume::Swap } | Phase::Gone => {
+            (Reported::Stopped, none)
+        }
+    };
+    (state.spec.revision.clone(), shown, reason, pending)
+}
+
+/// The revisions whose files a state may still need: what runs or is to run, what is being
+/// installed or about to take over, and what is returned to.
+pub(super) fn needed(state: &State) -> BTreeSet<RevisionId> {
+    let next = match &state.next {
+        Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+            Some(spec)
+        }
+        // Its files are let go when it fails.
+        Next::Nothing | Next::Failed { .. } => None,
+    };
+    let last_good = state.trial.as_ref().map(|trial| &trial.last_good);
+    let specs = [Some(&state.spec), next, last_good].into_iter().flatten();
+    specs.map(|spec| spec.revision.clone()).collect()
 }

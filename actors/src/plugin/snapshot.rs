@@ -12,12 +12,13 @@ use prost::Message;
 use self::error::VERSION;
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, BootId, Endpoint, Generation, PluginName, Process, RevisionId};
+use crate::model::runs::Due;
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::{Event, Found, Transition};
 use crate::plugin::machine::transition;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
-    Answers, Change, Due, EXECUTION_SLICES, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume,
+    Answers, Change, EXECUTION_SLICES, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume,
     Standing, State, Target, Then, Trial,
 };
 use crate::plugin::transition_log::TransitionLog;

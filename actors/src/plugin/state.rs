@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::exit::ExitCause;
-use crate::model::id::{Attempt, BootId, Endpoint, Generation, PluginName, Process, RevisionId};
+use crate::model::id::{Attempt, Endpoint, Generation, PluginName, Process, RevisionId};
+use crate::model::runs::{Due, Runs};
 use crate::model::spec::{Config, PluginSpec};
 use crate::plugin::restart::{RestartPolicy, Restarts};
 
@@ -201,16 +202,6 @@ pub struct Owed {
     pub apply: Due,
 }
 
-/// Whether an outcome is owed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Due {
-    /// No.
-    #[default]
-    No,
-    /// Yes.
-    Yes,
-}
-
 /// Whether something of a running plugin is being changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
@@ -371,76 +362,6 @@ const APPLY_WAIT: Duration = Duration::from_secs(10);
 /// Longest that setting limits may take, slack and waiting for a turn included.
 const LIMITS_WAIT: Duration = Duration::from_secs(30);
 
-/// What is known of the runs of a one-shot plugin. A daemon has the default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Runs {
-    /// What it ran for last.
-    pub marks: Marks,
-    /// Runs that were started so far.
-    pub total: u64,
-    /// Whether a run was announced as started and has no outcome yet.
-    pub unfinished: Due,
-    /// What the last one came to.
-    pub last: Outcome,
-}
-
-/// What a one-shot plugin ran for last, trigger by trigger.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Marks {
-    /// The boot.
-    pub startup: Mark<BootId>,
-    /// The instance.
-    pub firstboot: Mark<Arc<str>>,
-    /// The beat of its interval, counted from the start of the instance.
-    pub interval: Mark<u64>,
-}
-
-/// What a trigger was last heeded for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mark<T> {
-    /// Nothing yet: the next one makes it run.
-    #[default]
-    Never,
-    /// A run that came with the installation counts for whichever is current; its name is learned
-    /// from the trigger.
-    Counted,
-    /// This one.
-    Of(T),
-}
-
-/// What a run came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// There was none yet.
-    #[default]
-    None,
-    /// It exited with code 0.
-    Completed,
-    /// Anything else.
-    Failed {
-        /// Why, in words.
-        reason: Arc<str>,
-    },
-}
-
-/// What a trigger names. A plugin heeds the ones that its spec has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Firing {
-    /// The machine booted.
-    Startup(BootId),
-    /// There is a new instance.
-    FirstBoot(Arc<str>),
-    /// A beat of the interval began.
-    Interval(u64),
-}
-
-/// Whether a trigger makes a plugin run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heeded {
-    Run,
-    Counted,
-}
-
 impl Default for Policy {
     fn default() -> Self {
         Self { restart: RestartPolicy::default(), probation: Duration::from_secs(30) }
@@ -534,42 +455,5 @@ impl State {
 
     fn pause(&self, tries: u32, policy: &Policy) -> Duration {
         policy.restart.pause(tries, self.spec.backoff_factor, self.name.as_str())
-    }
-}
-
-// === impl Marks ===
-
-impl Marks {
-    /// A run that comes with an installation counts for everything that is current.
-    pub(super) fn counted() -> Self {
-        Self { startup: Mark::Counted, firstboot: Mark::Counted, interval: Mark::Counted }
-    }
-}
-
-// === impl Mark ===
-
-impl<T: PartialEq> Mark<T> {
-    /// Heeds a trigger that runs once for each name.
-    pub(super) fn heed(&mut self, name: T) -> Heeded {
-        let heeded = match self {
-            Self::Of(of) if *of == name => Heeded::Counted,
-            Self::Counted => Heeded::Counted,
-            Self::Never | Self::Of(_) => Heeded::Run,
-        };
-        *self = Self::Of(name);
-        heeded
-    }
-}
-
-impl Mark<u64> {
-    /// Takes the number of a beat. Counting begins at the first beat; a beat with a lower number
-    /// means that the clock was set back, and counting begins anew.
-    pub(super) fn heed_beat(&mut self, beat: u64) -> Heeded {
-        let heeded = match self {
-            Self::Of(of) if beat > *of => Heeded::Run,
-            Self::Never | Self::Counted | Self::Of(_) => Heeded::Counted,
-        };
-        *self = Self::Of(beat);
-        heeded
     }
 }

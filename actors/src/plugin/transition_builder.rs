@@ -6,17 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Endpoint, Process, RevisionId};
+use crate::model::runs::Due;
+use crate::model::runs::Runs;
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::{Effect, PluginEvent, PluginEventKind, Transition, Verdict};
+use crate::plugin::event::{Effect, HealthVerdict, PluginEvent, Transition};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::Runs;
 use crate::plugin::state::{
-    Change, Due, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State, Target,
-    Then, Trial,
+    Change, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State, Target, Then,
+    Trial,
 };
 use crate::ports::{Cleanup, StopManner, Stopped};
 
@@ -346,18 +348,18 @@ impl<'a> TransitionBuilder<'a> {
     }
 
     /// The monitor came to a judgement about the running process.
-    pub(super) fn judged(&mut self, live: &Live, verdict: Verdict) {
+    pub(super) fn judged(&mut self, live: &Live, verdict: HealthVerdict) {
         let reason = match verdict {
-            Verdict::Healthy => return,
+            HealthVerdict::Healthy => return,
             // Outside of a trial an unhealthy plugin is shown, not punished: it is alive, and it
             // knows best.
-            Verdict::Unhealthy(_) if self.state.trial.is_none() => return,
-            Verdict::Unhealthy(reason) | Verdict::Hung(reason) => {
+            HealthVerdict::Unhealthy(_) if self.state.trial.is_none() => return,
+            HealthVerdict::Unhealthy(reason) | HealthVerdict::Hung(reason) => {
                 // It is still to be seen how it ends.
                 self.state.last_exit = Some(ExitCause::Unknown);
                 reason
             }
-            Verdict::OverMemory(reason) => {
+            HealthVerdict::OverMemory(reason) => {
                 self.state.last_exit = Some(ExitCause::OverMemoryLimit);
                 reason
             }

@@ -7,7 +7,7 @@ use actix::{Message, Recipient};
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use crate::admission::{Metadatum, Offer, ProcessRun, Verdict};
+use crate::admission::{AdmissionVerdict, Metadatum, Offer, ProcessRun};
 use crate::model::id::Sha256Digest;
 
 /// Runs admission plugins, one process per life, and serves the calls they make.
@@ -101,7 +101,7 @@ pub struct ResolveCalled {
     /// The check, as the plugin names it.
     pub id: String,
     /// What it says.
-    pub verdict: Verdict,
+    pub verdict: AdmissionVerdict,
 }
 
 /// From a host: nobody reads the stream of ListAdmissions any more.

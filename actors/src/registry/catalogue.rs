@@ -24,13 +24,13 @@ pub const KINDS_MAX: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalogue {
     kinds: BTreeMap<Kind, BTreeMap<Name, Vec<Arc<Entry>>>>,
-    lives: BTreeMap<PluginName, Life>,
+    lives: BTreeMap<PluginName, ProcessRun>,
     sequence: u64,
 }
 
 /// A life of a plugin that registered something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct ProcessRun {
     /// Its process.
     pub process: Process,
     /// Its number.
@@ -140,7 +140,7 @@ impl Catalogue {
     #[must_use]
     pub fn restore(
         entries: Vec<Entry>,
-        lives: BTreeMap<PluginName, Life>,
+        lives: BTreeMap<PluginName, ProcessRun>,
         kinds: Vec<Kind>,
         sequence: u64,
     ) -> Self {
@@ -152,7 +152,7 @@ impl Catalogue {
             this.sequence = this.sequence.max(entry.order).max(entry.epoch.0);
             let Registrant { plugin, process, .. } = &entry.registrant;
             let (process, epoch) = (process.clone(), entry.epoch);
-            this.lives.entry(plugin.clone()).or_insert(Life { process, epoch });
+            this.lives.entry(plugin.clone()).or_insert(ProcessRun { process, epoch });
             this.put(&Arc::new(Entry { standing: Standing::Unverified, ..entry }));
         }
         this
@@ -170,7 +170,7 @@ impl Catalogue {
 
     /// The lives that registered something and have not ended, as far as is known.
     #[must_use]
-    pub const fn lives(&self) -> &BTreeMap<PluginName, Life> {
+    pub const fn lives(&self) -> &BTreeMap<PluginName, ProcessRun> {
         &self.lives
     }
 
@@ -334,7 +334,7 @@ impl Catalogue {
         match &event.change {
             Change::Registered(entry) | Change::Updated(entry) => {
                 let Registrant { plugin, process, .. } = &entry.registrant;
-                let life = Life { process: process.clone(), epoch: entry.epoch };
+                let life = ProcessRun { process: process.clone(), epoch: entry.epoch };
                 self.lives.insert(plugin.clone(), life);
                 self.put(entry);
             }

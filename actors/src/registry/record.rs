@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use guest_agent_proto::record as rec;
 use prost::Message;
 
-use super::catalogue::{Catalogue, Life};
+use super::catalogue::{Catalogue, ProcessRun};
 use super::entry::{Entry, Epoch, Key, Kind, Offer, RawOffer, Registrant, Standing};
 use crate::model::id::PluginName;
 use crate::plugin::snapshot::{process_of, process_record};
@@ -25,7 +25,7 @@ pub enum Record {
     /// Something that is offered.
     Entry(Box<Entry>),
     /// A life of a plugin.
-    Life(PluginName, Life),
+    ProcessRun(PluginName, ProcessRun),
     /// A type that is known.
     Kind(Kind),
     /// Number of the newest change.
@@ -68,7 +68,7 @@ pub fn delete_entry(key: &Key) -> Write {
 
 /// Writes a life.
 #[must_use]
-pub fn put_life(plugin: &PluginName, life: &Life) -> Write {
+pub fn put_life(plugin: &PluginName, life: &ProcessRun) -> Write {
     let record = rec::RegistryLife {
         plugin: plugin.to_string(),
         process: Some(process_record(&life.process)),
@@ -143,8 +143,8 @@ impl Record {
                     life.plugin.parse().map_err(|_| RecordError::Missing("plugin name"))?;
                 let process = life.process.ok_or(RecordError::Missing("process"))?;
                 let key = life_key(&plugin);
-                let life = Life { process: process_of(process), epoch: Epoch(life.epoch) };
-                (Self::Life(plugin, life), key)
+                let life = ProcessRun { process: process_of(process), epoch: Epoch(life.epoch) };
+                (Self::ProcessRun(plugin, life), key)
             }
             Stored::Type(kind) => {
                 let kind: Kind = kind.parse().map_err(|_| RecordError::Missing("type"))?;
@@ -192,7 +192,7 @@ pub fn restore(records: Vec<Record>) -> Catalogue {
     for record in records {
         match record {
             Record::Entry(entry) => entries.push(*entry),
-            Record::Life(plugin, life) => drop(lives.insert(plugin, life)),
+            Record::ProcessRun(plugin, life) => drop(lives.insert(plugin, life)),
             Record::Kind(kind) => kinds.push(kind),
             Record::Sequence(sequence) => newest = sequence,
         }
@@ -257,7 +257,7 @@ mod tests {
     fn lives_types_and_the_number_come_back() {
         let entry = entry(BTreeMap::new(), 9);
         let plugin = entry.registrant.plugin.clone();
-        let life = Life { process: entry.registrant.process.clone(), epoch: Epoch(8) };
+        let life = ProcessRun { process: entry.registrant.process.clone(), epoch: Epoch(8) };
         let kind = entry.key().kind.clone();
         let writes =
             [put_entry(&entry), put_life(&plugin, &life), put_kind(&kind), put_sequence(12)];

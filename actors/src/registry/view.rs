@@ -27,7 +27,7 @@ pub struct Closed;
 
 /// What a watcher gets.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum RegistryUpdate {
     /// Everything there is, in place of what was known.
     Snapshot {
         /// The entries, sorted by type and name, the newest of each name first.
@@ -128,7 +128,7 @@ impl Watcher {
     ///
     /// # Errors
     /// When the agent ends.
-    pub async fn next(&mut self) -> Result<Told, Closed> {
+    pub async fn next(&mut self) -> Result<RegistryUpdate, Closed> {
         loop {
             let At::Sequence(at) = self.at else { return Ok(self.snapshot()) };
             match self.events.recv().await {
@@ -137,7 +137,7 @@ impl Watcher {
                 Ok(event) => {
                     self.at = At::Sequence(event.sequence);
                     if self.filter.matches(event.change.entry()) {
-                        return Ok(Told::Changed(event));
+                        return Ok(RegistryUpdate::Changed(event));
                     }
                 }
                 Err(broadcast::error::RecvError::Lagged(_)) => self.at = At::Behind,
@@ -146,12 +146,12 @@ impl Watcher {
         }
     }
 
-    fn snapshot(&mut self) -> Told {
+    fn snapshot(&mut self) -> RegistryUpdate {
         let catalogue = self.catalogue.borrow();
         let entries = catalogue.entries(&self.filter).cloned().collect();
         let sequence = catalogue.sequence();
         drop(catalogue);
         self.at = At::Sequence(sequence);
-        Told::Snapshot { entries, sequence }
+        RegistryUpdate::Snapshot { entries, sequence }
     }
 }

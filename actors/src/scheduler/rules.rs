@@ -21,7 +21,7 @@ use crate::model::spec::{Enablement, MatchPolicy, Operator, Rule, Rules};
 
 /// What rules say about a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// The plugin runs here.
     Enabled {
         /// In words, without any value that was found.
@@ -58,7 +58,7 @@ pub enum Weighed {
 
 /// What `rules` say about a machine of which `facts` are known.
 #[must_use]
-pub fn evaluate(rules: &Rules, facts: &FactSet) -> Verdict {
+pub fn evaluate(rules: &Rules, facts: &FactSet) -> RuleVerdict {
     if rules.all.is_empty() {
         return told(rules.on_default, "it has no rules");
     }
@@ -83,7 +83,7 @@ pub fn evaluate(rules: &Rules, facts: &FactSet) -> Verdict {
         (_, _, _, Some((index, rule, why))) => {
             let scope = rule.scope.as_str();
             let why = format!("{} cannot be decided: {scope}: {why}", named(index, rule)).into();
-            Verdict::Unknown { why }
+            RuleVerdict::Unknown { why }
         }
         (MatchPolicy::All, _, None, None) => told(rules.on_match, "all of its rules hold"),
         (MatchPolicy::Any, None, _, None) => told(rules.on_default, "none of its rules holds"),
@@ -115,10 +115,10 @@ fn key(rule: &Rule) -> &str {
     }
 }
 
-fn told(enablement: Enablement, because: &str) -> Verdict {
+fn told(enablement: Enablement, because: &str) -> RuleVerdict {
     match enablement {
-        Enablement::Enabled => Verdict::Enabled { because: because.into() },
-        Enablement::Disabled => Verdict::Disabled { because: because.into() },
+        Enablement::Enabled => RuleVerdict::Enabled { because: because.into() },
+        Enablement::Disabled => RuleVerdict::Disabled { because: because.into() },
     }
 }
 

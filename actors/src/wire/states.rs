@@ -8,8 +8,8 @@ use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 
 use crate::messages::Listed;
 use crate::model::exit::ExitCause;
+use crate::model::runs::Outcome;
 use crate::model::view::{Pending, PluginView, Reported};
-use crate::plugin::state::Outcome;
 
 /// What all plugins look like.
 pub(super) fn current(plugins: &[Listed]) -> pb::CurrentPluginStates {

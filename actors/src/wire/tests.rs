@@ -8,10 +8,10 @@ use super::*;
 use crate::messages::Point;
 use crate::model::event::{DETAILS_MAX, NewEvent};
 use crate::model::id::{Generation, RevisionId};
+use crate::model::runs::Runs;
 use crate::model::spec::tests::spec;
 use crate::model::spec::{Enablement, Execution, OneShot};
 use crate::model::view::{Activity, Pending, PluginView};
-use crate::plugin::state::Runs;
 use crate::ports::{Health, Receipt, Unenforced};
 
 const CHECKSUM: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";

@@ -13,7 +13,7 @@ use guest_agent_actors::registry::catalogue::{Catalogue, Change, Filter, Reason,
 use guest_agent_actors::registry::entry::{
     Entry, Epoch, Key, Kind, Name, Offer, RawOffer, Registrant, Standing,
 };
-use guest_agent_actors::registry::view::{RegistryView, Told, Watcher};
+use guest_agent_actors::registry::view::{RegistryUpdate, RegistryView, Watcher};
 
 use super::support::*;
 
@@ -61,15 +61,15 @@ async fn entries(agent: &Harness) -> Vec<Arc<Entry>> {
     view(agent).await.look(|catalogue| catalogue.entries(&Filter::default()).cloned().collect())
 }
 
-async fn next(agent: &Harness, watcher: &mut Watcher) -> Told {
+async fn next(agent: &Harness, watcher: &mut Watcher) -> RegistryUpdate {
     let next = agent.run(|_| tokio::time::timeout(MINUTE, watcher.next())).await;
     next.expect("something is told").expect("the agent lives")
 }
 
 async fn changed(agent: &Harness, watcher: &mut Watcher) -> Change {
     match next(agent, watcher).await {
-        Told::Changed(event) => event.change,
-        Told::Snapshot { .. } => panic!("a change was expected"),
+        RegistryUpdate::Changed(event) => event.change,
+        RegistryUpdate::Snapshot { .. } => panic!("a change was expected"),
     }
 }
 
@@ -94,7 +94,7 @@ async fn an_entry_is_durable_when_it_is_answered_and_comes_back_unverified_until
     assert!((5..40).contains(&probes), "{probes} probes in a minute");
 
     let mut watcher = view(&agent).await.watch(Filter::default());
-    assert!(matches!(next(&agent, &mut watcher).await, Told::Snapshot { .. }));
+    assert!(matches!(next(&agent, &mut watcher).await, RegistryUpdate::Snapshot { .. }));
     agent.world.prober.answer("/run/a.sock");
     let Change::Updated(entry) = changed(&agent, &mut watcher).await else { panic!("an update") };
     assert_eq!(*entry, *before);
@@ -143,12 +143,12 @@ async fn a_plugin_that_ends_while_the_agent_is_away_leaves_no_entry_and_watchers
     agent.wake().await;
     let mut watcher = view(&agent).await.watch(Filter::default());
     match next(&agent, &mut watcher).await {
-        Told::Snapshot { entries, .. } if entries.is_empty() => {}
-        Told::Snapshot { .. } => {
+        RegistryUpdate::Snapshot { entries, .. } if entries.is_empty() => {}
+        RegistryUpdate::Snapshot { .. } => {
             let change = changed(&agent, &mut watcher).await;
             assert!(matches!(change, Change::Deregistered(_, Reason::PluginEnded)), "{change:?}");
         }
-        Told::Changed(event) => panic!("no snapshot first: {event:?}"),
+        RegistryUpdate::Changed(event) => panic!("no snapshot first: {event:?}"),
     }
     agent.pass(SOON).await;
     agent.crash_and_wake().await;
@@ -240,13 +240,13 @@ async fn waiting_ends_when_it_is_offered_and_a_restarted_agent_waits_for_the_pro
 struct Believer(BTreeMap<Key, Arc<Entry>>, u64);
 
 impl Believer {
-    fn believe(&mut self, told: Told) {
+    fn believe(&mut self, told: RegistryUpdate) {
         match told {
-            Told::Snapshot { entries, sequence } => {
+            RegistryUpdate::Snapshot { entries, sequence } => {
                 self.0 = entries.into_iter().map(|entry| (entry.key().clone(), entry)).collect();
                 self.1 = sequence;
             }
-            Told::Changed(event) => {
+            RegistryUpdate::Changed(event) => {
                 assert_eq!(event.sequence, self.1 + 1, "a gap");
                 self.1 = event.sequence;
                 let entry = event.change.entry().clone();
@@ -286,7 +286,7 @@ async fn a_hundred_watchers_as_slow_as_they_like_end_up_knowing_the_same() {
         for (number, (watcher, believer)) in watchers.iter_mut().enumerate() {
             if number < 90 && round % (number + 1) == 0 {
                 let told = next(&agent, watcher).await;
-                snapshots += usize::from(matches!(told, Told::Snapshot { .. }));
+                snapshots += usize::from(matches!(told, RegistryUpdate::Snapshot { .. }));
                 believer.believe(told);
             }
         }
@@ -294,7 +294,7 @@ async fn a_hundred_watchers_as_slow_as_they_like_end_up_knowing_the_same() {
     for (watcher, believer) in &mut watchers {
         while offers.look(|catalogue| !believer.knows(catalogue)) {
             let told = next(&agent, watcher).await;
-            snapshots += usize::from(matches!(told, Told::Snapshot { .. }));
+            snapshots += usize::from(matches!(told, RegistryUpdate::Snapshot { .. }));
             believer.believe(told);
         }
     }
@@ -306,7 +306,7 @@ async fn a_watch_is_about_what_it_asked_for_and_ends_with_the_agent() {
     let mut agent = with_plugin().await;
     let filter = Filter { kind: Some(kind()), name: Some(name("b")) };
     let mut watcher = view(&agent).await.watch(filter);
-    assert!(matches!(next(&agent, &mut watcher).await, Told::Snapshot { .. }));
+    assert!(matches!(next(&agent, &mut watcher).await, RegistryUpdate::Snapshot { .. }));
     for version in ["1", "2"] {
         register(&agent, offer("a", version)).await.unwrap();
     }

@@ -10,7 +10,7 @@ use guest_agent_actors::model::facts::Attributes;
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::plugin::explain::Explanation;
 use guest_agent_actors::ports::Cleanup;
-use guest_agent_actors::scheduler::rules::{Verdict, Weighed};
+use guest_agent_actors::scheduler::rules::{RuleVerdict, Weighed};
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use guest_agent_proto::agent_controlplane::execution_model as em;
@@ -103,7 +103,7 @@ async fn a_plugin_whose_rules_cannot_be_decided_yet_waits_for_them() {
         .await;
     let explanation = explain(&agent, "a").await;
     let rules = explanation.rules.unwrap();
-    assert!(matches!(rules.verdict, Verdict::Unknown { why } if why.contains("away")));
+    assert!(matches!(rules.verdict, RuleVerdict::Unknown { why } if why.contains("away")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,7 +165,7 @@ async fn an_explanation_says_what_each_rule_found_and_what_is_waited_for() {
     let trouble = explanation.trouble.unwrap();
     assert_eq!((&*trouble.kind, &*trouble.why), ("PLUGIN_CRASHED", "killed by SIGSEGV"));
     let rules = explanation.rules.unwrap();
-    assert!(matches!(rules.verdict, Verdict::Enabled { .. }));
+    assert!(matches!(rules.verdict, RuleVerdict::Enabled { .. }));
     assert!(matches!(&rules.rules[..], [(_, Weighed::Decided { holds: true, found: Some(_) })]));
     let nobody = "nobody".parse().unwrap();
     let none = agent.run(|system| system.manager.send(Explain(nobody))).await.unwrap();

@@ -54,7 +54,7 @@ async fn every_running_plugin_is_handed_the_request_unchanged_and_answers_are_so
     });
     assert_eq!(
         outcomes(&told),
-        [("a", &Notification::Told), ("b", &Notification::NotInterested), ("c", &failed)]
+        [("a", &Notification::Delivered), ("b", &Notification::NotInterested), ("c", &failed)]
     );
     for name in ["a", "b", "c"] {
         assert_eq!(handed(&agent, name, &request), 1, "{name}");
@@ -75,7 +75,12 @@ async fn plugins_that_hang_are_given_up_on_together_and_those_that_do_not_run_ar
     let late = Notification::Failed(RpcError::TimedOut(NOTIFY_WAIT));
     assert_eq!(
         outcomes(&told),
-        [("a", &late), ("b", &late), ("c", &Notification::Told), ("d", &Notification::NotRunning)]
+        [
+            ("a", &late),
+            ("b", &late),
+            ("c", &Notification::Delivered),
+            ("d", &Notification::NotRunning)
+        ]
     );
 }
 
@@ -149,7 +154,7 @@ async fn a_shutdown_ends_the_wait_for_startup() {
     agent.wake().await;
     agent.pass(SOON).await;
     let told = notify(&agent, NotifyVm::of(VmEvent::Shutdown)).await;
-    assert_eq!(outcomes(&told)[0], ("a", &Notification::Told));
+    assert_eq!(outcomes(&told)[0], ("a", &Notification::Delivered));
     agent.pass(STARTUP_WAIT + SOON).await;
     assert_eq!(handed(&agent, "a", STARTUP), 0);
 }

@@ -8,19 +8,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Attributes, FactSet, Scope, Value};
 use guest_agent_actors::model::id::{Attempt, BootId, Endpoint, Generation, Process, Sha256Digest};
+use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Config, Enablement, EntryPoint, Execution, Kind, Limits, LocalFiles,
     MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries, Triggers,
 };
 use guest_agent_actors::plugin::event::{
-    ApplyFailure, Boot, Effect, Event, Found, Order, PluginEvent, PluginEventKind, Transition,
-    Verdict,
+    ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Order, PluginEvent, Transition,
 };
 use guest_agent_actors::plugin::machine::{begin, transition_on};
-use guest_agent_actors::plugin::state::Firing;
 use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
 use guest_agent_actors::ports::Stopped;
 
@@ -333,7 +333,7 @@ impl World {
     }
 
     /// The monitor judges the process.
-    pub(crate) fn judge(&mut self, verdict: Verdict) {
+    pub(crate) fn judge(&mut self, verdict: HealthVerdict) {
         if let Some(process) = self.alive.clone() {
             self.happen(Event::HealthReported { process, verdict });
         }

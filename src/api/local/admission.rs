@@ -1,7 +1,7 @@
 //! Whether the gate would let an order pass.
 
 use actix::Recipient;
-use guest_agent_actors::admission::{self, Ask, Question, Verdict};
+use guest_agent_actors::admission::{self, Ask, Question};
 use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::wire;
@@ -37,9 +37,9 @@ pub(super) async fn ask(
     }
     let verdict = admission::ask(gate, Question::of(&spec)).await;
     let reason = match &verdict {
-        Verdict::Admitted => "",
-        Verdict::Denied(reason) => reason,
-        Verdict::Closing => "the agent is stopping",
+        admission::AdmissionVerdict::Admitted => "",
+        admission::AdmissionVerdict::Denied(reason) => reason,
+        admission::AdmissionVerdict::Closing => "the agent is stopping",
     };
     Ok(said(values::admission(&verdict), reason))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use guest_agent_actors::messages::{Listed, Planned, TriggerKind};
 use guest_agent_actors::model::spec::{Enablement, MatchPolicy, Rule, Rules};
 use guest_agent_actors::plugin::explain::{Explanation, Weighing};
-use guest_agent_actors::scheduler::rules::{Verdict, Weighed};
+use guest_agent_actors::scheduler::rules::{RuleVerdict, Weighed};
 use guest_agent_proto::local;
 
 use super::{show, values};
@@ -57,8 +57,8 @@ pub(super) fn explanation(
 fn verdict(weighing: Weighing, rules: &Rules) -> local::RulesVerdict {
     let decision = values::decision(&weighing.verdict);
     let because = match weighing.verdict {
-        Verdict::Enabled { because } | Verdict::Disabled { because } => because,
-        Verdict::Unknown { why } => why,
+        RuleVerdict::Enabled { because } | RuleVerdict::Disabled { because } => because,
+        RuleVerdict::Unknown { why } => why,
     };
     local::RulesVerdict {
         verdict: decision.name().to_owned(),

@@ -93,7 +93,7 @@ async fn submit(
         .await
         .map_err(|_| Status::unavailable("the agent is stopping"))?
         .map_err(|error| not_taken(&error))?;
-    let result = |verdict: guest_agent_actors::messages::Verdict| {
+    let result = |verdict: guest_agent_actors::messages::OrderOutcome| {
         let (error, generation) = match verdict.result {
             Ok(generation) => (String::new(), generation.0),
             Err(reason) => (reason, 0),

@@ -34,11 +34,11 @@ pub(super) const fn exit_kind(cause: ExitCause) -> ExitKind {
     }
 }
 
-pub(super) const fn decision(verdict: &rules::Verdict) -> RulesDecision {
+pub(super) const fn decision(verdict: &rules::RuleVerdict) -> RulesDecision {
     match verdict {
-        rules::Verdict::Enabled { .. } => RulesDecision::Enabled,
-        rules::Verdict::Disabled { .. } => RulesDecision::Disabled,
-        rules::Verdict::Unknown { .. } => RulesDecision::Unknown,
+        rules::RuleVerdict::Enabled { .. } => RulesDecision::Enabled,
+        rules::RuleVerdict::Disabled { .. } => RulesDecision::Disabled,
+        rules::RuleVerdict::Unknown { .. } => RulesDecision::Unknown,
     }
 }
 
@@ -50,11 +50,11 @@ pub(super) const fn holds(weighed: &Weighed) -> RuleResult {
     }
 }
 
-pub(super) const fn admission(verdict: &admission::Verdict) -> AdmissionVerdict {
+pub(super) const fn admission(verdict: &admission::AdmissionVerdict) -> AdmissionVerdict {
     match verdict {
-        admission::Verdict::Admitted => AdmissionVerdict::Admitted,
-        admission::Verdict::Denied(_) => AdmissionVerdict::Denied,
-        admission::Verdict::Closing => AdmissionVerdict::Closing,
+        admission::AdmissionVerdict::Admitted => AdmissionVerdict::Admitted,
+        admission::AdmissionVerdict::Denied(_) => AdmissionVerdict::Denied,
+        admission::AdmissionVerdict::Closing => AdmissionVerdict::Closing,
     }
 }
 
@@ -133,16 +133,16 @@ mod tests {
     #[test]
     fn law_each_verdict_and_fate_has_its_value_and_its_old_name() {
         let why: Arc<str> = "why".into();
-        check(decision(&rules::Verdict::Enabled { because: why.clone() }), "enabled");
-        check(decision(&rules::Verdict::Disabled { because: why.clone() }), "disabled");
-        check(decision(&rules::Verdict::Unknown { why: why.clone() }), "unknown");
+        check(decision(&rules::RuleVerdict::Enabled { because: why.clone() }), "enabled");
+        check(decision(&rules::RuleVerdict::Disabled { because: why.clone() }), "disabled");
+        check(decision(&rules::RuleVerdict::Unknown { why: why.clone() }), "unknown");
         check(holds(&Weighed::Decided { holds: true, found: None }), "yes");
         check(holds(&Weighed::Decided { holds: false, found: None }), "no");
         check(holds(&Weighed::Undecided { why: why.clone() }), "unknown");
         check(AdmissionVerdict::Open, "open");
-        check(admission(&admission::Verdict::Admitted), "admitted");
-        check(admission(&admission::Verdict::Denied(why)), "denied");
-        check(admission(&admission::Verdict::Closing), "closing");
+        check(admission(&admission::AdmissionVerdict::Admitted), "admitted");
+        check(admission(&admission::AdmissionVerdict::Denied(why)), "denied");
+        check(admission(&admission::AdmissionVerdict::Closing), "closing");
         for (of, name) in [
             (ports::SweepFate::Deleted, "deleted"),
             (ports::SweepFate::WouldDelete, "would delete"),

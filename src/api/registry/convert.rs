@@ -4,7 +4,7 @@ use guest_agent_actors::messages::NotRegistered;
 use guest_agent_actors::model::id::IdError;
 use guest_agent_actors::registry::catalogue::{Change, Event, Reason, Refusal};
 use guest_agent_actors::registry::entry::{Entry, RawOffer, Standing};
-use guest_agent_actors::registry::view::Told;
+use guest_agent_actors::registry::view::RegistryUpdate;
 use guest_agent_proto::host;
 use tonic::Status;
 
@@ -39,14 +39,14 @@ pub(crate) fn entry(entry: &Entry) -> host::Entry {
     }
 }
 
-pub(crate) fn told(told: &Told) -> host::WatchResponse {
+pub(crate) fn told(told: &RegistryUpdate) -> host::WatchResponse {
     use host::watch_response::Told as Wire;
     let told = match told {
-        Told::Snapshot { entries, sequence } => Wire::Snapshot(host::Snapshot {
+        RegistryUpdate::Snapshot { entries, sequence } => Wire::Snapshot(host::Snapshot {
             entries: entries.iter().map(|it| entry(it)).collect(),
             sequence: *sequence,
         }),
-        Told::Changed(event) => Wire::Change(change(event)),
+        RegistryUpdate::Changed(event) => Wire::Change(change(event)),
     };
     host::WatchResponse { told: Some(told) }
 }

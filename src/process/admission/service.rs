@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use actix::Recipient;
-use guest_agent_actors::admission::{OPEN_MAX, Offer, ProcessRun, Verdict};
+use guest_agent_actors::admission::{AdmissionVerdict, OPEN_MAX, Offer, ProcessRun};
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{Describe, HungUp, ListCalled, ResolveCalled};
 use guest_agent_proto::cipd::plugin::admissions_server::{Admissions, AdmissionsServer};
@@ -149,7 +149,7 @@ impl Admissions for Service {
             let code = status.code;
             (code, code_name(Code::from_i32(code)), status.message.as_str())
         });
-        let verdict = Verdict::of_status(status);
+        let verdict = AdmissionVerdict::of_status(status);
         desk.resolve.send(ResolveCalled { life, id, verdict }).await.map_err(|_| closing())?;
         Ok(Response::new(()))
     }

@@ -35,7 +35,7 @@ fn id_of(desk: &AdmissionQueue, package: &str) -> String {
     CheckId::of(&desk.salt, "https://control", package, sha256).as_str().to_owned()
 }
 
-fn resolved(desk: &AdmissionQueue, life: u64, package: &str, verdict: Verdict) -> Event {
+fn resolved(desk: &AdmissionQueue, life: u64, package: &str, verdict: AdmissionVerdict) -> Event {
     Event::Resolved { life: ProcessRun(life), id: id_of(desk, package), verdict }
 }
 
@@ -60,9 +60,15 @@ fn serving(packages: &[&str]) -> AdmissionQueue {
 /// The answer that each asker got, as text.
 fn told(effects: &[Effect]) -> BTreeMap<u64, String> {
     let told = effects.iter().filter_map(|effect| match effect {
-        Effect::Tell { asker, verdict: Verdict::Admitted } => Some((asker.0, "ok".to_owned())),
-        Effect::Tell { asker, verdict: Verdict::Closing } => Some((asker.0, "closing".to_owned())),
-        Effect::Tell { asker, verdict: Verdict::Denied(why) } => Some((asker.0, why.to_string())),
+        Effect::Tell { asker, verdict: AdmissionVerdict::Admitted } => {
+            Some((asker.0, "ok".to_owned()))
+        }
+        Effect::Tell { asker, verdict: AdmissionVerdict::Closing } => {
+            Some((asker.0, "closing".to_owned()))
+        }
+        Effect::Tell { asker, verdict: AdmissionVerdict::Denied(why) } => {
+            Some((asker.0, why.to_string()))
+        }
         _ => None,
     });
     told.collect()
@@ -108,7 +114,7 @@ fn the_first_question_starts_a_plugin_and_the_stream_brings_all_of_them_in_order
 fn askers_of_the_same_share_one_check_and_its_answer_is_remembered() {
     let mut desk = serving(&["a"]);
     assert!(desk.step(asked(1, "a")).is_empty(), "nothing is offered twice");
-    let effects = desk.step(resolved(&desk, 1, "a", Verdict::Admitted));
+    let effects = desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted));
     assert_eq!(told(&effects), BTreeMap::from([(0, "ok".into()), (1, "ok".into())]));
     let effects = desk.step(asked(2, "a"));
     assert_eq!((told(&effects)[&2].as_str(), effects.len()), ("ok", 1));
@@ -120,19 +126,22 @@ fn askers_of_the_same_share_one_check_and_its_answer_is_remembered() {
 #[test]
 fn the_first_answer_wins_and_unknown_ids_do_no_harm() {
     let mut desk = serving(&["a"]);
-    let unknown =
-        Event::Resolved { life: ProcessRun(1), id: "x".into(), verdict: Verdict::Admitted };
+    let unknown = Event::Resolved {
+        life: ProcessRun(1),
+        id: "x".into(),
+        verdict: AdmissionVerdict::Admitted,
+    };
     assert!(desk.step(unknown).is_empty());
-    let no = Verdict::Denied("no".into());
+    let no = AdmissionVerdict::Denied("no".into());
     assert_eq!(told(&desk.step(resolved(&desk, 1, "a", no)))[&0], "no");
-    assert!(desk.step(resolved(&desk, 1, "a", Verdict::Admitted)).is_empty());
+    assert!(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)).is_empty());
     assert_eq!(told(&desk.step(asked(1, "a")))[&1], "no", "a denial is remembered too");
 }
 
 #[test]
 fn a_plugin_that_ends_denies_what_it_was_told_of_and_the_next_one_is_asked_later() {
     let mut desk = serving(&["a", "b"]);
-    drop(desk.step(resolved(&desk, 1, "a", Verdict::Admitted)));
+    drop(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)));
     let effects = desk.step(ended(1));
     assert_eq!(told(&effects)[&1], "the admission plugin ended: exited with code 3");
     let Some((Wait::Retry, pause)) = desk.deadline() else { panic!("no pause") };
@@ -140,7 +149,10 @@ fn a_plugin_that_ends_denies_what_it_was_told_of_and_the_next_one_is_asked_later
     assert_eq!(launches(&desk.step(asked(2, "b"))), 0, "not before the pause is over");
     assert_eq!(launches(&desk.step(Event::DeadlinePassed(Wait::Retry))), 1);
     assert_eq!(offered(&desk.step(listed(2))), ["b"]);
-    assert!(desk.step(resolved(&desk, 1, "b", Verdict::Admitted)).is_empty(), "an old ticket");
+    assert!(
+        desk.step(resolved(&desk, 1, "b", AdmissionVerdict::Admitted)).is_empty(),
+        "an old ticket"
+    );
 }
 
 #[test]
@@ -166,7 +178,7 @@ fn pauses_grow_until_a_plugin_answers() {
     drop(desk.step(asked(99, "a")));
     drop(desk.step(Event::DeadlinePassed(Wait::Retry)));
     drop(desk.step(listed(13)));
-    drop(desk.step(resolved(&desk, 13, "a", Verdict::Admitted)));
+    drop(desk.step(resolved(&desk, 13, "a", AdmissionVerdict::Admitted)));
     drop(desk.step(ended(13)));
     assert!(desk.deadline().expect("a pause").1 <= PAUSES.initial);
 }
@@ -205,7 +217,7 @@ fn a_second_list_is_refused_and_the_first_goes_on() {
     let mut desk = serving(&["a"]);
     let effects = desk.step(listed(1));
     assert!(matches!(&effects[..], [Effect::AnswerList(Err(_))]), "{effects:?}");
-    assert_eq!(told(&desk.step(resolved(&desk, 1, "a", Verdict::Admitted)))[&0], "ok");
+    assert_eq!(told(&desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)))[&0], "ok");
 }
 
 #[test]
@@ -227,7 +239,7 @@ fn the_exit_status_of_one_that_hung_up_is_waited_for_a_moment() {
 #[test]
 fn who_waits_too_long_is_denied_and_a_plugin_that_answers_nobody_is_replaced() {
     let mut desk = serving(&["a", "b"]);
-    drop(desk.step(resolved(&desk, 1, "a", Verdict::Admitted)));
+    drop(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)));
     let late = |asker| Event::DeadlinePassed(Wait::Answer(Asker(asker)));
     let effects = desk.step(late(1));
     assert!(told(&effects)[&1].contains("within 60s"), "{effects:?}");
@@ -248,14 +260,14 @@ fn an_asker_that_went_away_is_not_told_and_its_check_is_forgotten() {
     assert_eq!(desk.open(), 1, "another one waits for it");
     drop(desk.step(Event::Forgotten { asker: Asker(1) }));
     assert_eq!(desk.open(), 0);
-    assert!(desk.step(resolved(&desk, 1, "a", Verdict::Admitted)).is_empty());
+    assert!(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)).is_empty());
     assert_eq!(offered(&desk.step(asked(2, "a"))), ["a"], "asked anew");
 }
 
 #[test]
 fn new_settings_forget_answers_and_another_command_takes_over() {
     let mut desk = serving(&["a", "b"]);
-    drop(desk.step(resolved(&desk, 1, "a", Verdict::Denied("no".into()))));
+    drop(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Denied("no".into()))));
     assert!(desk.step(Event::Reconfigured(gate())).is_empty(), "the same plugin keeps serving");
     assert_eq!(offered(&desk.step(asked(2, "a"))), ["a"], "asked anew");
     let command = AdmissionCommand::new(&["/bin/other".to_owned()]);
@@ -367,7 +379,7 @@ proptest! {
                         admitted.insert(package.clone());
                     }
                     let verdict =
-                        if ok { Verdict::Admitted } else { Verdict::Denied("no".into()) };
+                        if ok { AdmissionVerdict::Admitted } else { AdmissionVerdict::Denied("no".into()) };
                     resolved(&desk, life, &package, verdict)
                 }
                 Step::HangUp(life) => Event::HungUp { life: ProcessRun(life) },
@@ -396,7 +408,7 @@ proptest! {
                         let package = waiting.remove(&asker.0);
                         let package = package.expect("told once, and only who waits");
                         let said = open_gate || admitted.contains(&package);
-                        prop_assert!(verdict != Verdict::Admitted || said, "{package}");
+                        prop_assert!(verdict != AdmissionVerdict::Admitted || said, "{package}");
                     }
                     Effect::Launch { life, .. } => {
                         prop_assert!(lives.insert(life), "one life of each number");

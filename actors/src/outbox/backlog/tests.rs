@@ -2,7 +2,7 @@ use std::time::{Duration, SystemTime};
 
 use super::super::gap::second;
 use super::*;
-use crate::plugin::event::PluginEventKind;
+use crate::model::event::PluginEventKind;
 use proptest::prelude::*;
 
 const NOBODY: BTreeSet<Arc<str>> = BTreeSet::new();

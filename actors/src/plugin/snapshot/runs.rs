@@ -6,9 +6,9 @@ use std::sync::Arc;
 use guest_agent_proto::record as rec;
 
 use crate::model::id::{BootId, Generation};
+use crate::model::runs::Due;
+use crate::model::runs::{Mark, Marks, Outcome, Runs};
 use crate::plugin::operation::Operation;
-use crate::plugin::state::Due;
-use crate::plugin::state::{Mark, Marks, Outcome, Runs};
 use crate::plugin::transition_log::{MOVES_MAX, Move, TransitionLog};
 use crate::ports::{Shortfall, ShortfallKind, Unenforced};
 use crate::trace::Trace;

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::spec::POINTS_MAX;
 use super::*;
 use crate::model::facts::{Number, Scope, Value};
+use crate::model::runs::{Mark, Marks, Outcome, Runs};
 use crate::model::spec::tests::{local_spec, spec};
 use crate::model::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
@@ -12,7 +13,6 @@ use crate::model::spec::{
 };
 use crate::plugin::event::Boot;
 use crate::plugin::operation::Operation;
-use crate::plugin::state::{Mark, Marks, Outcome, Runs};
 use crate::ports::Shortfall;
 use crate::trace::Trace;
 

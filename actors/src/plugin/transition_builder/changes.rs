@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::TransitionBuilder;
+use crate::model::event::PluginEventKind;
 use crate::model::id::Attempt;
+use crate::model::runs::Due;
 use crate::model::spec::{Config, PluginSpec};
-use crate::plugin::event::{ApplyFailure, Effect, PluginEventKind};
+use crate::plugin::event::{ApplyFailure, Effect};
 use crate::plugin::live::Live;
-use crate::plugin::state::{Answers, Change, Due, Phase, Then};
+use crate::plugin::state::{Answers, Change, Phase, Then};
 
 // === impl TransitionBuilder: changes ===
 

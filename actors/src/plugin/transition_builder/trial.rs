@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::TransitionBuilder;
-use crate::plugin::event::{Effect, PluginEventKind};
+use crate::model::event::PluginEventKind;
+use crate::model::runs::Due;
+use crate::plugin::event::Effect;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::{Due, FailedAt, Next, Owed, Phase};
+use crate::plugin::state::{FailedAt, Next, Owed, Phase};
 
 // === impl TransitionBuilder: the trial ===
 

@@ -138,9 +138,9 @@ fn rules(policy: MatchPolicy, all: &[Option<bool>]) -> Rules {
 fn verdict(policy: MatchPolicy, all: &[Option<bool>], expected: &str) {
     let facts = machine(Some(Value::text("debian")));
     let (verdict, words) = match evaluate(&rules(policy, all), &facts) {
-        Verdict::Enabled { because } => ("enabled", because),
-        Verdict::Disabled { because } => ("disabled", because),
-        Verdict::Unknown { why } => ("unknown", why),
+        RuleVerdict::Enabled { because } => ("enabled", because),
+        RuleVerdict::Disabled { because } => ("disabled", because),
+        RuleVerdict::Unknown { why } => ("unknown", why),
     };
     assert_eq!(format!("{verdict}: {words}"), expected);
 }
@@ -165,11 +165,11 @@ fn all_rules_have_to_hold_or_one() {
 #[test]
 fn without_rules_the_default_holds() {
     let facts = FactSet::default();
-    assert!(matches!(evaluate(&Rules::default(), &facts), Verdict::Enabled { .. }));
+    assert!(matches!(evaluate(&Rules::default(), &facts), RuleVerdict::Enabled { .. }));
     let never = Rules { on_default: Enablement::Disabled, ..Rules::default() };
-    assert!(matches!(evaluate(&never, &facts), Verdict::Disabled { .. }));
+    assert!(matches!(evaluate(&never, &facts), RuleVerdict::Disabled { .. }));
     let always = Rules { on_default: Enablement::Enabled, ..rules(MatchPolicy::All, &[None]) };
-    assert!(matches!(evaluate(&always, &facts), Verdict::Enabled { .. }));
+    assert!(matches!(evaluate(&always, &facts), RuleVerdict::Enabled { .. }));
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
@@ -215,10 +215,10 @@ proptest! {
         let before = machine(Some(Value::text("debian")));
         let role = if later { "s3cr3t" } else { "other" };
         let after = FactSet { metadata: Attributes::texts([("role", role)]), ..before.clone() };
-        let kind = |verdict: &Verdict| match verdict {
-            Verdict::Enabled { .. } => Some(true),
-            Verdict::Disabled { .. } => Some(false),
-            Verdict::Unknown { .. } => None,
+        let kind = |verdict: &RuleVerdict| match verdict {
+            RuleVerdict::Enabled { .. } => Some(true),
+            RuleVerdict::Disabled { .. } => Some(false),
+            RuleVerdict::Unknown { .. } => None,
         };
         let (early, late) = (evaluate(&rules, &before), evaluate(&rules, &after));
         prop_assert!(kind(&late).is_some(), "everything is known: {:?}", late);

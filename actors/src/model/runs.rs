@@ -1,0 +1,122 @@
+//! The runs of a one-shot plugin so far, and what a trigger names. Pure.
+
+use std::sync::Arc;
+
+use crate::model::id::BootId;
+
+/// What is known of the runs of a one-shot plugin. A daemon has the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Runs {
+    /// What it ran for last.
+    pub marks: Marks,
+    /// Runs that were started so far.
+    pub total: u64,
+    /// Whether a run was announced as started and has no outcome yet.
+    pub unfinished: Due,
+    /// What the last one came to.
+    pub last: Outcome,
+}
+
+/// What a one-shot plugin ran for last, trigger by trigger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Marks {
+    /// The boot.
+    pub startup: Mark<BootId>,
+    /// The instance.
+    pub firstboot: Mark<Arc<str>>,
+    /// The beat of its interval, counted from the start of the instance.
+    pub interval: Mark<u64>,
+}
+
+/// What a trigger was last heeded for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mark<T> {
+    /// Nothing yet: the next one makes it run.
+    #[default]
+    Never,
+    /// A run that came with the installation counts for whichever is current; its name is learned
+    /// from the trigger.
+    Counted,
+    /// This one.
+    Of(T),
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// There was none yet.
+    #[default]
+    None,
+    /// It exited with code 0.
+    Completed,
+    /// Anything else.
+    Failed {
+        /// Why, in words.
+        reason: Arc<str>,
+    },
+}
+
+/// What a trigger names. A plugin heeds the ones that its spec has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Firing {
+    /// The machine booted.
+    Startup(BootId),
+    /// There is a new instance.
+    FirstBoot(Arc<str>),
+    /// A beat of the interval began.
+    Interval(u64),
+}
+
+/// Whether a trigger makes a plugin run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heeded {
+    Run,
+    Counted,
+}
+
+/// Whether an outcome is owed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Due {
+    /// No.
+    #[default]
+    No,
+    /// Yes.
+    Yes,
+}
+
+// === impl Marks ===
+
+impl Marks {
+    /// A run that comes with an installation counts for everything that is current.
+    pub(crate) fn counted() -> Self {
+        Self { startup: Mark::Counted, firstboot: Mark::Counted, interval: Mark::Counted }
+    }
+}
+
+// === impl Mark ===
+
+impl<T: PartialEq> Mark<T> {
+    /// Heeds a trigger that runs once for each name.
+    pub(crate) fn heed(&mut self, name: T) -> Heeded {
+        let heeded = match self {
+            Self::Of(of) if *of == name => Heeded::Counted,
+            Self::Counted => Heeded::Counted,
+            Self::Never | Self::Of(_) => Heeded::Run,
+        };
+        *self = Self::Of(name);
+        heeded
+    }
+}
+
+impl Mark<u64> {
+    /// Takes the number of a beat. Counting begins at the first beat; a beat with a lower number
+    /// means that the clock was set back, and counting begins anew.
+    pub(crate) fn heed_beat(&mut self, beat: u64) -> Heeded {
+        let heeded = match self {
+            Self::Of(of) if beat > *of => Heeded::Run,
+            Self::Never | Self::Counted | Self::Of(_) => Heeded::Counted,
+        };
+        *self = Self::Of(beat);
+        heeded
+    }
+}
