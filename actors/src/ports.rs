@@ -250,17 +250,17 @@ pub struct Launched {
 /// Why limits cannot be set while a plugin runs. A start sets them.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
-    /// It was started by an agent without control groups, or could not enter its group.
+    /// The process was started by an agent without control groups, or it could not enter its group.
     #[error("its process is not in its control group")]
     Outside,
-    /// The kernel takes no limit below what is in use, and could not free enough of it.
+    /// The plugin uses more memory than the new limit, and the kernel could not free enough of it.
     #[error("more than {limit} bytes of memory are in use")]
     InUse {
         /// The limit that was to be set.
         limit: u64,
     },
-    /// The kernel took too long.
-    #[error("setting them took too long")]
+    /// The kernel did not finish the change in time.
+    #[error("setting the limits took too long")]
     TimedOut,
 }
 
@@ -312,7 +312,7 @@ pub enum Stopped {
 /// Why a launch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The process could not be made.
+    /// The kernel could not start the process.
     #[error("failed to execute {program}")]
     Spawn {
         /// Path of the entry point.
@@ -321,7 +321,7 @@ pub enum LaunchError {
         #[source]
         cause: Cause,
     },
-    /// The process ended before it answered Start.
+    /// The process ended before it answered the Start call.
     #[error("the plugin ended before it was started: {cause}{}", Quoted(output))]
     Exited {
         /// How it ended.
@@ -329,7 +329,7 @@ pub enum LaunchError {
         /// The last lines it wrote.
         output: String,
     },
-    /// The process lives but does not listen.
+    /// The process runs, but does not accept connections on its endpoint.
     #[error("the plugin did not listen on {endpoint} within {}s", waited.as_secs_f32())]
     NotListening {
         /// Where it should have listened.
@@ -337,7 +337,7 @@ pub enum LaunchError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// The Start call failed.
+    /// The plugin answered the Start call with an error.
     #[error("the plugin refused to start: {code}: {message}{}", Quoted(output))]
     Refused {
         /// Name of the gRPC code.
@@ -411,10 +411,10 @@ pub struct Health {
 /// Why a call to a plugin failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RpcError {
-    /// No connection, or it broke.
+    /// The agent could not connect to the plugin, or the connection broke.
     #[error("the plugin cannot be reached: {0}")]
     Unreachable(String),
-    /// No answer within the call's deadline.
+    /// The plugin did not answer within the deadline of the call.
     #[error("the plugin did not answer within {}s", .0.as_secs_f32())]
     TimedOut(Duration),
     /// The plugin does not implement the call.

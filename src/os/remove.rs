@@ -38,7 +38,7 @@ pub enum DeleteError {
     /// New files appear as fast as old ones are deleted.
     #[error("{} does not become empty; something still writes there", path.display())]
     NeverEmpty { path: PathBuf },
-    /// A bug: the thread that does the work panicked.
+    /// A bug in the agent: the thread that deletes files panicked.
     #[error("the thread that deletes files panicked")]
     Panicked,
 }

@@ -69,30 +69,37 @@ const OOM_PAUSE: Duration = Duration::from_secs(1);
 /// Why a launch failed before there was a process to wait for.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
-    #[error("failed to make {}", path.display())]
+    /// A folder that the launch needs cannot be created.
+    #[error("failed to create {}", path.display())]
     Make {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
-    #[error("failed to hand the configuration over in {}", path.display())]
+    /// The file with the configuration cannot be written.
+    #[error("failed to write the plugin's configuration to {}", path.display())]
     HandOver {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
+    /// The socket of an earlier process cannot be removed.
     #[error("failed to remove the stale socket {}", path.display())]
     StaleSocket {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
+    /// The kernel assigned no free port on the loopback interface.
     #[error("failed to find a free port")]
     NoPort(#[source] io::Error),
+    /// The kernel returned no random bytes.
     #[error("failed to get random bytes for the ticket")]
     NoRandom(#[source] rand::rand_core::OsError),
-    #[error("failed to take hold of the new process")]
+    /// The kernel gave no pidfd, with which the agent watches and signals the process.
+    #[error("failed to open a pidfd for the new process")]
     NoPidfd(#[source] io::Error),
+    /// The preparation did not end in time.
     #[error("the preparation was interrupted or took too long")]
     Interrupted,
 }
