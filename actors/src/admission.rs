@@ -99,7 +99,7 @@ async fn put(desk: &Recipient<Ask>, question: Option<Question>) -> AdmissionVerd
     let verdict = answered.await;
     drop(interest);
     verdict.unwrap_or_else(|_| {
-        AdmissionVerdict::Denied("nobody is left to ask whether it is admitted".into())
+        AdmissionVerdict::Denied("the admission actor ended before it answered".into())
     })
 }
 
@@ -184,7 +184,9 @@ impl AdmissionActor {
             Effect::AnswerList(answer) => self.listing = Some(answer),
             Effect::End { life, why } => {
                 if !why.is_empty() {
-                    warn!(life = life.0, why = &*why, "lets the admission plugin go");
+                    warn!(
+                        life = life.0, why = &*why, "stops the admission plugin; it is not needed"
+                    );
                 }
                 self.stream = None;
                 self.host.end(life);
@@ -270,7 +272,7 @@ impl Handler<ResolveCalled> for AdmissionActor {
         ResolveCalled { life, id, verdict }: ResolveCalled,
         ctx: &mut Context<Self>,
     ) {
-        debug!(life = life.0, id, ?verdict, "the admission plugin answers");
+        debug!(life = life.0, id, ?verdict, "the admission plugin answers again");
         self.step(Event::Resolved { life, id, verdict }, ctx);
     }
 }

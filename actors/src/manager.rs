@@ -283,7 +283,7 @@ impl ManagerActor {
         ctx.spawn(saving.into_actor(self).map(|result, _, _| {
             // The store keeps what it could not write and tries again.
             if let Ok(Err(error)) = result {
-                warn!(%error, "continues with an inbox that is not up to date");
+                warn!(%error, "the inbox could not be saved; continues with its older content");
             }
         }));
     }
@@ -486,7 +486,11 @@ impl Handler<Died> for ManagerActor {
         }
         *deaths = Deaths { in_a_row: deaths.in_a_row.saturating_add(1), last: now };
         let pause = self.policy.restart.pause(deaths.in_a_row, 2, name.as_str());
-        error!(plugin = %name, ?pause, "its actor panicked; builds it anew from its snapshot");
+        error!(
+            plugin = %name,
+            ?pause,
+            "the actor of a plugin panicked; builds it again from its snapshot"
+        );
         ctx.run_later(pause, move |this, ctx| this.rebuild(name, ctx));
     }
 }

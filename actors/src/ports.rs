@@ -380,7 +380,8 @@ pub struct StopError {
 /// Why nobody can say whether a plugin has a living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "its processes could not be looked for; what hangs in the kernel, or a busy machine, does that"
+    "the search for its processes failed; a process that hangs in the kernel, or a busy machine, \
+     can be the cause"
 )]
 pub struct FindError;
 

@@ -274,7 +274,7 @@ impl Handler<PlanOf> for SchedulerActor {
         let Some((entry, calendar)) = plan else { return MessageResult(Vec::new()) };
         let triggers = entry.triggers().unwrap_or_default();
         let marks = &entry.view.runs.marks;
-        let heeded = |heeded: bool| if heeded { "heeded" } else { "not heeded yet" };
+        let heeded = |heeded: bool| if heeded { "used" } else { "not used yet" };
         let mut all = Vec::new();
         if triggers.startup {
             let ran = marks.startup == Mark::Of(calendar.boot.clone());
@@ -288,8 +288,8 @@ impl Handler<PlanOf> for SchedulerActor {
         }
         if let Some(interval) = triggers.interval {
             let last = match &marks.interval {
-                Mark::Of(beat) => format!("beat {beat} of the instance: heeded"),
-                Mark::Counted | Mark::Never => "no beat heeded yet".to_owned(),
+                Mark::Of(beat) => format!("tick {beat} of the instance: used"),
+                Mark::Counted | Mark::Never => "no tick was used yet".to_owned(),
             };
             let next = calendar.next_beat(interval, now);
             all.push(Planned { kind: TriggerKind::Interval(interval), last, next });

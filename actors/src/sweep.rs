@@ -149,7 +149,7 @@ impl SweepActor {
                     }
                 }
                 Err(error) => {
-                    warn!(%error, "files that nothing refers to may remain");
+                    warn!(%error, "files without a reference may remain");
                     AGAIN
                 }
             };
@@ -219,7 +219,7 @@ fn tell(report: &SweepReport) {
     for item in &report.items {
         let (path, why) = (&item.path, &item.why);
         match item.fate {
-            SweepFate::Failed => warn!(path, why, "could not be swept away"),
+            SweepFate::Failed => warn!(path, why, "a leftover could not be deleted"),
             SweepFate::Deleted => info!(path, why, "swept away"),
             SweepFate::LeftAlone => info!(path, why, "left alone"),
             SweepFate::WouldDelete | SweepFate::Postponed => debug!(path, why, "{}", item.fate),

@@ -106,7 +106,7 @@ impl VmEventActor {
         let current = self.machine.boot_id();
         let is_current = |fact: Option<&[u8]>| fact == Some(current.0.as_bytes());
         let boot = if is_current(last) { Boot::Same } else { Boot::New };
-        info!(?boot, boot_id = %current.0, "knows which boot this is");
+        info!(?boot, boot_id = %current.0, "the boot id is known");
         crash_point::reach("before", "begin", "boot");
         self.handles.begin.do_send(Begin(boot));
         if boot == Boot::New {
@@ -116,7 +116,7 @@ impl VmEventActor {
                 value: current.0.as_bytes().to_vec(),
             };
             // The next life takes this boot for a new one: no crash is reported, no more.
-            self.save(vec![fact(BOOT), fact(STARTUP_OWED)], "cannot remember this boot", ctx);
+            self.save(vec![fact(BOOT), fact(STARTUP_OWED)], "cannot save the id of this boot", ctx);
         }
         if boot == Boot::New || is_current(owed) {
             self.tell_startup_when_started(ctx);
@@ -147,7 +147,7 @@ impl VmEventActor {
         let saving = self.handles.store.send(Save { writes: vec![paid], events: Vec::new() });
         ctx.spawn(saving.into_actor(self).map(|result, this, ctx| {
             if let Ok(Err(error)) = result {
-                error!(%error, "another start of the agent may tell startup again");
+                error!(%error, "another start of the agent may send startup again");
             }
             let told = this.tell_all(NotifyVm::of(VmEvent::Startup));
             ctx.spawn(told.into_actor(this).map(|_, _, _| ()));
@@ -201,7 +201,7 @@ impl Actor for VmEventActor {
         let load = async move { storage.load(Table::Facts).await };
         ctx.wait(load.into_actor(self).map(|facts, this, ctx| {
             let facts = facts.unwrap_or_else(|error| {
-                error!(error = %Chain(&error), "cannot read what is known of this machine");
+                error!(error = %Chain(&error), "cannot read the facts about this machine");
                 Vec::new()
             });
             let fact = |wanted: &[u8]| {
@@ -293,5 +293,5 @@ fn report(event: VmEvent, told: &[Notified]) {
             }
         }
     }
-    info!(%event, told = count, plugins = told.len(), "told the plugins");
+    info!(%event, told = count, plugins = told.len(), "sent a VM event to the plugins");
 }

@@ -74,7 +74,7 @@ pub enum WireError {
         cause: prost::DecodeError,
     },
     /// Too much at once.
-    #[error("the message has {0} orders, at most {ORDERS_MAX} are taken")]
+    #[error("the message has {0} orders; the limit is {ORDERS_MAX}")]
     TooManyOrders(usize),
 }
 

@@ -220,11 +220,14 @@ async fn identify(
     let ask = async || match tokio::time::timeout(PATIENCE, metadata?.instance_id()).await {
         Ok(Ok(id)) => Some(id),
         Ok(Err(error)) => {
-            info!(error = %Chain(&error), "the metadata server does not say who this machine is");
+            info!(
+                error = %Chain(&error),
+                "the metadata server does not give this machine's instance id"
+            );
             None
         }
         Err(_) => {
-            info!("the metadata server does not say in time who this machine is");
+            info!("the metadata server does not give this machine's instance id in time");
             None
         }
     };
@@ -236,8 +239,8 @@ async fn identify(
 async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<dyn Storage>, Cause> {
     let opened = store::open(lock, dir).await?;
     match &opened.fate {
-        StoreFate::Fresh => info!(store = %dir.display(), "begins with an empty store"),
-        StoreFate::Existing => info!(store = %dir.display(), "continues with its store"),
+        StoreFate::Fresh => info!(store = %dir.display(), "the store is new and empty"),
+        StoreFate::Existing => info!(store = %dir.display(), "the store is open"),
         StoreFate::SetAside { moved_to, reason } => error!(
             reason,
             moved_to = %moved_to.display(),

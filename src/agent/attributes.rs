@@ -119,7 +119,7 @@ fn become_another(memory: &mut Memory, id: &str) -> Found {
         Err(error) => {
             error!(
                 error = %Chain(&error),
-                "continues as the instance that this machine no longer is"
+                "continues with the old instance id"
             );
             Found::Facts
         }

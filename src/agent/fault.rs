@@ -11,7 +11,7 @@ pub(super) enum Fault {
     #[error("the link to the control plane ended unexpectedly")]
     Link,
     #[error(
-        "the metadata server says that this is another machine than the one this agent ran for"
+        "the metadata server gives another instance id than the one that this agent started with"
     )]
     AnotherMachine,
 }

@@ -34,12 +34,12 @@ pub(super) async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
     const TIMEOUT: Duration = Duration::from_secs(30);
     let listed = tokio::time::timeout(STOP_SLACK, system.manager.send(ListPlugins)).await;
     let Ok(Ok(plugins)) = listed else {
-        warn!("the manager does not say what runs; the plugins run on");
+        warn!("the manager does not list the running plugins; they continue to run");
         return;
     };
     // One that is still busy after that long is stopped all the same.
     if tokio::time::timeout(STOP_SLACK, system.manager.send(Dismiss)).await.is_err() {
-        warn!("not all plugins could be let go; one of them may be reported as crashed");
+        warn!("not every plugin's actor ended; a plugin may be reported as crashed");
     }
     let stops = plugins.iter().map(async |Listed { view, .. }| {
         let stop = launcher.stop(StopOrder {
@@ -71,7 +71,9 @@ pub(super) async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
     let save = Save { writes: vec![vm_events::forget_boot()], events };
     let saved = tokio::time::timeout(STOP_SLACK, system.store.send(save)).await;
     if !matches!(saved, Ok(Ok(Ok(())))) {
-        warn!("the end of the plugins could not be recorded; the next life reports crashes");
+        warn!(
+            "the end of the plugins could not be saved; the next start of the agent reports crashes"
+        );
     }
 }
 
@@ -80,6 +82,9 @@ pub(super) async fn flush(system: &System, storage: &dyn Storage) {
     // It takes the way through the store's actor, so that it comes behind all of that.
     drop(tokio::time::timeout(STOP_SLACK, system.store.send(Save::default())).await);
     if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
-        warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
+        warn!(
+            error = %Chain(&error),
+            "the last delayed writes may be lost; the agent makes them again"
+        );
     }
 }

@@ -52,9 +52,11 @@ pub(super) struct Opened {
 /// Why a link cannot be opened.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
-    #[error("control_plane.auth is \"metadata\", but no metadata server may be asked")]
+    #[error("control_plane.auth is \"metadata\", but the metadata server is turned off")]
     NoTokens,
-    #[error("no resource id is configured, and no metadata server may be asked for it")]
+    #[error(
+        "no resource id is configured, and the metadata server, which would give it, is turned off"
+    )]
     NoResource,
 }
 
@@ -184,7 +186,7 @@ impl Search {
         let configured = Some(&self.control.resource).filter(|resource| !resource.is_empty());
         let resource = configured.unwrap_or(&derived);
         self.service_url.send_replace(endpoint.to_string().into());
-        info!(%endpoint, resource, "the metadata server says where the control plane is");
+        info!(%endpoint, resource, "the metadata server gave the address of the control plane");
         link_config(&self.control, endpoint, resource, Some(self.client.clone()))
     }
 
@@ -193,7 +195,7 @@ impl Search {
             let state = self.state.borrow_and_update().clone();
             match state {
                 State::Present { .. } => return,
-                State::Unknown => self.explain(undecided, "it is being asked"),
+                State::Unknown => self.explain(undecided, "the agent is asking it"),
                 State::Absent { reason } => self.explain(undecided, &reason),
             }
             if self.state.changed().await.is_err() {
@@ -208,7 +210,7 @@ impl Search {
             (None, _) => "no endpoint is configured",
             (Some(_), _) => "no resource is configured",
         };
-        undecided.wait_because(format!("{lacking}, and the metadata server does not say: {why}"));
+        undecided.wait_because(format!("{lacking}, and the metadata server did not answer: {why}"));
     }
 }
 

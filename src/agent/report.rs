@@ -121,7 +121,12 @@ async fn deliver(link: &Link, kind: &str, body: &impl Message) {
         match link.send_unary(message(kind, body)).await {
             Ok(()) => return,
             Err(error) => {
-                debug!(kind, attempt, error = %Chain(&error), "the control plane was not told");
+                debug!(
+                    kind,
+                    attempt,
+                    error = %Chain(&error),
+                    "the report to the control plane could not be sent"
+                );
                 if matches!(error, DeliveryError::Refused(_)) && attempt > 1 {
                     return;
                 }

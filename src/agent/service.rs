@@ -218,7 +218,7 @@ impl Service {
         match fault {
             Some(fault) if stops_plugins => error!(%fault, "stopping, to be started again"),
             Some(fault) => error!(%fault, "stopping, to be started again; plugins run on"),
-            None if stops_plugins => info!("stopping; so do the plugins"),
+            None if stops_plugins => info!("stopping; the plugins stop, too"),
             None => info!("stopping; plugins run on"),
         }
         if fault.is_none() && (stops_plugins || shutdown::is_machine_going_down().await) {

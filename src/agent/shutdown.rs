@@ -29,15 +29,15 @@ async fn asked(booted: &Path, systemctl: &OsStr) -> bool {
     match tokio::time::timeout(ANSWER, command.output()).await {
         Ok(Ok(output)) => {
             let state = String::from_utf8_lossy(&output.stdout);
-            debug!(state = state.trim(), "asked what the machine is doing");
+            debug!(state = state.trim(), "asked the service manager for the state of the machine");
             state.trim() == "stopping"
         }
         Ok(Err(error)) => {
-            warn!(%error, "cannot ask whether the machine is going down");
+            warn!(%error, "cannot ask whether the machine is shutting down");
             false
         }
         Err(_) => {
-            warn!("the service manager does not say whether the machine is going down");
+            warn!("the service manager does not answer whether the machine is shutting down");
             false
         }
     }

@@ -75,7 +75,11 @@ impl Notifier {
                 Self(Some(Arc::new(Way { socket, address, is_ready: AtomicBool::new(false) })))
             }
             Err(error) => {
-                warn!(%error, name, "NOTIFY_SOCKET cannot be used; the service manager hears nothing");
+                warn!(
+                    %error,
+                    name,
+                    "NOTIFY_SOCKET is not usable; the service manager gets no messages"
+                );
                 Self(None)
             }
         }
@@ -133,7 +137,7 @@ impl Notifier {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(TRY_PAUSE).await;
                 }
-                Err(error) => return debug!(%error, "the service manager cannot be told"),
+                Err(error) => return debug!(%error, "the service manager got no message"),
             }
         }
         debug!("the service manager has no room for messages");
@@ -184,7 +188,7 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
                 if answers(&list, beat.unwrap_or_default()).await {
                     notifier.send(&[NotifyState::Watchdog]).await;
                 } else {
-                    warn!("the manager does not answer; the watchdog is not told that all is well");
+                    warn!("the manager of the plugins does not answer; sends no WATCHDOG=1");
                 }
             }
             ready = becomes_ready(&mut readiness), if !is_ready => {

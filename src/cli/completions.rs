@@ -72,7 +72,7 @@ pub(super) fn answer(
     let shells = Shells::builtins();
     let shell = shells.completer(shell).ok_or_else(|| {
         let known: Vec<_> = shells.names().collect();
-        Failure::usage(format_args!("{VARIABLE}={shell} is not a shell that is known"))
+        Failure::usage(format_args!("{VARIABLE}={shell} is not a known shell"))
             .hint(format_args!("use one of {}", known.join(", ")))
     })?;
     let words: Vec<OsString> =

@@ -157,7 +157,7 @@ fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Res
         console.line(&format!("  {}", display::trigger_line(plan, now)))?;
     }
     if !answer.moves.is_empty() {
-        console.line("what happened lately:")?;
+        console.line("recent events:")?;
     }
     for step in &answer.moves {
         let at = timestamp(step.at.as_ref()).map(|at| format!("{at:.0}")).unwrap_or_default();

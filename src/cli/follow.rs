@@ -76,7 +76,7 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
         Goal::Removed => Verdict::Failed(explain(status, "it is still there")),
         Goal::Installed { revision } if status.revision != *revision => {
             if status.generation > awaited.generation {
-                Verdict::Failed("a newer order took its place".to_owned())
+                Verdict::Failed("a newer order replaced it".to_owned())
             } else {
                 let runs = match status.revision.as_str() {
                     "" => "nothing is installed".to_owned(),
@@ -87,7 +87,7 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
         }
         Goal::Configured { config_hash } if status.config_hash != *config_hash => {
             if status.generation > awaited.generation {
-                Verdict::Failed("a newer order took its place".to_owned())
+                Verdict::Failed("a newer order replaced it".to_owned())
             } else {
                 Verdict::Failed("it does not have the new configuration".to_owned())
             }
@@ -161,7 +161,7 @@ pub(super) async fn follow(
             }
         }
         Err(Failure::new(Exit::Unreachable, "the agent ended while it was waited for")
-            .hint("the order is kept; `guest-agent status` shows what became of it"))
+            .hint("the order is kept; `guest-agent status` shows its result"))
     };
     match tokio::time::timeout(timeout, watching).await {
         Ok(result) => result?,
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_newer_order_ends_the_wait() {
-        check(&installed(), &status("3", "RUNNING", 6), &failed("a newer order took its place"));
+        check(&installed(), &status("3", "RUNNING", 6), &failed("a newer order replaced it"));
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
         check(&order, &with("ab", "RUNNING", 4), &Verdict::Waiting);
         check(&order, &with("ab", "RUNNING", 5), &done("RUNNING"));
         check(&order, &with("", "RUNNING", 5), &failed("it does not have the new configuration"));
-        check(&order, &with("cd", "RUNNING", 6), &failed("a newer order took its place"));
+        check(&order, &with("cd", "RUNNING", 6), &failed("a newer order replaced it"));
         check(&order, &with("ab", "CRASHED", 5), &failed("it is CRASHED"));
     }
 

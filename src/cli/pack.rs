@@ -87,7 +87,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         Some(revision) => revision.clone(),
         None => sha256[..12]
             .parse()
-            .map_err(|error| Failure::failed("the digest is no revision").because(&error))?,
+            .map_err(|error| Failure::failed("the digest is no valid revision").because(&error))?,
     };
     let signature = key.map(|key| key.sign(&archive, &name, &revision));
     let signature = signature.transpose().map_err(unsigned)?;
@@ -194,7 +194,7 @@ fn name_of(dir: &Path) -> Result<PluginName, Failure> {
     let real = dir.canonicalize().map_err(|error| unreadable(dir, &error))?;
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.parse().map_err(|error| {
-        Failure::usage("the directory's name is no name for a plugin")
+        Failure::usage("the directory's name is not a valid plugin name")
             .because(&error)
             .hint("choose one with --name")
     })
@@ -225,14 +225,14 @@ fn only_executable(dir: &Path) -> Result<EntryPoint, Failure> {
     found.sort();
     match found.as_slice() {
         [only] => EntryPoint::parse(only)
-            .map_err(|error| Failure::failed("the executable has an odd name").because(&error)),
+            .map_err(|error| Failure::failed("the executable's name is not valid").because(&error)),
         [] => Err(Failure::usage(format_args!(
-            "there is no executable at the top of {}",
+            "no executable is at the top of {}",
             dir.display()
         ))
         .hint("name it with --entry-point, or make it executable with chmod +x")),
         many => Err(Failure::usage(format_args!(
-            "there is more than one executable at the top of {}: {}",
+            "more than one executable is at the top of {}: {}",
             dir.display(),
             many.join(", ")
         ))

@@ -154,11 +154,11 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
     let action = match (order.action(), there) {
         (Action::Remove, None) => "nothing",
         (Action::Remove, Some(status)) => {
-            changes.push(format!("revision {} and the plugin's own data go", status.revision));
+            changes.push(format!("deletes revision {} and the plugin's own data", status.revision));
             "remove"
         }
         (Action::Apply, None) => {
-            changes.push("there is no such plugin to configure".to_owned());
+            changes.push("no plugin has this name".to_owned());
             "nothing"
         }
         (Action::Apply, Some(status)) if !is_reconfigured(status) => "nothing",
@@ -169,11 +169,11 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
         (Action::Install | Action::Unspecified, None) => "install",
         (Action::Install | Action::Unspecified, Some(status)) => {
             if is_local(status) {
-                changes.push(format!("takes the place of the local revision {}", status.revision));
+                changes.push(format!("replaces the local revision {}", status.revision));
             } else if status.revision.is_empty() {
                 changes.push("it was ordered before and is not installed".to_owned());
             } else if status.revision != revision {
-                changes.push(format!("revision {} gives way to {revision}", status.revision));
+                changes.push(format!("revision {revision} replaces revision {}", status.revision));
             }
             if is_reconfigured(status) {
                 changes.push("its configuration".to_owned());
@@ -256,8 +256,8 @@ async fn look(
             } else {
                 planned.findings.push(Finding::new(
                     Severity::Note,
-                    "the archive was not looked at",
-                    format!("it would have to be fetched from {url}"),
+                    "the archive was not checked",
+                    format!("it would have to be downloaded from {url}"),
                     "`plan --download` fetches it to look inside, and throws it away",
                 ));
             }

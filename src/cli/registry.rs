@@ -108,7 +108,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
                     let waited = format_duration(timeout);
                     let what = format!("{} was not offered within {waited}", named.name);
                     return Err(Failure::new(Exit::TimedOut, what)
-                        .hint("`guest-agent registry list` shows what is"));
+                        .hint("`guest-agent registry list` shows all entries"));
                 }
             };
             show::one(&entry, json, console)
@@ -198,13 +198,13 @@ impl Named {
         kinds.sort_unstable();
         kinds.dedup();
         if kinds.len() > 1 {
-            let what = format!("there is more than one {}", self.name);
+            let what = format!("more than one instance has the name {}", self.name);
             let hint = format!("name one with --type: {}", kinds.join(", "));
             return Err(Failure::new(Exit::Usage, what).hint(hint));
         }
         named.into_iter().max_by_key(|entry| entry.order).ok_or_else(|| {
             let of_kind = self.kind.as_ref().map(|kind| format!(" of the type {kind}"));
-            let what = format!("nobody offers {}{}", self.name, of_kind.unwrap_or_default());
+            let what = format!("no plugin offers {}{}", self.name, of_kind.unwrap_or_default());
             let offers = || entries.iter().map(show::offer);
             let of_name = || offers().filter(|offer| offer.name == self.name.as_str());
             let failure = Failure::failed(what);
@@ -216,7 +216,7 @@ impl Named {
             }
             match client::nearest(self.name.as_str(), offers().map(|offer| offer.name.as_str())) {
                 Some(known) => failure.hint(format_args!("did you mean {known}?")),
-                None => failure.hint("`guest-agent registry list --all` shows what is offered"),
+                None => failure.hint("`guest-agent registry list --all` shows all entries"),
             }
         })
     }

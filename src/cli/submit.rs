@@ -19,7 +19,7 @@ use super::progress::Progress;
 use crate::config::Environment;
 
 /// The words for a removed plugin of which another version came with the machine.
-const STAYS: &str = ", as the version that came with the machine; it goes with its files";
+const STAYS: &str = ", as the version that came with the machine; it is deleted with its files";
 
 /// The outcome of one order, as JSON.
 #[derive(Serialize)]

@@ -40,7 +40,7 @@ pub(super) struct Given {
 /// Opens a bundle. Returns `None` when the file is not a bundle.
 pub(super) fn open(path: &Path) -> Result<Option<Given>, Failure> {
     let failed = |error: BundleError| {
-        Failure::failed(format_args!("{} is no bundle that can be installed", path.display()))
+        Failure::failed(format_args!("{} is not a valid bundle", path.display()))
             .because(&error)
     };
     if !path.is_file() {
@@ -73,7 +73,7 @@ pub(super) async fn hand_over(
         Ok(Ok(Some(placed))) => {
             let path = PathBuf::from(placed.path);
             let url = file_url(&path).map_err(|error| {
-                Failure::failed("the agent has an odd directory").because(&error)
+                Failure::failed("the agent's directory is not usable").because(&error)
             })?;
             if let Some(plugin) = &mut order.plugin {
                 plugin.gcs_signed_url = url;
@@ -84,11 +84,11 @@ pub(super) async fn hand_over(
             // What is wrong with the file on this side is nearer than what the agent makes of it.
             if let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), reading).await
             {
-                return Err(Failure::failed("the bundle cannot be handed over").because(&error));
+                return Err(Failure::failed("the bundle cannot be uploaded").because(&error));
             }
             Err(match placed {
                 Ok(Err(failure)) => failure,
-                Ok(Ok(_)) => Failure::failed("the agent did not say where it put the archive"),
+                Ok(Ok(_)) => Failure::failed("the agent did not return the path of the archive"),
                 Err(_elapsed) => {
                     Failure::new(Exit::TimedOut, "the agent did not take the archive in time")
                 }

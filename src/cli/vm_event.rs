@@ -56,7 +56,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     if failed.is_empty() {
         return Ok(());
     }
-    let count = format!("{} of {} plugins could not be told", failed.len(), results.len());
+    let count = format!("{} of {} plugins did not get the event", failed.len(), results.len());
     Err(failed.into_iter().fold(Failure::failed(count), |failure, result| {
         failure.cause(format_args!("{}: {}", result.plugin, result.message))
     }))
@@ -69,14 +69,14 @@ fn went_wrong(result: &NotifiedPlugin) -> bool {
 
 fn print(results: &[NotifiedPlugin], console: &mut Console<'_>) -> Result<(), Failure> {
     if results.is_empty() {
-        return Ok(console.line("there are no plugins")?);
+        return Ok(console.line("the agent has no plugins")?);
     }
     let widest = results.iter().map(|result| result.plugin.chars().count()).max().unwrap_or(0);
     for result in results {
         let (tone, word) = match result.status {
-            0 if result.message.is_empty() => (Tone::Good, "told"),
+            0 if result.message.is_empty() => (Tone::Good, "sent"),
             0 => (Tone::Quiet, "passed"),
-            NOT_RUNNING => (Tone::Quiet, "not told"),
+            NOT_RUNNING => (Tone::Quiet, "not sent"),
             FAILED => (Tone::Bad, "failed"),
             _ => (Tone::Bad, "unknown"),
         };

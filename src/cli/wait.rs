@@ -87,7 +87,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         }
         Err(_elapsed) => {
             let waited = format_duration(flags.timeout);
-            let reason = format!("{name} was not as wanted within {waited}");
+            let reason = format!("{name} did not reach the state within {waited}");
             let failure = Failure::new(Exit::TimedOut, reason);
             Err(match last.words {
                 Some(words) => failure.cause(words),

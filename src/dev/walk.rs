@@ -81,7 +81,7 @@ pub(super) async fn walk(world: &mut World) -> Result<(), Cause> {
     let upgraded = step.since.elapsed();
     event(world, &step, Kind::PluginRemoved, "1").await?;
     step.done(format!(
-        "revision 2 is RUNNING after {}, and revision 1 was let go after probation",
+        "revision 2 is RUNNING after {}, and revision 1 was deleted after probation",
         shown(upgraded)
     ));
 
@@ -108,7 +108,7 @@ pub(super) async fn walk(world: &mut World) -> Result<(), Cause> {
     step.check(!files.exists(), || format!("{} is still there", files.display()))?;
     step.done("its process and its files are gone".to_owned());
 
-    println!("all of it happened, in {}", shown(whole.elapsed()));
+    println!("all steps succeeded, in {}", shown(whole.elapsed()));
     Ok(())
 }
 
@@ -169,7 +169,7 @@ async fn until(
         }
         tokio::time::sleep(BEAT).await;
     }
-    Err(step.unseen(format!("the plugin is not as it should be: {last:?}")))
+    Err(step.unseen(format!("the plugin is not in the expected state: {last:?}")))
 }
 
 fn pid(plugin: &PluginStatus) -> i32 {

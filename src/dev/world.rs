@@ -189,7 +189,7 @@ impl World {
         eprintln!("\nfailed: {}", guest_agent_actors::error::Chain(error));
         let log = std::fs::read_to_string(self.dir.join("agent.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        eprintln!("the agent's last words:");
+        eprintln!("the last lines of the agent's log:");
         for line in &lines[lines.len().saturating_sub(30)..] {
             eprintln!("  {line}");
         }

@@ -21,7 +21,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         return vec![Finding::new(Severity::Error, what, why, "run as root")];
     };
     let (dir, free) = (place.path.display(), place.bytes);
-    let room = "make room there, or set agent.state_dir to a larger file system";
+    let room = "free space there, or set agent.state_dir to a larger file system";
     if free < BYTES_LOW {
         let severity = if free < BYTES_MIN { Severity::Error } else { Severity::Warning };
         let what = format!("only {} MiB are free for {dir}", free >> 20);

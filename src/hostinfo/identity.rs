@@ -98,7 +98,9 @@ impl Memory {
         let record = match text {
             Ok(text) => serde_json::from_str::<Record>(&text)
                 .inspect_err(|error| {
-                    tracing::warn!(path = %path.display(), %error, "who this machine is was forgotten");
+                    tracing::warn!(
+                        path = %path.display(), %error, "the saved instance id was deleted"
+                    );
                 })
                 .ok(),
             Err(_) => None,
@@ -183,7 +185,7 @@ impl Memory {
             && let Err(error) = self.save()
         {
             use guest_agent_actors::error::Chain;
-            tracing::warn!(error = %Chain(&error), "who this machine is was not remembered");
+            tracing::warn!(error = %Chain(&error), "the instance id was not saved");
         }
     }
 
@@ -237,7 +239,7 @@ fn local(looks: &Looks) -> Identity {
     if let Some(id) = looks.firmware.as_ref().or(looks.machine_id.as_ref()) {
         return Identity { id: id.clone(), source: InstanceSource::Machine };
     }
-    tracing::warn!("the machine has no id of its own; it gets one that is remembered");
+    tracing::warn!("the machine has no id of its own; the agent makes one and saves it");
     Identity { id: uuid::Uuid::new_v4().to_string(), source: InstanceSource::Random }
 }
 

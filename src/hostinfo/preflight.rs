@@ -154,7 +154,7 @@ fn security(candidate: &Candidate<'_>) -> Vec<Finding> {
 
 fn admission(candidate: &Candidate<'_>) -> Vec<Finding> {
     let refused = candidate.refused.map(|why| {
-        let what = format!("{} would not be admitted", candidate.spec.name);
+        let what = format!("the admission plugin would deny {}", candidate.spec.name);
         let content = candidate.spec.source.sha256();
         let fix = format!(
             "have the policy of admission.command admit the content {content} of {}, then \

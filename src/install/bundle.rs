@@ -56,10 +56,10 @@ pub enum BundleError {
     #[error("the bundle is damaged: {0}")]
     Damaged(&'static str),
     /// A later version made it.
-    #[error("the bundle is of a newer kind; install it with a newer guest-agent")]
+    #[error("the bundle has a newer format; install it with a newer guest-agent")]
     Version,
     /// A member is larger than it can be.
-    #[error("{member} in the bundle has {bytes} bytes; at most {most} are taken")]
+    #[error("{member} in the bundle has {bytes} bytes; the limit is {most}")]
     TooLarge {
         member: &'static str,
         /// How large it is.
@@ -204,11 +204,11 @@ fn head(from: &mut impl Read) -> Result<Head, BundleError> {
             },
         );
     };
-    let bytes = octal(&block[124..136]).ok_or(BundleError::Damaged("a size is no number"))?;
+    let bytes = octal(&block[124..136]).ok_or(BundleError::Damaged("a size is not a number"))?;
     // `pack` writes one and the same header for a member of this size. A header with a link,
     // another mode or a long name is therefore damaged.
     if block != header(member, bytes) {
-        return Err(BundleError::Damaged("a header is not as it was written"));
+        return Err(BundleError::Damaged("a header was changed"));
     }
     Ok(Head { member, bytes })
 }

@@ -183,7 +183,7 @@ impl Cache {
                 Kind::Incoming if arriving.contains(name) => continue,
                 Kind::Incoming => "an interrupted installation left it",
                 Kind::Signature(sha256) if !names.contains(&sha256.to_string()) => {
-                    "its archive is not there"
+                    "its archive is missing"
                 }
                 Kind::Archive(_) | Kind::Signature(_) => continue,
                 Kind::Odd => {
@@ -194,7 +194,7 @@ impl Cache {
             self.archives.sweep_away(name, why, manner, report);
         }
         for Entry { sha256, .. } in self.over(self.most_now(), None) {
-            let why = "the cache is over its bound";
+            let why = "the cache is larger than its limit";
             self.archives.sweep_away(&sha256.to_string(), why, manner, report);
             let signature = self.archives.signature_name(sha256);
             if names.contains(&signature) {
@@ -303,11 +303,11 @@ impl Incoming {
         let most = cache.most_now().checked_sub(bytes);
         let over = most.map(|most| (most, cache.over(most, Some(sha256))));
         let Some((most, over)) = over else {
-            return Err(io::Error::other("there is no room for it"));
+            return Err(io::Error::other("the disk has no space for it"));
         };
         over.iter().for_each(|entry| cache.archives.delete(entry.sha256));
         if cache.list(Some(sha256))?.1 > most {
-            return Err(io::Error::other("what is installed takes all of install.cache_max_bytes"));
+            return Err(io::Error::other("installed archives use all of install.cache_max_bytes"));
         }
         // It may be there already, and be read by others: each file is replaced at once or stays as
         // it is. It is hashed again when it is used, so a torn one costs a download and nothing

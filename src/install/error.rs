@@ -228,13 +228,13 @@ pub enum SignError {
 pub enum SignatureError {
     /// The trusted keys of this machine cannot be read.
     #[error(
-        "the keys of [trust] cannot be read, and without them nothing is installed: {why}; put that \
-         right and reload the agent"
+        "the keys of [trust] cannot be read, and without them nothing is installed: {why}; correct \
+         that and reload the agent"
     )]
     Keys { why: String },
     /// The archive has no signature.
     #[error(
-        "the archive is not signed, which [trust] demands: there is nothing at {place}; sign it with \
+        "the archive is not signed, which [trust] demands: no file is at {place}; sign it with \
          `guest-agent pack --sign-key FILE` or `minisign -S -t plugin:NAME`, and put the signature \
          there"
     )]
@@ -424,7 +424,7 @@ pub enum UnpackError {
         member: String,
     },
     /// The download ended before the end of the archive; the download's own error says why.
-    #[error("the download was given up")]
+    #[error("the download was cancelled")]
     Abandoned,
 }
 
@@ -471,8 +471,8 @@ pub enum FolderError {
     },
     /// The path of the revision exists already, and the agent did not make it.
     #[error(
-        "{} exists, but there is no record of where it came from; \
-         move it away or order another revision", path.display()
+        "{} exists, but the agent has no record that it made it; move it away or order another \
+         revision", path.display()
     )]
     Foreign { path: PathBuf },
     /// The revision is installed, but it has no executable file at the entry point.
@@ -485,7 +485,7 @@ pub enum FolderError {
     #[error("revision {revision} is not installed")]
     NotInstalled { revision: RevisionId },
     /// The installation was cancelled before its files were moved into place.
-    #[error("the installation was given up")]
+    #[error("the installation was cancelled")]
     Abandoned,
     /// A bug in the agent: the thread that changes files panicked.
     #[error("the thread that changes files panicked")]

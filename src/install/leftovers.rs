@@ -119,7 +119,7 @@ impl Found<'_> {
             Kind::Record(revision) => {
                 let there = rustix::fs::statat(self.folder, revision, AtFlags::SYMLINK_NOFOLLOW);
                 if matches!(there, Err(Errno::NOENT)) {
-                    self.delete(name, "its revision is not there", |found| {
+                    self.delete(name, "its revision is missing", |found| {
                         let _changing = found.turn.folder.lock();
                         remove::destroy(found.folder.as_fd(), found.at, name)
                     });
@@ -128,7 +128,7 @@ impl Found<'_> {
             Kind::Revision(revision) => self.look_at_revision(&revision),
             // Goes with the revision it points to, or with the folder.
             Kind::Current => {}
-            Kind::Odd => self.leave(name, "no name that this agent gives"),
+            Kind::Odd => self.leave(name, "the agent gives no such name"),
         }
     }
 

@@ -64,7 +64,7 @@ impl PressurePolicy {
         let until = Instant::now() + self.patience;
         while self.is_high() {
             if Instant::now() >= until {
-                tracing::warn!(what, "begins although memory is short: it waited long enough");
+                tracing::warn!(what, "begins although memory is short: the longest wait is over");
                 break;
             }
             tokio::time::sleep(BEAT).await;

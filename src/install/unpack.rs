@@ -185,7 +185,7 @@ impl Unpacking<'_> {
             return Err(refused("sparse file".to_owned()));
         }
         if !is_size_unambiguous(entry.header().as_bytes()) {
-            return Err(wrong("has a size that is negative or too large to be read by all"));
+            return Err(wrong("has a size that is negative or too large for some tar readers"));
         }
         let path = MemberPath::parse(&raw, self.limits)?;
         if path.is_root() && kind != EntryType::Directory {
@@ -222,7 +222,7 @@ impl Unpacking<'_> {
         };
         match self.tree.hard_link(&path, &inside) {
             Err(Obstacle::NoSuchFile) => {
-                Err(wrong("is not a regular file that stands earlier in the archive"))
+                Err(wrong("is not a regular file earlier in the archive"))
             }
             result => result.map_err(|obstacle| self.blame(&path, obstacle, 0)),
         }
@@ -264,7 +264,7 @@ impl Unpacking<'_> {
         let path = self.entry_point.as_str();
         let wrong = |found: String| Err(UnpackError::EntryPoint { path: path.to_owned(), found });
         let Ok(end) = links.resolve(path) else {
-            return wrong("is a link that leads nowhere".to_owned());
+            return wrong("is a link without a target".to_owned());
         };
         match self.tree.stat(&end) {
             Ok(found) if !is_file(&found) => wrong("is not a regular file".to_owned()),

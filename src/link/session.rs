@@ -246,7 +246,7 @@ impl Live {
             Some(Err(error)) if error.is_panic() => {
                 StreamEnd::new(Code::Internal, "handling a message failed")
             }
-            Some(Err(_)) | None => StreamEnd::new(Code::Cancelled, "the stream was let go"),
+            Some(Err(_)) | None => StreamEnd::new(Code::Cancelled, "the agent closed the stream"),
         }
     }
 
@@ -346,7 +346,7 @@ impl Reader {
             tracing::debug!(
                 stream = self.session.number,
                 id = shown(id),
-                "an acknowledgement came too late or was never waited for"
+                "an acknowledgement came too late, or no message waits for it"
             );
         }
         Ok(())

@@ -25,13 +25,18 @@ pub struct Access {
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Somebody else answers on it.
-    #[error("another agent answers on {}; stop it, or give this one another runtime_dir", .0.display())]
+    #[error(
+        "another agent answers on {}; stop it, or configure another runtime_dir for this one",
+        .0.display()
+    )]
     InUse(PathBuf),
     /// There is something that is no socket.
-    #[error("{} is in the way and is no socket; move it elsewhere", .0.display())]
+    #[error("{} exists and is not a socket; move it elsewhere", .0.display())]
     Foreign(PathBuf),
     /// The group it is to belong to cannot be found.
-    #[error("there is no group {name:?} for {}; create it, or name another", path.display())]
+    #[error(
+        "the group {name:?} for {} does not exist; create it, or name another group", path.display()
+    )]
     Group {
         path: PathBuf,
         /// The group.

@@ -45,9 +45,9 @@ const CLOSE_WAIT: Duration = Duration::from_secs(7);
 /// Why an admission plugin could not be asked.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
-    #[error("no port of the loopback interface can be listened on")]
+    #[error("the agent cannot listen on any port of the loopback interface")]
     Listen(#[source] io::Error),
-    #[error("the system has no random bytes for a ticket")]
+    #[error("the kernel returned no random bytes for a ticket")]
     Ticket(#[source] rand::rand_core::OsError),
     #[error(transparent)]
     Process(#[from] process::SpawnError),
@@ -99,7 +99,7 @@ impl PluginHost {
         let mut alive = self.shared.alive.subscribe();
         let all_gone = alive.wait_for(|alive| *alive == 0);
         if tokio::time::timeout(CLOSE_WAIT, all_gone).await.is_err() {
-            tracing::warn!("an admission plugin may outlive the agent: it does not die");
+            tracing::warn!("an admission plugin may outlive the agent: SIGKILL did not end it");
         }
     }
 
@@ -159,7 +159,7 @@ impl AdmissionHost for PluginHost {
             let _alive = alive;
             running.until(go).await
         });
-        let how = ending.await.unwrap_or_else(|_| "nobody watched it to its end".to_owned());
+        let how = ending.await.unwrap_or_else(|_| "the watching task panicked".to_owned());
         drop(registered);
         how
     }

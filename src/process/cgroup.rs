@@ -393,7 +393,7 @@ impl Group {
         if let Some(room) = freezer.filter(|_| frozen)
             && let Err(error) = v1::thaw(&room.dir)
         {
-            tracing::warn!(group = %room.dir.display(), %error, "a group cannot be thawed");
+            tracing::warn!(group = %room.dir.display(), %error, "a control group cannot be thawed");
         }
     }
 
@@ -493,7 +493,7 @@ impl Group {
             Ok(watch) => Some(watch),
             Err(error) => {
                 let group = memory.dir.display();
-                tracing::debug!(%group, %error, "nobody will tell of OOM kills");
+                tracing::debug!(%group, %error, "OOM kills in this group are not reported");
                 None
             }
         }

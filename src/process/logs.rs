@@ -118,7 +118,11 @@ impl PluginLogs {
         let mark = Mark { cut, launch: cut.saturating_add(file.metadata()?.len()), errors };
         if let Err(error) = mark.write(&mark_path) {
             // Then older lines may be shown with those of this launch.
-            tracing::warn!(plugin = %name, %error, "the place where its output begins is not noted");
+            tracing::warn!(
+                plugin = %name,
+                %error,
+                "the offset where the output of a launch begins is not saved"
+            );
         }
         self.open_logs().insert(name.clone(), file.try_clone()?);
         self.shared.launched.notify_one();
@@ -154,10 +158,12 @@ impl PluginLogs {
     pub(crate) fn tend_all(&self) {
         for name in self.names() {
             if let Err(error) = self.tend(&name) {
-                tracing::warn!(plugin = %name, %error, "its log cannot be kept short");
+                tracing::warn!(plugin = %name, %error, "the log of a plugin cannot be shortened");
             }
             if let Err(error) = self.tend_errors(&name) {
-                tracing::warn!(plugin = %name, %error, "its error log cannot be kept short");
+                tracing::warn!(
+                    plugin = %name, %error, "the error log of a plugin cannot be shortened"
+                );
             }
         }
     }
@@ -174,7 +180,7 @@ impl PluginLogs {
         let Some(stat) = stat else { return Ok(self.shared.bound.max) };
         let length = u64::try_from(stat.st_size).unwrap_or_default();
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(io::Error::other(format!("{} is no plain file", path.display())));
+            return Err(io::Error::other(format!("{} is not a regular file", path.display())));
         }
         if length <= self.shared.bound.trigger() {
             return Ok(self.shared.bound.max - length);

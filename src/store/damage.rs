@@ -23,7 +23,9 @@ pub(super) fn move_away(dir: &Path) -> std::io::Result<PathBuf> {
     let excess = (damaged.len() + 1).saturating_sub(DAMAGED_KEPT);
     for (_, path) in damaged.into_iter().take(excess) {
         if let Err(error) = fs::remove_dir_all(&path) {
-            tracing::warn!(path = %path.display(), %error, "an old damaged store remains");
+            tracing::warn!(
+                path = %path.display(), %error, "an old damaged store could not be deleted"
+            );
         }
     }
     Ok(moved_to)

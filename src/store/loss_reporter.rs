@@ -62,7 +62,9 @@ impl LossReporter {
         loop {
             health.mark_unchanged();
             if let Err(error) = self.look(&mut told).await {
-                warn!(error, "cannot tell what the store has lost; tries again when it moves");
+                warn!(
+                    error, "cannot report what the store has lost; tries again at the next change"
+                );
             }
             tokio::time::sleep(CALM).await;
             if health.changed().await.is_err() {
@@ -88,7 +90,7 @@ impl LossReporter {
             return Ok(());
         }
         for event in &events {
-            error!(details = %event.details, "something was lost");
+            error!(details = %event.details, "the store has lost data");
         }
         let (table, key) = (Table::Facts, TOLD.to_vec());
         let writes = vec![Write::Put { table, key, value: now.to_bytes().to_vec() }];

@@ -27,7 +27,7 @@ pub(super) fn log_instead_of_print() {
             tracing::warn!(
                 place,
                 reason = message(panic.payload()),
-                "the store's engine gave up on what it read"
+                "the store's engine panicked on the data that it read"
             );
         }));
     });
@@ -39,7 +39,7 @@ pub(super) fn message(payload: &(dyn Any + Send)) -> String {
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| payload.downcast_ref::<&str>().copied())
-        .unwrap_or("no reason given");
+        .unwrap_or("without a reason");
     text.lines().next().unwrap_or_default().chars().take(200).collect()
 }
 

@@ -22,7 +22,7 @@ pub(super) fn set_by(dir: &Path) {
     if let Err(error) = try_to_set_by(dir) {
         // A file that is only partly there would keep room for nobody.
         release(dir);
-        tracing::debug!(%error, "no room could be set by for the store");
+        tracing::debug!(%error, "no space could be reserved for the store");
     }
 }
 

@@ -15,8 +15,8 @@ pub(super) fn sweep(group: &Group, manner: SweepManner, report: &mut SweepReport
     let path = group.path();
     let living = group.members().len();
     let why = match living {
-        0 => "its plugin is gone".to_owned(),
-        living => format!("its plugin is gone; processes that live on in it: {living}"),
+        0 => "its plugin was removed".to_owned(),
+        living => format!("its plugin was removed; processes that live on in it: {living}"),
     };
     if manner == SweepManner::Pretend {
         return report.push(path, SweepFate::WouldDelete, why);

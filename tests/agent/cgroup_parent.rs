@@ -54,7 +54,7 @@ async fn a_group_that_is_not_there_is_told_and_plugins_run_in_the_agents_own() {
         return;
     }
     let bed = Bed::builder().set("plugins.cgroup_parent=/no/such/group").start().await;
-    assert!(bed.log().contains("there is no group /no/such/group"), "{}", bed.log());
+    assert!(bed.log().contains("the group /no/such/group"), "{}", bed.log());
     let echo = bed.echo().await;
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
     let pid = bed.running("echo", "1").await.pid.unwrap();

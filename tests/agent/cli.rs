@@ -292,7 +292,7 @@ async fn dev_walks_through_a_whole_life() {
     for step in ["install", "crash", "agent crash", "upgrade", "bad upgrade", "remove"] {
         assert!(out.lines().any(|line| line.trim_start().starts_with(step)), "{step}: {out}");
     }
-    assert!(out.contains("all of it happened"), "{out}");
+    assert!(out.contains("all steps succeeded"), "{out}");
 }
 
 #[tokio::test]

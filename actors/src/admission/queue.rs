@@ -430,7 +430,7 @@ impl AdmissionQueue {
         if protocol_version != PROTOCOL_VERSION {
             let why = format!(
                 "the admission plugin speaks version {protocol_version} of the protocol, this agent \
-                 version {PROTOCOL_VERSION}; install a plugin that fits"
+                 version {PROTOCOL_VERSION}; install a plugin of this version"
             );
             does.push(refuse(&why));
             self.deny_all(&why, does);
@@ -488,7 +488,7 @@ impl AdmissionQueue {
     fn ended(&mut self, life: ProcessRun, how: &str, does: &mut Vec<Effect>) {
         match self.plugin {
             Plugin::Starting(starting) if starting == life => {
-                self.deny_all(&format!("the admission plugin cannot be asked: {how}"), does);
+                self.deny_all(&format!("the agent cannot ask the admission plugin: {how}"), does);
             }
             Plugin::Serving(serving, _) | Plugin::Lost(serving) if serving == life => {
                 self.deny_offered(&format!("the admission plugin ended: {how}"), does);

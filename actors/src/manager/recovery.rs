@@ -193,7 +193,7 @@ impl ManagerActor {
                 Ok(Ok(record)) => record.map(|bytes| Snapshot::decode(&bytes)),
                 // The store is in trouble, not the plugin: it must not vanish for that.
                 Ok(Err(error)) => {
-                    warn!(plugin = %name, %error, "cannot build it anew yet");
+                    warn!(plugin = %name, %error, "cannot build the plugin's actor again yet");
                     ctx.run_later(REREAD, move |this, ctx| this.rebuild(name, ctx));
                     return;
                 }
@@ -333,6 +333,6 @@ fn everything_of(name: PluginName) -> StopOrder {
 }
 
 fn unreadable<T>(what: &str, error: &crate::ports::StorageError) -> Vec<T> {
-    error!(what, error = %Chain(error), "cannot be read; continues without it");
+    error!(what, error = %Chain(error), "a record cannot be read; continues without it");
     Vec::new()
 }

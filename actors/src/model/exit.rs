@@ -27,7 +27,7 @@ impl fmt::Display for ExitCause {
             Self::OverMemoryLimit => {
                 f.write_str("ended by the agent because it stayed over its memory limit")
             }
-            Self::Unknown => f.write_str("ended, how is unknown"),
+            Self::Unknown => f.write_str("ended, with an unknown cause"),
         }
     }
 }

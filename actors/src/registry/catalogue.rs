@@ -89,7 +89,9 @@ pub enum Refusal {
         plugin: PluginName,
     },
     /// To be taken back by another plugin than its own.
-    #[error("the instance {key} is of the plugin {plugin}, and only that plugin may deregister it")]
+    #[error(
+        "the instance {key} belongs to the plugin {plugin}, and only that plugin may deregister it"
+    )]
     NotYours {
         /// The instance.
         key: Key,
@@ -97,10 +99,10 @@ pub enum Refusal {
         plugin: PluginName,
     },
     /// Nobody ever offered anything of this type.
-    #[error("the type {0} is unknown: nothing of it was ever registered")]
+    #[error("the type {0} is unknown: no instance of it was ever registered")]
     UnknownKind(Kind),
     /// There is nothing of this name.
-    #[error("there is no {kind} of the name {name}")]
+    #[error("no {kind} has the name {name}")]
     UnknownName {
         /// The type.
         kind: Kind,

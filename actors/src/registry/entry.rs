@@ -137,7 +137,7 @@ pub enum OfferError {
     /// Too many options, or too long ones.
     #[error(
         "the options are more than {OPTIONS_MAX} or longer than {OPTION_BYTES_MAX} bytes together; \
-         offer less, or serve it on the socket"
+         offer fewer options, or serve them on the socket"
     )]
     TooManyOptions,
     /// An option without a name.

@@ -24,7 +24,7 @@ impl Interceptor for Gate {
         let uid = request.extensions().get::<UdsConnectInfo>();
         let uid = uid.and_then(|info| info.peer_cred).map(|credentials| credentials.uid());
         let uid = uid.ok_or_else(|| {
-            Status::unauthenticated("the kernel does not say which user connected")
+            Status::unauthenticated("the kernel does not name the user that connected")
         })?;
         let shown = request.metadata().get(HEADER).ok_or_else(|| {
             Status::unauthenticated(
@@ -45,7 +45,9 @@ impl Interceptor for Gate {
                 )));
             }
             Holder::Nobody => {
-                tracing::warn!(uid, "a ticket that is nobody's was shown on the host socket");
+                tracing::warn!(
+                    uid, "a caller on the host socket showed a ticket of no running plugin"
+                );
                 return Err(Status::permission_denied(
                     "the ticket is not that of a running plugin: it ends with the process that it \
                      was given to; use the GUEST_AGENT_TICKET of the plugin's current process",

@@ -132,8 +132,9 @@ fn check_host(host: Option<&Authority>) -> Result<(), Refusal> {
     }
     Err(Refusal::new(
         StatusCode::MISDIRECTED_REQUEST,
-        "this agent answers only to requests for localhost, 127.0.0.1 or [::1], so that no web page \
-         elsewhere can make a browser on this machine ask it; use one of those names in the address",
+        "this agent answers only to requests for localhost, 127.0.0.1 or [::1], so that web pages \
+         of other sites cannot reach it through a browser on this machine; use one of those names \
+         in the address",
     ))
 }
 

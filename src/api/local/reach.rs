@@ -145,5 +145,5 @@ pub(super) fn parse_name(name: &str) -> Result<PluginName, Status> {
 }
 
 pub(super) fn unknown(name: &str) -> Status {
-    Status::not_found(format!("there is no plugin {name:?}"))
+    Status::not_found(format!("no plugin has the name {name:?}"))
 }

@@ -166,7 +166,7 @@ fn no_plugins() {
 #[test]
 fn an_agent_that_went_away() {
     let mut model = model();
-    let why = "there is no socket /run/guest-agent/agent.sock".to_owned();
+    let why = "the socket /run/guest-agent/agent.sock does not exist".to_owned();
     told(&mut model, [Told::Lost { why, retry_in: Duration::from_secs(2) }]);
     assert_snapshot!(picture(&model, 80, 14));
     told(&mut model, [Told::Connected, status(everything())]);
@@ -197,7 +197,7 @@ fn one_plugin_from_near() {
     told(&mut model, [Told::Detail(detail)]);
     assert_snapshot!(picture(&model, 60, 12));
     told(&mut model, [status(Vec::new())]);
-    assert!(picture(&model, 60, 12).contains("this plugin is gone"));
+    assert!(picture(&model, 60, 12).contains("this plugin was removed"));
     assert_eq!(pressed(&mut model, [Key::Escape]), Flow::GoOn);
     assert_eq!((model.face, model.looked_at()), (Face::List, None));
 }

@@ -213,7 +213,7 @@ fn detail(model: &Model, from: usize, theme: Theme, area: Rect, buffer: &mut Buf
     let name = model.looked_at().unwrap_or_default();
     let mut lines = vec![rule(name, theme, columns)];
     if !model.plugins.iter().any(|plugin| plugin.name == name) {
-        lines.push(Line::styled("this plugin is gone", theme.style(Tone::Bad)));
+        lines.push(Line::styled("this plugin was removed", theme.style(Tone::Bad)));
     }
     for line in model.detail_lines().into_iter().skip(from).take(usize::from(area.height)) {
         lines.extend(wrapped(line, columns).into_iter().map(Line::raw));

@@ -24,7 +24,9 @@ pub enum MetadataError {
         seconds: u64,
     },
     /// What answers is something else, such as another cloud's server or a captive portal.
-    #[error("what answers is not a metadata server of this kind: the header Metadata-Flavor lacks")]
+    #[error(
+        "the server that answers is not a metadata server: its answer has no header Metadata-Flavor"
+    )]
     NotOne,
     /// It says that there is no such value: an answer, not a failure to answer.
     #[error("the metadata server has no such value")]
@@ -45,7 +47,7 @@ pub enum MetadataError {
     #[error("the metadata server's attributes cannot be read")]
     Tree(#[from] TreeError),
     /// A value is not what it should be.
-    #[error("{what} that the metadata server gives cannot be one: {problem}")]
+    #[error("the metadata server gave a value that is not valid as {what}: {problem}")]
     Value {
         /// Which value.
         what: &'static str,

@@ -112,11 +112,13 @@ impl TokenSource for IdentityToken {
             }
             Ok(_) => Err(failed(MetadataError::Value {
                 what: "the identity token",
-                problem: "it is empty or has characters that no token has",
+                problem: "it is empty or has characters that are not valid in a token",
             })),
             Err(error) => match self.last_resort(now) {
                 Some(token) => {
-                    tracing::debug!(%error, "the token is not fresh, but still good");
+                    tracing::debug!(
+                        %error, "the token could not be renewed, but it is still valid"
+                    );
                     Ok(Some(token))
                 }
                 None => Err(failed(error)),

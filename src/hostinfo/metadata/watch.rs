@@ -140,7 +140,8 @@ impl Watcher {
                 tracing::info!(
                     server = self.source.address(),
                     reason = %Chain(error),
-                    "the metadata server does not answer; asking on, less and less often"
+                    "the metadata server does not answer; the agent asks again, after longer and \
+                     longer pauses"
                 );
                 *state = next;
             }

@@ -56,13 +56,13 @@ impl Place {
         let mut findings = Vec::new();
         if self.is_read_only {
             let what = format!("{place} is mounted read-only");
-            let why = "nothing can be made durable there";
+            let why = "no data can be saved there";
             let fix = format!("`mount -o remount,rw` what {place} is on, or set agent.state_dir");
             findings.push(Finding::new(Severity::Error, what, why, fix));
         }
         if self.is_noexec {
             let what = format!("{place} is mounted noexec");
-            let why = "no plugin that is installed there can be run";
+            let why = "no plugin that is installed there can be executed";
             let fix = format!(
                 "`mount -o remount,exec` what {place} is on, or set agent.state_dir to a file \
                  system that allows it"
@@ -95,8 +95,7 @@ impl Place {
                 Severity::Error,
                 format!("{place} has no room for the plugin's files"),
                 format!(
-                    "{} files and folders are to be made, {free} inodes are free: {short} are \
-                     missing",
+                    "{} files and folders are needed, {free} inodes are free: {short} are missing",
                     needed.files
                 ),
                 format!(

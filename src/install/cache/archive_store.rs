@@ -131,7 +131,7 @@ impl ArchiveStore {
 
     /// Says that what has an odd name stays.
     pub(crate) fn leave_alone(&self, name: &str, report: &mut SweepReport) {
-        let why = "no name that this agent gives";
+        let why = "the agent gives no such name";
         report.push(shown(&self.dir.join(name)), SweepFate::LeftAlone, why);
     }
 }

@@ -251,7 +251,7 @@ impl Location {
                 return Err(wrong("names a socket by a relative path"));
             }
             let url = Url::parse(&format!("http://localhost/{path}"))
-                .map_err(|_| wrong("has a request path that is not one"))?;
+                .map_err(|_| wrong("has a request path that is not valid"))?;
             return Ok(Self::Unix { socket: socket.into(), url });
         }
         if let Some(path) = text.strip_prefix("file:") {
@@ -348,12 +348,12 @@ fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
 /// Whether a redirection may be followed, given where the ones before it led.
 fn check_redirection(previous: &[Url], next: &Url) -> Result<(), &'static str> {
     if previous.len() > MAX_REDIRECTIONS {
-        return Err("there are too many in a row");
+        return Err("too many redirections in a row");
     }
     match next.scheme() {
         "https" => Ok(()),
         "http" if previous.iter().any(|url| url.scheme() == "https") => {
-            Err("it leads from https to http, where anybody could change the archive")
+            Err("it leads from https to http, where the archive could be changed on its way")
         }
         "http" => Ok(()),
         _ => Err("it leads away from HTTP"),

@@ -147,7 +147,7 @@ impl Retry<'_> {
                         revision = %self.spec.revision,
                         archive = %kept.path.display(),
                         error = %Chain(&InstallError::from(failure)),
-                        "the archive in the cache cannot be used; it is fetched anew"
+                        "the archive in the cache is not usable; the agent downloads it again"
                     );
                     let (cache, sha256) =
                         (Arc::clone(&self.downloader.cache), self.artifact.sha256);
@@ -288,7 +288,7 @@ impl Retry<'_> {
             plugin = %self.spec.name,
             revision = %self.spec.revision,
             freed,
-            "the disk is full; archives in the cache yield to the installation"
+            "the disk is full; deletes archives of the cache to make room for the installation"
         );
         // Without the copy for the cache it may fit by itself.
         freed || how == Yield::Unneeded

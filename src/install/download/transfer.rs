@@ -414,7 +414,7 @@ impl Feed<'_> {
                 received = reporter.now.received,
                 pause_ms = pause.as_millis(),
                 error = %Chain(&error),
-                "the download will resume where it stopped"
+                "the download will resume at the byte where it stopped"
             );
             tokio::time::sleep(pause).await;
             budget.number += 1;

@@ -151,7 +151,7 @@ impl Symlinks {
             let reason = match self.follow(&path.0, &mut steps) {
                 Ok(_) => continue,
                 Err(Astray::Outside) => "leads out of the archive",
-                Err(Astray::Tangled) => "leads in circles",
+                Err(Astray::Tangled) => "leads to itself",
             };
             return Err(link_error("symbolic link", path, target.as_bytes(), reason));
         }

@@ -76,7 +76,7 @@ impl Door {
         };
         let caller = self.caller(ticket).ok_or_else(|| {
             Status::permission_denied(
-                "this ticket is nobody's, or its plugin has ended; use that of the last handshake",
+                "no running admission plugin has this ticket; use that of the last handshake",
             )
         })?;
         request.extensions_mut().insert(caller);
@@ -103,7 +103,7 @@ impl Caller {
     /// Who made a call that the door let in.
     pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Self>, Status> {
         let caller = request.extensions().get::<Arc<Self>>().cloned();
-        caller.ok_or_else(|| Status::internal("this call came in by no door"))
+        caller.ok_or_else(|| Status::internal("the socket of this call is unknown"))
     }
 
     /// What the plugin is called in the log.

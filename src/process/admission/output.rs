@@ -52,7 +52,11 @@ fn log(plugin: &str, line: String, last: &LastLines, throttle: &Throttle) {
     }
     if let Some(dropped) = throttle.pass() {
         if dropped > 0 {
-            tracing::warn!(plugin, dropped, "prints too much; so many lines were dropped");
+            tracing::warn!(
+                plugin,
+                dropped,
+                "the admission plugin prints too much; this many lines were dropped"
+            );
         }
         tracing::info!(plugin, printed = line, "the admission plugin prints");
     }

@@ -37,7 +37,7 @@ const OUTPUT_WAIT: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
     /// Somebody else decides what would be run.
-    #[error("the program of admission.command is not to be trusted")]
+    #[error("the program of admission.command cannot be trusted")]
     Untrusted(#[source] Distrust),
     /// The program could not be executed.
     #[error("failed to execute {}; correct admission.command", program.display())]
@@ -47,10 +47,10 @@ pub(super) enum SpawnError {
         cause: io::Error,
     },
     /// It has a process, but could not be told what it has to know.
-    #[error("failed to hand over the port and the ticket")]
+    #[error("failed to write the port and the ticket to the admission plugin")]
     HandOver(#[source] io::Error),
     /// A bug: the look at the program panicked.
-    #[error("nobody could look at the program")]
+    #[error("the check of the program panicked")]
     Panicked,
 }
 
@@ -194,7 +194,7 @@ impl Running {
     async fn see_off(&mut self) {
         self.input = None;
         if tokio::time::timeout(GO_WAIT, self.pidfd.died()).await.is_err() {
-            tracing::warn!("the admission plugin does not go when asked; it is killed");
+            tracing::warn!("the admission plugin does not exit after SIGTERM; the agent kills it");
             self.kill();
         }
     }

@@ -62,7 +62,9 @@ pub(super) async fn serve(
         .serve_with_incoming(connections::incoming(listener))
         .await;
     if let Err(error) = served {
-        tracing::error!(error = %Chain(&error), "admission plugins cannot be heard any more");
+        tracing::error!(
+            error = %Chain(&error), "the agent accepts no more connections of admission plugins"
+        );
     }
 }
 
@@ -80,7 +82,9 @@ impl Host for Service {
         let said = &message[..message.floor_char_boundary(LINE_MAX)];
         let Some(dropped) = self.throttle.pass() else { return Ok(Response::new(())) };
         if dropped > 0 {
-            tracing::warn!(plugin, dropped, "says too much; so many lines were dropped");
+            tracing::warn!(
+                plugin, dropped, "a plugin sends too many log lines; this many were dropped"
+            );
         }
         // As a field and not as the message: what stands there is quoted, so it cannot look like a
         // line of the agent's.
@@ -156,7 +160,7 @@ impl Admissions for Service {
 }
 
 fn closing() -> Status {
-    Status::aborted("the host is closing")
+    Status::aborted("the agent is stopping")
 }
 
 /// The stream of checks. It ends with ABORTED when there will be no more.

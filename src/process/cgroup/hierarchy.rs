@@ -158,7 +158,8 @@ fn below_named(
         return (Some(path), None);
     }
     let point = mount.point.display();
-    let missing = format!("{point}: there is no group {named}, which plugins.cgroup_parent names");
+    let missing =
+        format!("{point}: the group {named}, which plugins.cgroup_parent names, does not exist");
     match mount.version {
         // A service manager could not start the agent again in a group that hands controllers on.
         Version::V2 => {
@@ -445,10 +446,10 @@ mod tests {
 
         let (group, trouble) = choose(&v2, Some("/gone"));
         assert_eq!(group, None);
-        assert!(trouble.unwrap().contains("there is no group /gone"));
+        assert!(trouble.unwrap().contains("the group /gone"));
         let (group, trouble) = choose(&mount(Version::V1, &["memory"]), Some("/gone"));
         assert_eq!(group, Some(inside.clone()));
-        assert!(trouble.unwrap().contains("there is no group /gone"));
+        assert!(trouble.unwrap().contains("the group /gone"));
         let v1 = mount(Version::V1, &["cpuset"]);
         assert_eq!(choose(&v1, Some("/gone")), (Some(inside.clone()), None));
     }

@@ -15,8 +15,8 @@ const NO_GROUPS_FIX: &str = "run the agent as root, or as a service with Delegat
                              mount /sys/fs/cgroup writable";
 
 /// What to do where the kernel or the service manager keeps a controller back.
-const NO_CONTROLLER_FIX: &str = "enable the controller in the kernel (cgroup_enable=), and let the \
-                                 service manager hand it down (Delegate=yes)";
+const NO_CONTROLLER_FIX: &str = "enable the controller in the kernel (cgroup_enable=), and \
+                                 delegate it to the agent's service (Delegate=yes)";
 
 /// What to do about a limit below what is in use.
 const IN_USE_FIX: &str = "raise the limit, or free what the plugin keeps in memory (files in /dev/shm \
@@ -147,7 +147,7 @@ impl Group {
                 return (format!("no {controller} controller on this machine"), NO_CONTROLLER_FIX);
             }
             Absence::NotThere => {
-                ("there are no control groups that the agent may use", NO_GROUPS_FIX)
+                ("the agent may not use control groups", NO_GROUPS_FIX)
             }
             Absence::SwitchedOff => {
                 ("plugins.cgroups is \"off\"", "set it to \"auto\" and restart the agent")
@@ -230,7 +230,7 @@ impl Wanted {
 /// What to do about a limit that the kernel did not take.
 fn fix_of(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::InvalidInput => "give a limit that the kernel takes",
+        io::ErrorKind::InvalidInput => "give a limit that the kernel accepts",
         _ => OUTSIDE_FIX,
     }
 }

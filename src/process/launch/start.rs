@@ -440,7 +440,7 @@ impl ProcessLauncher {
             manner: StopManner::AtOnce,
         };
         if let Err(error) = self.stop_plugin(order).await {
-            tracing::warn!(plugin = %name, %error, "a failed launch left a process");
+            tracing::warn!(plugin = %name, %error, "a process of a failed launch remains");
         }
     }
 }
@@ -465,7 +465,9 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
 
 /// Takes the output of a plugin whose log cannot be made. It runs all the same.
 fn nowhere(name: &PluginName, log: &Path, error: &io::Error) -> Result<File, PrepareError> {
-    tracing::warn!(plugin = %name, log = %log.display(), %error, "its output is not kept");
+    tracing::warn!(
+        plugin = %name, log = %log.display(), %error, "the output of a plugin is not kept"
+    );
     let path = PathBuf::from("/dev/null");
     let opened = File::options().write(true).open(&path);
     opened.map_err(|error| PrepareError::Make { path, error })
@@ -480,7 +482,7 @@ fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Ca
             let (folder, user) = (folder.display(), owner.user);
             tracing::warn!(
                 plugin = %name, %folder, %user, linked,
-                "files with several names were not given to the plugin's user"
+                "the plugin's user does not own files that have hard links"
             );
         }
     }
@@ -513,7 +515,11 @@ fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
             let now = group.oom_kills();
             if now > before {
                 let total = now.unwrap_or_default();
-                tracing::warn!(plugin = %name, total, "the kernel killed a process of it for memory");
+                tracing::warn!(
+                    plugin = %name,
+                    total,
+                    "the kernel killed a process of the plugin because memory ran out"
+                );
                 before = now;
             }
             // More of them within this time are one line.

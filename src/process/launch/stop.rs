@@ -85,7 +85,9 @@ impl ProcessLauncher {
         if order.cleanup == Cleanup::Wipe {
             let group = self.shared.config.cgroups.group(name);
             if let Some(Err(error)) = look_aside(move || group.remove()).await {
-                tracing::warn!(plugin = %name, error = %Chain(&error), "an empty group stays");
+                tracing::warn!(
+                    plugin = %name, error = %Chain(&error), "an empty control group remains"
+                );
             }
             self.remove_own_folder(name).await;
         }
@@ -245,7 +247,7 @@ impl ProcessLauncher {
         let work = move || {
             for folder in address::own_folders(&name) {
                 if let Err(error) = remove_below(&parent, &folder) {
-                    tracing::warn!(plugin = %name, error = %Chain(&error), "a folder stays");
+                    tracing::warn!(plugin = %name, error = %Chain(&error), "a folder remains");
                 }
             }
             // For the last of them, the folder of all; it stays while others are in it.

@@ -96,7 +96,7 @@ impl Tickets {
         self.forget(name);
         match std::fs::remove_file(self.folder.join(name.as_str())) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::warn!(plugin = %name, %error, "the digest of a worthless ticket stays");
+                tracing::warn!(plugin = %name, %error, "the digest of an expired ticket remains");
             }
             Ok(()) | Err(_) => {}
         }

@@ -103,7 +103,7 @@ impl Watched {
             ending.note_survivors().await;
             // It is dead, so this does not wait.
             if let Err(error) = child.wait() {
-                tracing::debug!(pid = ending.process.pid, %error, "a child was reaped by others");
+                tracing::debug!(pid = ending.process.pid, %error, "another thread reaped a child");
             }
             ending.life.send_replace(Life::Gone(cause));
         });

@@ -68,7 +68,7 @@ fn plain(file: File) -> io::Result<File> {
     if metadata.is_file() && metadata.nlink() <= 1 {
         return Ok(file);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file with one name"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file with one hard link"))
 }
 
 fn clear_away(path: &Path) -> io::Result<()> {

@@ -86,7 +86,9 @@ impl Keeper {
             Err(error) => {
                 let trouble = Some(error.to_string());
                 if self.trouble != trouble {
-                    tracing::warn!(%error, "nobody will keep the logs short while there is no agent");
+                    tracing::warn!(
+                        %error, "no process shortens the logs while the agent does not run"
+                    );
                     self.trouble = trouble;
                 }
             }
@@ -117,7 +119,7 @@ impl KeeperArgs {
             return Err(format!("usage: {VERB} DIR BYTES [STATE_DIR]").into());
         };
         let max = max.to_str().and_then(|max| max.parse().ok());
-        let max = max.ok_or("the second argument is no number of bytes")?;
+        let max = max.ok_or("the second argument is not a number of bytes")?;
         Ok(Self { dir: dir.into(), max, state_root: rest.first().map(PathBuf::from) })
     }
 }

@@ -152,7 +152,7 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Connection> {
 
 fn not_of_this_machine(endpoint: &Endpoint) -> io::Error {
     let text: String = endpoint.as_str().chars().take(200).collect();
-    let reason = format!("{text:?} is not an endpoint of this machine");
+    let reason = format!("{text:?} is not a local endpoint");
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
@@ -166,6 +166,6 @@ fn check_listener(path: &Path, stream: &UnixStream) -> io::Result<()> {
     if owner == rustix::process::geteuid().as_raw() || stream.peer_cred()?.uid() == owner {
         return Ok(());
     }
-    let reason = format!("{} leads to a socket of another user than the plugin's", path.display());
+    let reason = format!("{} is a socket of another user than the plugin's", path.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }

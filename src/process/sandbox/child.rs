@@ -198,20 +198,22 @@ impl Step {
     /// What the step does, and what to look at when the kernel refuses it.
     pub(crate) fn explained(self) -> (&'static str, &'static str) {
         match self {
-            Self::Surroundings => ("make a session of its own", "see what the kernel says"),
+            Self::Surroundings => ("start a new session (setsid)", "see the kernel's error"),
             Self::OomScore => ("set oom_score_adj", "set one that is not below the agent's own"),
             Self::Limit => {
                 ("set a limit of rlimits", "stay below the agent's own, and below fs.nr_open")
             }
-            Self::Bounding => ("give capabilities up for good", "run the agent as root"),
+            Self::Bounding => ("drop capabilities permanently", "run the agent as root"),
             Self::Groups => ("set the group", "run the agent as root"),
             Self::User => ("set the user", "run the agent as root"),
             Self::Capabilities => ("keep capabilities", "name only those that the agent has"),
             Self::NoNewPrivileges => ("set no_new_privileges", "use a kernel from 3.5 on"),
             Self::Landlock => {
-                ("keep it to its files with Landlock", "see whether something filters the agent")
+                ("restrict its files with Landlock", "check whether the agent has a seccomp filter")
             }
-            Self::Seccomp => ("filter its system calls", "see whether something filters the agent"),
+            Self::Seccomp => {
+                ("filter its system calls", "check whether the agent has a seccomp filter")
+            }
         }
     }
 }
