@@ -1,7 +1,7 @@
 //! The faults that end the service.
 
-/// Why the service ended although no signal asked it to. When it is started again it finds its
-/// plugins.
+/// Why the service ended although no signal asked it to. After the next start the agent finds its
+/// plugins again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error("the {0} actor panicked; its panic is in the log")]

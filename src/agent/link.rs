@@ -1,9 +1,8 @@
-//! Opens the link to the control plane, as it is configured or as the metadata server says.
+//! Opens the link to the control plane, with the configured address or the metadata server's.
 //!
-//! What is not configured, the endpoint or the resource id, is derived from the metadata server's
-//! answers. They are waited for by the link alone, for ever and without a loop: the watcher of the
-//! attributes says when there is somebody to ask. Meanwhile the link shows why there is no
-//! connection.
+//! An endpoint or resource id that is not configured is derived from the metadata server's answers.
+//! Only the link waits for them, without a limit and without polling: the watcher of the attributes
+//! reports when the server answers. Meanwhile the link shows why it has no connection.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -27,18 +26,18 @@ use crate::net::dial::{ClientCertificate, TlsFiles};
 use crate::net::endpoint::Endpoint;
 use crate::net::token::FileToken;
 
-/// The waits before the metadata server is asked again for what it did not say.
+/// The waits before the agent asks the metadata server again for a missing value.
 const WAITS: Schedule =
     Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
-/// Where the link leads.
+/// The destination of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leads {
-    /// Nobody is to be connected.
+    /// No control plane is configured.
     Nowhere,
     /// To the configured endpoint.
     Somewhere,
-    /// That is found out.
+    /// To an endpoint that the metadata server gives.
     WhereMetadataSays,
 }
 
@@ -60,16 +59,17 @@ enum OpenError {
     NoResource,
 }
 
-/// What the metadata server has to be asked for.
+/// The values that the metadata server has to give.
 struct Search {
     control: ControlPlaneConfig,
     client: Client,
     state: watch::Receiver<State>,
-    /// Learns where the control plane is.
+    /// Gets the address of the control plane.
     service_url: watch::Sender<Arc<str>>,
 }
 
-/// What the control plane is called towards admission plugins, before anything is asked.
+/// The name of the control plane in admission requests, before the first answer of the metadata
+/// server.
 pub(super) fn service_url(config: &Config) -> Arc<str> {
     let control = &config.control_plane;
     match &control.endpoint {
@@ -79,7 +79,7 @@ pub(super) fn service_url(config: &Config) -> Arc<str> {
     }
 }
 
-/// Checks what can be checked before anything is asked.
+/// Checks the configuration before the first request.
 pub(super) fn check(control: &ControlPlaneConfig) -> Result<(), Cause> {
     if control.enabled {
         let somewhere = "http://127.0.0.1:1".parse()?;
@@ -154,7 +154,7 @@ fn link_config(
 // === impl Search ===
 
 impl Search {
-    /// Finds out where the link leads, then keeps it connected until it is closed.
+    /// Finds the destination of the link, then keeps the link connected until it is closed.
     async fn run(mut self, undecided: Undecided) {
         let config = tokio::select! {
             config = self.find(&undecided) => config,
@@ -175,7 +175,7 @@ impl Search {
         }
     }
 
-    /// One question for each value. A broken server is not asked for long.
+    /// One request for each value. Requests to a broken server end after a short time.
     async fn ask(&self) -> Result<LinkConfig, Cause> {
         let place = Place::ask(&self.client).await?;
         let endpoint = match &self.control.endpoint {

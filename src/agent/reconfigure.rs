@@ -1,4 +1,4 @@
-//! Takes up a changed configuration without a restart.
+//! Applies a changed configuration without a restart.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::install::trust::Trust;
 use crate::observe::log;
 use crate::process::launch::ProcessLauncher;
 
-/// Reads the configuration again and takes up what can be taken up. A bad one changes nothing.
-/// Whatever else of the machine's own files the agent reads at its start is looked at again from
-/// here.
+/// Reads the configuration again and applies the settings that need no restart. An invalid
+/// configuration changes nothing. All other files of the machine that the agent reads at its start
+/// are read again from here, too.
 pub(super) async fn reload(
     sources: &Sources,
     effective: &watch::Sender<Arc<Config>>,

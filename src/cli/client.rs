@@ -20,8 +20,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the agent may take to begin an answer. Longer than what it allows a plugin.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection may be silent before the agent is asked whether it still lives, and how
-/// long it has to say so. Without this, following an agent that hangs would never end.
+/// How long a connection may be silent before the client sends a keepalive ping, and how long the
+/// agent has to answer it. Without pings, following an agent that hangs would never end.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// A connection to the agent.

@@ -38,7 +38,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     Ok(())
 }
 
-/// What scripts see; the names are a promise.
+/// The JSON output for scripts; field names never change.
 fn document(name: &str, answer: &ExplainResponse) -> Value {
     let status = answer.status.clone().unwrap_or_default();
     let moves = answer.moves.iter().map(
@@ -112,7 +112,7 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
     })
 }
 
-/// What a person reads, without colour.
+/// The text output for people, without colour.
 pub(super) fn lines(name: &str, answer: &ExplainResponse, now: fn() -> Timestamp) -> Vec<String> {
     let (mut out, mut err) = (Vec::new(), std::io::sink());
     let mut console = Console {

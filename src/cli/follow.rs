@@ -1,4 +1,4 @@
-//! What became of an order: follows the status until every awaited plugin has settled.
+//! The outcome of an order: follows the status until every awaited plugin has settled.
 //!
 //! [`judge`] is the whole decision and is pure; [`follow`] is the loop around it. Used by every
 //! verb with `--wait`.
@@ -14,19 +14,19 @@ use super::failure::{Exit, Failure};
 use super::format::one_line;
 use crate::display::values;
 
-/// The word in place of a state for a plugin that is gone.
+/// The word in place of a state for a removed plugin.
 pub(super) const REMOVED: &str = "REMOVED";
 
 /// The goal of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// This revision is there and does its work.
+    /// This revision is installed and runs, or waits for its trigger.
     Installed { revision: String },
-    /// The plugin does its work, whatever its revision.
+    /// The plugin runs, with any revision.
     Working,
     /// The plugin runs with the configuration of this digest; empty for none.
     Configured { config_hash: String },
-    /// The plugin is gone.
+    /// The plugin is removed.
     Removed,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Awaited {
 /// The progress of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Not settled.
+    /// The order is still being carried out.
     Waiting,
     /// The goal is reached; the state of the plugin, or `REMOVED`.
     Done(String),
@@ -50,7 +50,7 @@ pub(super) enum Verdict {
     Failed(String),
 }
 
-/// Whether a plugin has been in a status since the order.
+/// Whether a status is newer than the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Never,
@@ -92,7 +92,7 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
                 Verdict::Failed("it does not have the new configuration".to_owned())
             }
         }
-        // An upgrade that failed before has nothing to do with it.
+        // An upgrade that failed earlier does not belong to this order.
         Goal::Configured { .. } if values::state(status) == StatusValue::Running => {
             Verdict::Done(status.state.clone())
         }
@@ -104,8 +104,8 @@ fn works(status: &PluginStatus) -> Verdict {
     let pending_failed = status.pending.as_ref().is_some_and(|pending| !pending.error.is_empty());
     let works = match values::state(status) {
         StatusValue::Running | StatusValue::ExecutionCompleted => true,
-        // Installed as ordered, and waiting: for its trigger, or for a machine its rules let it run
-        // on. Nothing else rests in this state.
+        // Installed as ordered, and waiting for its trigger, or until its rules allow it to run. No
+        // other plugin stays in this state.
         StatusValue::Stopped => true,
         StatusValue::Installing
         | StatusValue::InstallFailed

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::context::Context;
 use super::failure::Failure;
 
-/// What the page of the program says beyond its verbs: heading, then entries of a word and its
+/// The sections of the program's page beside its verbs: a heading, then entries of a word and its
 /// meaning.
 const BEYOND: [(&str, &[(&str, &str)]); 3] = [
     (
@@ -137,7 +137,7 @@ fn beyond(page: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// What stands below the flags in the help, as it stands there.
+/// The text below the flags in the help, unchanged.
 fn examples(help: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let text = help.strip_prefix("Examples:\n");
     let heading = if text.is_some() { "EXAMPLES" } else { "NOTES" };
@@ -148,7 +148,7 @@ fn examples(help: &str, page: &mut Vec<u8>) -> io::Result<()> {
     writeln!(page, ".fi")
 }
 
-/// A line that means nothing to the formatter.
+/// A line that roff does not read as a request.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }

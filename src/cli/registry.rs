@@ -1,6 +1,6 @@
 //! `registry`: what plugins offer each other.
 //!
-//! Everything but `list` and `get` follows the agent's watch, so nothing here asks twice.
+//! All verbs but `list` and `get` follow the agent's watch, so none of them polls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,7 +46,7 @@ enum What {
     },
     /// Show one entry
     Get(Named),
-    /// Wait until somebody offers it and answers on its socket
+    /// Wait until a plugin offers it and answers on its socket
     Wait {
         #[command(flatten)]
         named: Named,
@@ -58,7 +58,7 @@ enum What {
     Watch(Which),
 }
 
-/// Which entries are meant.
+/// Selects entries.
 #[derive(Debug, clap::Args)]
 struct Which {
     /// Only of this name
@@ -68,7 +68,7 @@ struct Which {
     kind: Option<Kind>,
 }
 
-/// Which entry is meant.
+/// Selects one entry.
 #[derive(Debug, clap::Args)]
 struct Named {
     /// Its name
@@ -96,7 +96,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             show::list(&entries, json, console)
         }
         What::Get(named) => {
-            // All of them, because who asks for a type that nobody has may mean another.
+            // All types are shown, because an unknown type may be a typing error.
             let entries = list(&mut client, None, true).await?;
             show::one(named.pick(&entries)?, json, console)
         }
@@ -147,7 +147,7 @@ async fn watch(
     Ok(client.watch(WatchRequest { r#type, name }).await?.into_inner())
 }
 
-/// Follows the watch until the entry is there and somebody answers.
+/// Follows the watch until the entry exists and a process answers on its socket.
 async fn wait(client: &mut Client, named: &Named) -> Result<Entry, Failure> {
     let mut told = watch(client, named.kind.as_ref(), Some(&named.name)).await?;
     let mut known: BTreeMap<(String, String), Entry> = BTreeMap::new();
@@ -182,7 +182,7 @@ async fn wait(client: &mut Client, named: &Named) -> Result<Entry, Failure> {
 // === impl Named ===
 
 impl Named {
-    /// The entry that is meant: the newest of the name, if there is one type that has it.
+    /// The selected entry: the newest instance of the name, if only one type has the name.
     fn pick<'a>(&self, entries: &'a [Entry]) -> Result<&'a Entry, Failure> {
         let named = entries.iter().filter(|entry| {
             let offer = show::offer(entry);

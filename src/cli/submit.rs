@@ -1,5 +1,5 @@
-//! Orders on their way to the agent: `install`, `remove` and `apply` submit them, wait for them if
-//! asked to, and print how each ended.
+//! Sends orders to the agent for `install`, `remove` and `apply`; with `--wait`, waits for them;
+//! prints how each ended.
 
 use std::path::Path;
 use std::time::Duration;
@@ -131,7 +131,7 @@ fn failure(ended: &[Ended<'_>]) -> Result<(), Failure> {
     }
 }
 
-/// The orders that a file stands for.
+/// The orders in a file.
 pub(super) fn orders_in(file: &Path) -> Result<Vec<ConfigurePlugin>, Failure> {
     order::read(file).map_err(|error| {
         let failure = Failure::of(&error);

@@ -46,7 +46,7 @@ pub(super) fn open(path: &Path) -> Result<Option<Given>, Failure> {
     if !path.is_file() {
         return Ok(None);
     }
-    // The caller reads a file that is not a bundle as an order, and reports what is wrong with it.
+    // The caller reads such a file as an order, and reports the mistakes in it.
     let Some(bundle) = Bundle::open(path).map_err(failed)? else { return Ok(None) };
     let order = order::of_bundle(path, &bundle.manifest).map_err(|error| Failure::of(&error))?;
     Ok(Some(Given { order, bundle }))
@@ -81,7 +81,7 @@ pub(super) async fn hand_over(
             Ok(order)
         }
         placed => {
-            // What is wrong with the file on this side is nearer than what the agent makes of it.
+            // An error of the file on this side is closer to the cause than the agent's error.
             if let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), reading).await
             {
                 return Err(Failure::failed("the bundle cannot be uploaded").because(&error));

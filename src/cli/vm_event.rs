@@ -1,4 +1,4 @@
-//! `vm-event`: tells all plugins what happens to the machine, and prints how each took it.
+//! `vm-event`: sends a VM event to all plugins, and prints the answer of each.
 
 use clap::ValueEnum;
 use guest_agent_actors::model::vm_event::VmEvent;
@@ -33,7 +33,7 @@ enum Word {
     Specialize,
 }
 
-/// How one plugin took it, as scripts see it; the names are a promise.
+/// The answer of one plugin, as scripts see it; field names never change.
 #[derive(Serialize)]
 struct ResultJson<'a> {
     plugin: &'a str,
@@ -62,7 +62,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }))
 }
 
-/// Whether a plugin was to hear of it and did not. One that does not run was not to.
+/// Whether a plugin should have received the event and did not. A plugin that does not run should
+/// not receive it.
 fn went_wrong(result: &NotifiedPlugin) -> bool {
     !matches!(result.status, 0 | NOT_RUNNING)
 }

@@ -1,4 +1,4 @@
-//! `wait`: until a plugin is in a state, or answers a question with a code.
+//! `wait`: waits until a plugin is in a state, or answers a question with a code.
 
 use std::time::Duration;
 
@@ -157,7 +157,8 @@ async fn for_code(
     }
 }
 
-/// Whether a question may be answered later: the plugin is not there, does not run, or was busy.
+/// Whether a later question may get an answer: the plugin does not exist yet, does not run, or was
+/// busy.
 fn goes_by(error: &tonic::Status) -> bool {
     use tonic::Code;
     matches!(

@@ -1,7 +1,8 @@
-//! One whole life of a plugin, step by step, each with what was seen and how long it took.
+//! A plugin from its installation to its removal, step by step; each step prints its result and its
+//! duration.
 //!
-//! Every step waits for facts: events that the control plane recorded, and what the agent's own
-//! socket says. A step that does not come true is an error that names it.
+//! Every step waits for facts: events that the control plane recorded, and the status from the
+//! agent's own socket. A step that fails returns an error with its name.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::dev::sample_plugin::BROKEN;
 
 const NAME: &str = "sample";
 
-/// Something that should have happened and did not.
+/// A step that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("step \"{step}\": {problem}")]
 struct Unseen {
@@ -29,7 +30,7 @@ struct Unseen {
     problem: String,
 }
 
-/// A step that is under way.
+/// A step in progress.
 struct Step {
     name: &'static str,
     since: Instant,

@@ -106,7 +106,8 @@ mod tests {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
             let found = look();
             let expected = expected.map(|(severity, what)| {
-                (severity, format!("other users may {what} {file}, which api.http_token_file names"))
+                let text = "which api.http_token_file names";
+                (severity, format!("other users may {what} {file}, {text}"))
             });
             assert_eq!(found.map(|found| (found.severity, found.what)), expected, "{mode:o}");
         }

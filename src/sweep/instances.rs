@@ -131,7 +131,7 @@ impl Search {
         if self.manner == SweepManner::Pretend {
             return match foreign {
                 false => Ok(()),
-                true => Err(Stays::Because("not all files are the agent's; the rest would be deleted")),
+                true => Err(Stays::Because("some of its files are not ours; the rest would go")),
             };
         }
         drop(folder);
@@ -145,7 +145,7 @@ impl Search {
         for name in ours {
             leftovers::vanish(&folder, &path, name).map_err(stays)?;
         }
-        Err(Stays::Because("not all files are the agent's; the rest was deleted"))
+        Err(Stays::Because("some of its files are not ours; the rest was deleted"))
     }
 
     /// Whether one of the agent's other places is in there.
