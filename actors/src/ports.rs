@@ -24,7 +24,7 @@ mod sweeper;
 mod unenforced;
 
 pub use admission::{
-    AdmissionCommand, AdmissionHost, Describe, DeskRecipients, HungUp, ListCalled, ListRefused,
+    AdmissionCommand, AdmissionHost, Describe, HungUp, ListCalled, ListRefused, QueueRecipients,
     ResolveCalled,
 };
 pub use counters::{Count, Counters, NoCounters, OrderKind, Outcome};

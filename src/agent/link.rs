@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::config::{Auth, Config, ControlPlaneConfig};
-use crate::hostinfo::metadata::{Client, IdentityToken, Place, State};
+use crate::hostinfo::metadata::{Client, IdentityToken, Location, State};
 use crate::link::{self, Link, LinkConfig, LinkListener, Undecided};
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::net::dial::{ClientCertificate, TlsFiles};
@@ -177,7 +177,7 @@ impl Search {
 
     /// One request for each value. Requests to a broken server end after a short time.
     async fn ask(&self) -> Result<LinkConfig, Cause> {
-        let place = Place::ask(&self.client).await?;
+        let place = Location::ask(&self.client).await?;
         let endpoint = match &self.control.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => place.endpoint()?,

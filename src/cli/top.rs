@@ -93,7 +93,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             Some(()) = ends.recv() => return Ok(()),
             _ = beat.tick() => Happened::Beat,
             told = told.recv() => match told {
-                Some(told) => Happened::Told(told),
+                Some(told) => Happened::Update(told),
                 None => return Ok(()),
             },
             key = keys.recv() => match key {
@@ -104,7 +104,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         };
         let mut waiting = vec![happened];
         while let Ok(told) = told.try_recv() {
-            waiting.push(Happened::Told(told));
+            waiting.push(Happened::Update(told));
         }
         for happened in waiting {
             if model.update(happened, now()) == Flow::Quit {

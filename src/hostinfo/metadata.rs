@@ -2,7 +2,7 @@
 //! attributes.
 //!
 //! ```text
-//!   agent ─► Client ─┬─ text(path)   ─► Place: resource id, endpoint        (place.rs)
+//!   agent ─► Client ─┬─ text(path)   ─► Location: resource id, endpoint     (location.rs)
 //!                    ├─ text(…token) ─► IdentityToken, for the link         (token.rs)
 //!                    └─ tree(etag)   ─► Watcher ─► watch::Receiver<State>   (watch.rs, tree.rs)
 //! ```
@@ -17,14 +17,14 @@
 
 mod client;
 mod error;
-mod place;
+mod location;
 mod token;
 mod tree;
 mod watch;
 
 pub use client::Client;
 pub use error::MetadataError;
-pub use place::{Place, PlaceError};
+pub use location::{Location, LocationError};
 pub use token::IdentityToken;
 pub use tree::{Etag, Fetched, Tree, TreeError};
 pub use watch::{Source, State, Watcher};

@@ -22,14 +22,14 @@ use crate::hostinfo::preflight::finding::{Finding, Severity};
 
 pub mod contents;
 pub mod elf;
+pub mod file_system;
 pub mod finding;
 pub mod host;
 pub mod limits;
-pub mod place;
 pub mod program;
 
 use contents::Contents;
-use place::{Needed, Place};
+use file_system::{FileSystem, Needed};
 
 /// Folders in which plugins look for commands where the agent was given none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -79,7 +79,7 @@ pub const CHECKS: [Check; 5] = [
 /// # Errors
 /// Its file system is mounted so that nothing on it can be written or run.
 pub(crate) fn usable(folder: &Path) -> Result<(), Unfit> {
-    unfit(Place::nearest(folder).map_or_else(Vec::new, |place| place.mounted()))
+    unfit(FileSystem::nearest(folder).map_or_else(Vec::new, |place| place.mounted()))
 }
 
 /// Whether a folder has room for any plugin at all. Blocks.
@@ -87,7 +87,7 @@ pub(crate) fn usable(folder: &Path) -> Result<(), Unfit> {
 /// # Errors
 /// Its file system is full, or can make no more files.
 pub(crate) fn has_room(folder: &Path) -> Result<(), Unfit> {
-    unfit(Place::nearest(folder).map_or_else(Vec::new, |place| place.room(LEAST)))
+    unfit(FileSystem::nearest(folder).map_or_else(Vec::new, |place| place.room(LEAST)))
 }
 
 /// Whether this machine can run the program of an unpacked revision. What is below `plugins` is
@@ -125,7 +125,7 @@ pub(crate) fn search_path() -> OsString {
 // === checks ===
 
 fn room(candidate: &Candidate<'_>) -> Vec<Finding> {
-    let Some(place) = Place::nearest(&candidate.config.agent.state_dir) else {
+    let Some(place) = FileSystem::nearest(&candidate.config.agent.state_dir) else {
         return Vec::new();
     };
     let needed = candidate.contents.map_or(LEAST, |contents| Needed {

@@ -3,12 +3,12 @@
 //! ```text
 //!   core ── run ──► process: one line of JSON on its standard input { port, ticket }
 //!                      │ gRPC on 127.0.0.1, every call with its ticket
-//!   desk ◄── service ◄─┘   (door: who calls, and may they)
+//!   queue ◄─ service ◄─┘   (door: who calls, and may they)
 //!   core ── end ──► standard input closed ► 5 s ► SIGKILL
 //! ```
 //!
-//! The port is opened with the first launch and shared by all lives; a ticket is good for one life.
-//! What is asked, and what an answer means, is decided in `guest_agent_actors::admission`.
+//! The port is opened with the first launch and shared by all runs of the plugin; a ticket is valid
+//! for one run. `guest_agent_actors::admission` decides what to ask, and what an answer means.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::ports::{AdmissionCommand, AdmissionHost, Cause, DeskRecipients};
+use guest_agent_actors::ports::{AdmissionCommand, AdmissionHost, Cause, QueueRecipients};
 use rand::TryRngCore;
 use tokio::net::TcpListener;
 use tokio::sync::{OnceCell, oneshot, watch};
@@ -127,11 +127,11 @@ impl PluginHost {
         &self,
         life: ProcessRun,
         command: &AdmissionCommand,
-        desk: DeskRecipients,
+        queue: QueueRecipients,
     ) -> Result<Running, RunError> {
         let port = self.port().await?;
         let name = name_of(command);
-        let caller = Caller::Admission { life, name: name.clone(), desk };
+        let caller = Caller::Admission { life, name: name.clone(), queue };
         let ticket = self.shared.door.issue(life, caller).map_err(RunError::Ticket)?;
         Ok(process::spawn(command, &name, port, &ticket).await?)
     }
@@ -143,12 +143,12 @@ impl AdmissionHost for PluginHost {
         &self,
         life: ProcessRun,
         command: AdmissionCommand,
-        desk: DeskRecipients,
+        queue: QueueRecipients,
     ) -> String {
         let (told, go) = oneshot::channel();
         self.running().insert(life, told);
         let registered = Registered(self, life);
-        let running = match self.start(life, &command, desk).await {
+        let running = match self.start(life, &command, queue).await {
             Ok(running) => running,
             Err(error) => return Chain(&error).to_string(),
         };

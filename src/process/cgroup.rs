@@ -42,7 +42,7 @@ pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
 use files::{is_below, members_below, remove_below, write};
-use hierarchy::{Found, KEEPER_LEAF, OWN_LEAF, Place, Together};
+use hierarchy::{Found, Hierarchy, KEEPER_LEAF, OWN_LEAF, Together};
 
 /// How long a group that is being killed may take to become empty.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ const AGENT_RESERVE: u64 = 64 << 20;
 /// All of this agent's groups.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
-    places: Vec<Place>,
+    places: Vec<Hierarchy>,
     trouble: Vec<String>,
     tasks_max: Option<u64>,
     when_absent: Absence,
@@ -191,7 +191,7 @@ impl Cgroups {
     /// The group of a plugin, whether it exists or not.
     #[must_use]
     pub fn group(&self, name: &PluginName) -> Group {
-        let room = |place: &Place| Room::of(place, place.base.join(name.as_str()));
+        let room = |place: &Hierarchy| Room::of(place, place.base.join(name.as_str()));
         let Self { tasks_max, when_absent, total, .. } = *self;
         Group {
             rooms: self.places.iter().map(room).collect(),
@@ -274,7 +274,7 @@ impl Total {
 
 impl Room {
     /// The group with this path in a hierarchy.
-    fn of(place: &Place, dir: PathBuf) -> Self {
+    fn of(place: &Hierarchy, dir: PathBuf) -> Self {
         Self { version: place.version, controllers: Arc::clone(&place.controllers), dir }
     }
 }

@@ -226,7 +226,7 @@ enum Plugin {
 // === impl AdmissionQueue ===
 
 impl AdmissionQueue {
-    /// A desk that nobody has asked anything. The salt makes its ids its own.
+    /// An empty queue. The salt makes its ids unique.
     #[must_use]
     pub fn new(salt: [u8; 32], gate: Gate) -> Self {
         Self {

@@ -13,7 +13,7 @@ use crate::model::id::Sha256Digest;
 /// Runs admission plugins, one process per life, and serves the calls they make.
 #[async_trait]
 pub trait AdmissionHost: Send + Sync {
-    /// Starts the plugin of a life, hands it its ticket, and tells `desk` what it calls. Resolves
+    /// Starts the plugin of a life, hands it its ticket, and tells `queue` what it calls. Resolves
     /// with how it ended, in words, when its process is gone or could not be made.
     ///
     /// The process is ended as by [`AdmissionHost::end`] when this future is dropped.
@@ -21,7 +21,7 @@ pub trait AdmissionHost: Send + Sync {
         &self,
         life: ProcessRun,
         command: AdmissionCommand,
-        desk: DeskRecipients,
+        queue: QueueRecipients,
     ) -> String;
 
     /// Asks the plugin of a life to go, and makes it go soon after. `run` resolves then.
@@ -64,7 +64,7 @@ impl fmt::Debug for AdmissionCommand {
 
 /// The recipients to which a host sends the calls of an admission plugin.
 #[derive(Clone)]
-pub struct DeskRecipients {
+pub struct QueueRecipients {
     /// Gets the ListAdmissions calls.
     pub list: Recipient<ListCalled>,
     /// Gets the ResolveAdmission calls.

@@ -41,7 +41,7 @@ const LINE_MAX: usize = 1000;
 
 /// New data for the screen.
 #[derive(Clone, Debug)]
-pub(super) enum Told {
+pub(super) enum Update {
     /// A new connection; its past events replace those of an earlier connection.
     Connected,
     Status(Box<GetStatusResponse>),
@@ -69,7 +69,7 @@ pub(super) async fn feed(
     socket: PathBuf,
     now: fn() -> Timestamp,
     mut looked_at: watch::Receiver<Option<String>>,
-    tell: mpsc::Sender<Told>,
+    tell: mpsc::Sender<Update>,
 ) {
     let mut backoff = Backoff::new(WAITS);
     loop {
@@ -82,7 +82,7 @@ pub(super) async fn feed(
             .causes
             .first()
             .map_or_else(|| failure.reason.clone(), |cause| format!("{}: {cause}", failure.reason));
-        if tell.send(Told::Lost { why: one_line(&why), retry_in }).await.is_err() {
+        if tell.send(Update::Lost { why: one_line(&why), retry_in }).await.is_err() {
             return;
         }
         tokio::time::sleep(retry_in).await;
@@ -94,7 +94,7 @@ async fn connection(
     socket: &Path,
     now: fn() -> Timestamp,
     looked_at: &mut watch::Receiver<Option<String>>,
-    tell: &mpsc::Sender<Told>,
+    tell: &mpsc::Sender<Update>,
     backoff: &mut Backoff,
 ) -> Result<(), Failure> {
     let mut client = client::connect(socket).await?;
@@ -104,7 +104,7 @@ async fn connection(
         ..StreamEventsRequest::default()
     };
     let mut events = client.stream_events(request).await?.into_inner();
-    if tell.send(Told::Connected).await.is_err() {
+    if tell.send(Update::Connected).await.is_err() {
         return Ok(());
     }
     let mut beat = tokio::time::interval(BEAT);
@@ -116,12 +116,12 @@ async fn connection(
                 let request = GetStatusRequest { usage_points: USAGE_POINTS, ..Default::default() };
                 let status = soon(client.get_status(request)).await?.into_inner();
                 backoff.reset();
-                if tell.send(Told::Status(Box::new(status))).await.is_err() {
+                if tell.send(Update::Status(Box::new(status))).await.is_err() {
                     return Ok(());
                 }
                 let name = looked_at.borrow().clone();
                 match name {
-                    Some(name) => Told::Detail(soon_detail(&mut client, name, now).await?),
+                    Some(name) => Update::Detail(soon_detail(&mut client, name, now).await?),
                     None => continue,
                 }
             }
@@ -131,12 +131,12 @@ async fn connection(
                 }
                 let name = looked_at.borrow_and_update().clone();
                 match name {
-                    Some(name) => Told::Detail(soon_detail(&mut client, name, now).await?),
+                    Some(name) => Update::Detail(soon_detail(&mut client, name, now).await?),
                     None => continue,
                 }
             }
             event = client::next(&mut events, Patience::Forever) => match event? {
-                Some(event) => Told::Event(Box::new(event)),
+                Some(event) => Update::Event(Box::new(event)),
                 None => continue,
             },
         };

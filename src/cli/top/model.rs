@@ -8,7 +8,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{AgentStatus, Event, PluginStatus};
 use jiff::{SignedDuration, Timestamp};
 
-use super::feed::{Detail, Told};
+use super::feed::{Detail, Update};
 use crate::display::values;
 
 /// Events that are kept, and plugins' names in a filter.
@@ -79,7 +79,7 @@ pub(super) enum Key {
 /// What changes the model.
 #[derive(Clone, Debug)]
 pub(super) enum Happened {
-    Told(Told),
+    Update(Update),
     Pressed(Key),
     Beat,
 }
@@ -137,7 +137,7 @@ impl Model {
         self.now = now;
         let flow = match happened {
             Happened::Beat => Flow::GoOn,
-            Happened::Told(told) => {
+            Happened::Update(told) => {
                 self.told(told);
                 Flow::GoOn
             }
@@ -217,25 +217,25 @@ impl Model {
         lines
     }
 
-    fn told(&mut self, told: Told) {
+    fn told(&mut self, told: Update) {
         match told {
-            Told::Connected => {
+            Update::Connected => {
                 self.link = Link::Connected;
                 self.events.clear();
             }
-            Told::Status(status) => {
+            Update::Status(status) => {
                 self.link = Link::Connected;
                 self.agent = status.agent;
                 self.plugins = status.plugins;
             }
-            Told::Event(event) => {
+            Update::Event(event) => {
                 if self.events.len() == EVENTS_MAX {
                     self.events.pop_front();
                 }
                 self.events.push_back(*event);
             }
-            Told::Detail(detail) => self.detail = Some(detail),
-            Told::Lost { why, retry_in } => {
+            Update::Detail(detail) => self.detail = Some(detail),
+            Update::Lost { why, retry_in } => {
                 let retry_in = SignedDuration::try_from(retry_in).unwrap_or(SignedDuration::ZERO);
                 let retry_at = self.now.checked_add(retry_in).unwrap_or(self.now);
                 self.link = Link::Lost { why, retry_at };

@@ -263,7 +263,7 @@ fn forbidden(name: &str, path: &Path) -> Option<Finding> {
     let allowed = found.is_file() && found.permissions().mode() & 0o111 != 0;
     let is_mine = rustix::process::geteuid().is_root()
         || std::os::unix::fs::MetadataExt::uid(&found) == rustix::process::geteuid().as_raw();
-    if !refused || !allowed || !is_mine || super::place::is_noexec(path) {
+    if !refused || !allowed || !is_mine || super::file_system::is_noexec(path) {
         return None;
     }
     Some(Finding::new(

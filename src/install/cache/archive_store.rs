@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
 
-use crate::hostinfo::preflight::place;
+use crate::hostinfo::preflight::file_system;
 use crate::install::leftovers::{NAMES_MAX, is_random, shown};
 use crate::install::trust::SUFFIX;
 
@@ -78,7 +78,7 @@ impl ArchiveStore {
 
     /// Bytes that its file system has left.
     pub(crate) fn room(&self) -> io::Result<u64> {
-        Ok(place::free_bytes(&rustix::fs::statvfs(&self.dir)?))
+        Ok(file_system::free_bytes(&rustix::fs::statvfs(&self.dir)?))
     }
 
     /// All names, those that are not UTF-8 in a form that is no name of ours.

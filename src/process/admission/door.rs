@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::model::id::{PluginName, Sha256Digest};
-use guest_agent_actors::ports::DeskRecipients;
+use guest_agent_actors::ports::QueueRecipients;
 use tonic::{Request, Status};
 
 use crate::net::ticket;
@@ -32,7 +32,7 @@ pub(super) struct Door {
 /// A plugin that calls.
 pub(super) enum Caller {
     /// An admission plugin.
-    Admission { life: ProcessRun, name: Arc<str>, desk: DeskRecipients },
+    Admission { life: ProcessRun, name: Arc<str>, queue: QueueRecipients },
     /// A plugin of another kind.
     Other { name: Arc<str> },
 }
@@ -114,9 +114,9 @@ impl Caller {
     }
 
     /// Whose admission plugin this is, and whom it talks to.
-    pub(super) fn admission(&self) -> Result<(ProcessRun, &DeskRecipients), Status> {
+    pub(super) fn admission(&self) -> Result<(ProcessRun, &QueueRecipients), Status> {
         match self {
-            Self::Admission { life, desk, .. } => Ok((*life, desk)),
+            Self::Admission { life, queue, .. } => Ok((*life, queue)),
             Self::Other { .. } => {
                 Err(Status::unimplemented("this service is offered to admission plugins only"))
             }

@@ -102,7 +102,7 @@ impl Host for Service {
         request: Request<ListMetadataRequest>,
     ) -> Result<Response<ListMetadataResponse>, Status> {
         let caller = Caller::of(&request)?;
-        let (_, desk) = caller.admission()?;
+        let (_, queue) = caller.admission()?;
         let request = request.into_inner();
         let ours = self.service_url.borrow().clone();
         if request.service_url != *ours {
@@ -113,7 +113,7 @@ impl Host for Service {
         let page = Page::of(&request)?;
         let sha256 = metadata::digest(request.instance.as_ref())?;
         let describe = Describe { package: request.package, sha256 };
-        let known = desk.describe.send(describe).await.map_err(|_| closing())?;
+        let known = queue.describe.send(describe).await.map_err(|_| closing())?;
         Ok(Response::new(page.cut(known, &request.keys)))
     }
 }
@@ -127,18 +127,18 @@ impl Admissions for Service {
         request: Request<ListAdmissionsRequest>,
     ) -> Result<Response<Checks>, Status> {
         let caller = Caller::of(&request)?;
-        let (life, desk) = caller.admission()?;
+        let (life, queue) = caller.admission()?;
         let ListAdmissionsRequest { protocol_version, plugin_version } = request.into_inner();
         let (stream, offers) = mpsc::channel(OPEN_MAX);
         let call = ListCalled { life, protocol_version, stream };
-        match desk.list.send(call).await {
+        match queue.list.send(call).await {
             Ok(Ok(())) => {}
             Ok(Err(refused)) => return Err(Status::failed_precondition(refused.to_string())),
             Err(_) => return Err(closing()),
         }
         let version = &plugin_version[..plugin_version.floor_char_boundary(64)];
         tracing::info!(plugin = caller.name(), version, "the admission plugin takes checks");
-        let hung_up = Guard { life, told: desk.hung_up.clone() };
+        let hung_up = Guard { life, told: queue.hung_up.clone() };
         Ok(Response::new(Checks { offers: Some(offers), _hung_up: hung_up }))
     }
 
@@ -147,14 +147,14 @@ impl Admissions for Service {
         request: Request<ResolveAdmissionRequest>,
     ) -> Result<Response<()>, Status> {
         let caller = Caller::of(&request)?;
-        let (life, desk) = caller.admission()?;
+        let (life, queue) = caller.admission()?;
         let ResolveAdmissionRequest { admission_id: id, status } = request.into_inner();
         let status = status.as_ref().map(|status| {
             let code = status.code;
             (code, code_name(Code::from_i32(code)), status.message.as_str())
         });
         let verdict = AdmissionVerdict::of_status(status);
-        desk.resolve.send(ResolveCalled { life, id, verdict }).await.map_err(|_| closing())?;
+        queue.resolve.send(ResolveCalled { life, id, verdict }).await.map_err(|_| closing())?;
         Ok(Response::new(()))
     }
 }

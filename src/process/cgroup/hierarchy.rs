@@ -58,7 +58,7 @@ pub enum Controller {
 
 /// A mounted hierarchy, and where our groups are in it.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Hierarchy {
     pub(super) version: Version,
     pub(super) controllers: Arc<BTreeSet<Controller>>,
     pub(super) base: PathBuf,
@@ -67,7 +67,7 @@ pub(super) struct Place {
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<Hierarchy>,
     pub(super) trouble: Vec<String>,
 }
 
@@ -181,7 +181,7 @@ fn settle(
     inside: &Path,
     own: &str,
     together: Together,
-) -> io::Result<Option<Place>> {
+) -> io::Result<Option<Hierarchy>> {
     let inside = given(inside, own);
     let base = inside.join(own);
     match mount.version {
@@ -198,7 +198,7 @@ fn settle(
             if together == Together::Yes && is_limited {
                 enter_leaf(&base)?;
             }
-            Ok(Some(Place { version: Version::V1, controllers: Arc::new(controllers), base }))
+            Ok(Some(Hierarchy { version: Version::V1, controllers: Arc::new(controllers), base }))
         }
         Version::V2 => {
             make(&base)?;
@@ -211,7 +211,7 @@ fn settle(
             if !controllers.is_empty() {
                 hand_down(inside, &base, &controllers, together)?;
             }
-            Ok(Some(Place { version: Version::V2, controllers: Arc::new(controllers), base }))
+            Ok(Some(Hierarchy { version: Version::V2, controllers: Arc::new(controllers), base }))
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 
 use crate::hostinfo::preflight::program::{self, Program};
-use crate::hostinfo::preflight::{self, Unfit, place};
+use crate::hostinfo::preflight::{self, Unfit, file_system};
 use crate::process::launch::spawn::{EXEC_TIMEOUT, SpawnError};
 use crate::process::sandbox::{Owner, may_enter};
 
@@ -93,7 +93,7 @@ fn forbidden(program: &Path, owner: Owner) -> String {
         Ok(found) if found.permissions().mode() & 0o111 == 0 => {
             "it is not executable; set its execute bit in the archive (chmod +x)".to_owned()
         }
-        Ok(_) if place::is_noexec(program) => {
+        Ok(_) if file_system::is_noexec(program) => {
             "its file system is mounted noexec; mount it with exec, or \
             move the agent's state_dir to one that is"
                 .to_owned()
