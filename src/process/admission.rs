@@ -39,7 +39,7 @@ mod tests;
 use door::{Caller, Door};
 use process::Running;
 
-/// Longest that ending all plugins may take: what they are given, and a moment.
+/// Longest time for the end of all plugins: their grace period, and a margin.
 const CLOSE_WAIT: Duration = Duration::from_secs(7);
 
 /// Why an admission plugin could not be asked.
@@ -55,8 +55,8 @@ enum RunError {
 
 /// Runs admission plugins as processes of this machine. Cheap to clone; clones share everything.
 ///
-/// Its methods must be called on the runtime, on the thread the agent lives on: a plugin is killed
-/// when the thread ends that started it.
+/// Its methods must be called on the main thread of the runtime: the kernel kills a plugin when the
+/// thread that started it ends (PR_SET_PDEATHSIG).
 #[derive(Clone)]
 pub struct PluginHost {
     shared: Arc<Shared>,
@@ -93,7 +93,7 @@ impl PluginHost {
     pub async fn close(&self) {
         let running = std::mem::take(&mut *self.running());
         for told in running.into_values() {
-            // One that just ended by itself hears nothing.
+            // A plugin that has just ended by itself gets no signal.
             told.send(()).ok();
         }
         let mut alive = self.shared.alive.subscribe();
@@ -153,8 +153,8 @@ impl AdmissionHost for PluginHost {
             Err(error) => return Chain(&error).to_string(),
         };
         let alive = Alive::new(self.shared.alive.clone());
-        // In a task of its own, so that the process is seen off also when nobody waits here any
-        // more.
+        // In a task of its own, so that the process is ended and reaped also when the caller has
+        // gone.
         let ending = tokio::spawn(async move {
             let _alive = alive;
             running.until(go).await
@@ -166,7 +166,7 @@ impl AdmissionHost for PluginHost {
 
     fn end(&self, life: ProcessRun) {
         if let Some(told) = self.running().remove(&life) {
-            // One that just ended by itself hears nothing.
+            // A plugin that has just ended by itself gets no signal.
             told.send(()).ok();
         }
     }
@@ -175,7 +175,8 @@ impl AdmissionHost for PluginHost {
         let mut salt = [0; 32];
         match rand::rngs::OsRng.try_fill_bytes(&mut salt) {
             Ok(()) => salt,
-            // Good enough to tell lives of the agent apart; tickets are not made without.
+            // This is enough to tell two starts of the agent apart; tickets are not made without
+            // random bytes.
             Err(_) => rand::random(),
         }
     }
@@ -192,7 +193,7 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// Counts a process that lives.
+/// Counts a running process.
 struct Alive(watch::Sender<usize>);
 
 impl Alive {
@@ -211,12 +212,12 @@ impl Drop for Alive {
 /// Whether the program of an admission plugin could be started. Blocks.
 ///
 /// # Errors
-/// Names what is wrong with it, and what would mend it.
+/// Names the error, and how to correct it.
 pub(crate) fn check_program(program: &Path) -> Result<(), Cause> {
     Ok(process::check(program)?)
 }
 
-/// What a plugin is called in the log: the name of its program.
+/// The name of a plugin in the log: that of its program.
 fn name_of(command: &AdmissionCommand) -> Arc<str> {
     let program = PathBuf::from(command.program());
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned());

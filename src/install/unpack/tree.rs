@@ -50,7 +50,7 @@ pub(crate) struct Tree {
     early: EarlyFlush,
 }
 
-/// Who sees to it that a path stays inside.
+/// The mechanism that keeps a path inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolver {
     /// `openat2`.
@@ -59,10 +59,10 @@ pub(crate) enum Resolver {
     Walk,
 }
 
-/// Why something could not be made.
+/// Why a member could not be made.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
-    /// Something of another kind is there, or on the way there.
+    /// A file of another type is at the path, or at one of its folders.
     Conflict,
     /// A hard link's target is not a regular file.
     NoSuchFile,
@@ -202,7 +202,7 @@ impl Tree {
         }
     }
 
-    /// What is at a path, links not followed.
+    /// The type of the file at a path, without following links.
     pub(crate) fn stat(&self, path: &str) -> io::Result<Stat> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let folder = self.open(parent)?;

@@ -1,4 +1,4 @@
-//! What is known of a package, in pages. Pure.
+//! The metadata of a package, in pages. Pure.
 
 use guest_agent_actors::admission::Metadatum;
 use guest_agent_actors::model::id::Sha256Digest;

@@ -1,5 +1,5 @@
-//! What an admission plugin prints: into the agent's log, line by line, and the end of it into the
-//! reason when it fails.
+//! The output of an admission plugin: it goes into the agent's log, line by line, and its end into
+//! the reason of a failure.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -86,8 +86,8 @@ impl Host for Service {
                 plugin, dropped, "a plugin sends too many log lines; this many were dropped"
             );
         }
-        // As a field and not as the message: what stands there is quoted, so it cannot look like a
-        // line of the agent's.
+        // As a field and not as the message: a field is quoted, so the text cannot look like a line
+        // of the agent.
         match severity.as_str() {
             "debug" => tracing::debug!(plugin, said, "a plugin says"),
             "warning" => tracing::warn!(plugin, said, "a plugin says"),

@@ -1,4 +1,4 @@
-//! Finds the mounted hierarchies, what each can do, and where in it our groups go.
+//! Finds the mounted hierarchies, their controllers, and the place of our groups in each.
 //!
 //! The groups of plugins are below the group of the agent, so a limit on the agent's group limits
 //! its plugins too, and a service manager that delegated that group has delegated theirs.
@@ -17,10 +17,12 @@ use std::sync::Arc;
 
 use super::files::{read, write};
 
-/// Where the agent itself goes, where it has to. No plugin has a name like this.
+/// The group of the agent itself, if it has to leave its parent group. No plugin has a name like
+/// this.
 pub(super) const OWN_LEAF: &str = "@guest-agent";
 
-/// Where what outlives the agent goes, beside plugins. No plugin has a name like this.
+/// The group of processes that outlive the agent, beside those of plugins. No plugin has a name
+/// like this.
 pub(super) const KEEPER_LEAF: &str = "@keeper";
 
 /// Whether the agent is to be in one group with its plugins.
@@ -64,7 +66,7 @@ pub(super) struct Hierarchy {
     pub(super) base: PathBuf,
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) places: Vec<Hierarchy>,
@@ -216,7 +218,7 @@ fn settle(
     }
 }
 
-/// The group that the agent was given: what it made there in an earlier life is inside.
+/// The group in which the agent was started; groups of an earlier agent process are inside.
 fn given<'a>(inside: &'a Path, own: &str) -> &'a Path {
     let above = |path: &'a Path, name: &str| {
         if path.ends_with(name) { path.parent().unwrap_or(path) } else { path }
@@ -321,7 +323,7 @@ fn own_group(mount: &Mount, memberships: &str) -> Option<PathBuf> {
 fn below(mount: &Mount, path: &str) -> Option<PathBuf> {
     let below = if mount.root == "/" { path } else { path.strip_prefix(&mount.root)? };
     let below = below.trim_start_matches('/');
-    // A path that leads out of what is mounted is another namespace's business.
+    // A path outside of the mount belongs to another namespace.
     if below.split('/').any(|part| part == "..") {
         return None;
     }

@@ -1,5 +1,5 @@
-//! What a plugin may use, as files of its group: which limits are wanted, what became of each, and
-//! what to do about those that do not hold.
+//! The limits of a plugin as files of its group: the wanted limits, the result of each, and how to
+//! enforce those that failed.
 
 use std::io;
 
@@ -25,7 +25,7 @@ const IN_USE_FIX: &str = "raise the limit, or free what the plugin keeps in memo
 /// What to do about a plugin that runs outside of its group.
 const OUTSIDE_FIX: &str = "see the agent's log, then restart the plugin";
 
-/// What became of limits.
+/// The result of setting limits.
 #[derive(Default)]
 pub(super) struct Outcome {
     /// What this machine cannot enforce.
@@ -107,7 +107,7 @@ impl Group {
         }
     }
 
-    /// What does not hold of a process that is outside of the group, for this reason.
+    /// The limits that are not enforced for a process outside of the group, with this reason.
     pub(crate) fn unenforced_outside(&self, limits: &Limits, why: &str) -> Unenforced {
         let asked = self.wanted(limits).into_iter().filter_map(|limit| limit.what);
         asked.map(|what| Shortfall::of_limit(&what, why, OUTSIDE_FIX)).collect()
@@ -182,8 +182,8 @@ impl Cgroups {
         };
         let mut outcome = parent.set_all(wanted());
         if !outcome.missing.is_empty() {
-            // Under version 1 plugins of an earlier life may have a larger share each. They are
-            // given theirs again when they are found.
+            // Under version 1, plugins that an earlier agent process started may have a larger
+            // share each. They get their new share when they are adopted.
             for name in self.existing() {
                 let group = self.group(&name);
                 drop(group.set_all([Wanted {

@@ -1,4 +1,4 @@
-//! Says why a program could not be executed, and what would help.
+//! Explains why a program could not be executed, and how to correct it.
 //!
 //! The kernel answers "permission denied" and "no such file" to half a dozen different problems.
 //! The launcher hands the error over with the path; what can be seen of the file tells them apart.
@@ -23,14 +23,14 @@ pub(crate) enum ExecError {
     Explained {
         /// The problem and its fix.
         reason: String,
-        /// What the system said.
+        /// The error of the system call.
         #[source]
         error: io::Error,
     },
     /// It is seen that it cannot run here.
     #[error(transparent)]
     Unfit(Unfit),
-    /// Nothing more is known than what the system said.
+    /// Only the error of the system call is known.
     #[error("the system refused it")]
     Unexplained(#[source] io::Error),
 }

@@ -1,9 +1,8 @@
-//! Waits for the end of one process and says how it came.
+//! Waits for the end of one process and returns its cause.
 //!
 //! One task per process. Children of this agent and processes that an earlier agent process started
-//! are watched
-//! alike, through a pidfd; they differ only in where the exit status comes from. The launcher asks;
-//! nothing here ends a process.
+//! are watched in the same way, through a pidfd; they differ only in the source of the exit status.
+//! The launcher uses this; this module ends no process.
 //!
 //! ```text
 //! pidfd readable ──► Dead ──► cause known: Ended ──► survivors noted, child reaped: Gone
@@ -34,7 +33,7 @@ const CAUSE_WAIT: Duration = Duration::from_millis(2500);
 const CAUSE_PAUSES: Schedule =
     Schedule::doubling(Duration::from_millis(2), Duration::from_millis(50), Jitter::None);
 
-/// What SIGKILL is called in a wait status.
+/// The number of SIGKILL in a wait status.
 const SIGKILL: i32 = 9;
 
 /// How far the end of a process is.
@@ -60,7 +59,7 @@ pub(crate) struct Watched {
     parent: Parent,
 }
 
-/// Who reaps a process.
+/// The process that reaps the watched one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parent {
     /// This agent.
@@ -77,7 +76,7 @@ pub(crate) struct Subject {
     pub(crate) pidfd: Pidfd,
     /// The endpoint that the launch gave it to listen on.
     pub(crate) endpoint: Option<Endpoint>,
-    /// Where to look for what it leaves behind, and who looks.
+    /// The plugin and the process table, for finding its leftover processes.
     pub(crate) family: Family,
     pub(crate) lookout: Arc<Lookout>,
 }
@@ -125,7 +124,7 @@ impl Watched {
         watched
     }
 
-    /// Whether it lives now.
+    /// Whether the process runs now.
     pub(crate) fn is_alive(&self) -> bool {
         *self.progress.borrow() == ExitStage::Alive && !self.pidfd.is_dead()
     }
@@ -146,13 +145,13 @@ impl Watched {
         }
     }
 
-    /// Resolves when it is dead, reaped, and what it left behind is noted.
+    /// Resolves when the process is dead and reaped, and its leftover processes are recorded.
     pub(crate) async fn gone(&self) {
         self.reached(|progress| matches!(progress, ExitStage::Gone(_))).await;
     }
 
-    /// Resolves when it is dead and this agent leaves no zombie of it. When somebody else reaps it
-    /// is their business, and may be seconds later.
+    /// Resolves when the process is dead and this agent leaves no zombie of it. Another parent may
+    /// reap it seconds later.
     pub(crate) async fn put_away(&self) {
         match self.parent {
             Parent::Us => self.gone().await,
@@ -160,7 +159,8 @@ impl Watched {
         }
     }
 
-    /// Sends SIGKILL, and remembers that it was us, so that nobody else is blamed for it.
+    /// Sends SIGKILL, and records that the agent sent it, so that the kernel's OOM killer is not
+    /// reported as the cause.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Release);
         if let Err(error) = self.pidfd.signal(rustix::process::Signal::KILL) {

@@ -425,7 +425,8 @@ proptest! {
                 }
             }
             prop_assert_eq!(queue.askers.len(), waiting.len());
-            let is_served = queue.deadline().is_some() || matches!(queue.plugin, Plugin::Serving(..));
+            let is_served =
+                queue.deadline().is_some() || matches!(queue.plugin, Plugin::Serving(..));
             prop_assert!(queue.open() == 0 || is_served, "what waits is waited for");
             prop_assert!(queue.open() <= waiting.len());
         }
