@@ -145,8 +145,8 @@ impl Run<'_> {
         self.instances().await
     }
 
-    /// Control groups of plugins that are gone. Who lives in one would keep the files below from
-    /// being swept.
+    /// Control groups of removed plugins. Who lives in one would keep the files below from being
+    /// swept.
     async fn groups(&mut self) -> Result<(), Ended> {
         let cgroups = self.sweeper.config.cgroups.clone();
         let existing = aside(move || cgroups.existing()).await.unwrap_or_default();

@@ -468,7 +468,7 @@ impl Handler<Submit> for ControlPlaneActor {
     }
 }
 
-/// Reads what somebody on this machine wants.
+/// Reads what a user of this machine wants.
 fn decode_submission(
     submission: Submission,
 ) -> Result<(InboxContent, Vec<DecodedOrder>), SubmitError> {

@@ -109,7 +109,7 @@ struct Deaths {
 
 /// Whether lists can be answered yet.
 enum Lists {
-    /// Not before the plugins of an earlier life are back.
+    /// Not before the plugins of an earlier agent process are back.
     Held { lists: Vec<oneshot::Sender<Vec<Listed>>>, orders: Vec<Configure> },
     /// Yes.
     Answered,

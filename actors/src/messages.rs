@@ -194,7 +194,7 @@ pub struct Sampled(pub Vec<(PluginName, Point)>);
 pub struct MetricsDelivered(pub Vec<(PluginName, SystemTime)>);
 
 /// From the control-plane actor and the local API: what runs. Answered from the roster once the
-/// plugins of an earlier life are back in it.
+/// plugins of an earlier agent process are back in it.
 #[derive(Message, Debug)]
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
@@ -286,8 +286,8 @@ pub enum TriggerKind {
     Interval(Duration),
 }
 
-/// From the sweep actor: which files must stay. `None` while not all plugins of an earlier life are
-/// back, and when the agent ends.
+/// From the sweep actor: which files must stay. `None` while not all plugins of an earlier agent
+/// process are back, and when the agent ends.
 #[derive(Message, Debug)]
 #[rtype(result = "Option<References>")]
 pub struct ListReferences;
@@ -403,13 +403,13 @@ pub enum LinkChanged {
 #[rtype(result = "()")]
 pub struct Received(pub InboundMessage);
 
-/// From the local API: orders of somebody on this machine, and the W3C `traceparent` of what they
-/// are part of, where there is one. Answered when they are durable.
+/// From the local API: orders of a user of this machine, and the W3C `traceparent` of what they are
+/// part of, where there is one. Answered when they are durable.
 #[derive(Message, Debug)]
 #[rtype(result = "Result<Vec<OrderOutcome>, SubmitError>")]
 pub struct Submit(pub Submission, pub Option<Box<str>>);
 
-/// What somebody on this machine wants.
+/// What a user of this machine wants.
 #[derive(Clone, Debug)]
 pub enum Submission {
     /// An encoded `agent_controlplane.ConfigurePluginStates`.

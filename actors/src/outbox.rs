@@ -112,8 +112,8 @@ impl Default for Bounds {
 // === impl OutboxActor ===
 
 impl OutboxActor {
-    /// An outbox with what an earlier life left: events that wait, oldest first, and the numbers of
-    /// those that are kept for people.
+    /// An outbox with what an earlier agent process left: events that wait, oldest first, and the
+    /// numbers of those that are kept for people.
     #[must_use]
     pub fn new(
         (link, ids): (Arc<dyn ControlLink>, Arc<dyn Ids>),
@@ -304,7 +304,7 @@ impl Handler<UseStore> for OutboxActor {
     fn handle(&mut self, store: UseStore, _: &mut Self::Context) {
         self.store = Some(store);
         if self.destination == Destination::Nobody {
-            // An earlier life may have had a control plane to tell.
+            // An earlier agent process may have had a control plane to tell.
             for waiting in self.backlog.take_all() {
                 self.settle(&waiting.told());
             }

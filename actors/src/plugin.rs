@@ -62,7 +62,7 @@ use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Wait};
 use transition_log::TransitionLog;
 
-/// Longest search for a process of an earlier life.
+/// Longest search for a process of an earlier agent process.
 const FIND_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest wait for a crashed plugin's last lines.

@@ -58,7 +58,7 @@ pub struct Ports {
     pub admission: Arc<dyn AdmissionHost>,
     /// Plugins that came with the machine.
     pub local: Arc<dyn LocalPlugins>,
-    /// Whether somebody answers on what plugins offer.
+    /// Whether a process answers on what plugins offer.
     pub prober: Arc<dyn Prober>,
     /// The connection to the control plane.
     pub link: Arc<dyn ControlLink>,
@@ -211,8 +211,8 @@ pub trait Launcher: Send + Sync {
         limits: Limits,
     ) -> Result<Unenforced, LimitError>;
 
-    /// Resolves when a running process has exited, with its cause as far as the kernel tells.
-    /// Works for processes of an earlier life of the agent too.
+    /// Resolves when a running process has exited, with its cause as far as the kernel reports it.
+    /// Works for processes of an earlier agent process too.
     async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause;
 
     /// Resolves when a running process has exited, as [`Self::exited`] does, but without waiting
@@ -436,7 +436,7 @@ pub enum RpcError {
 /// Reads what process trees use.
 #[async_trait]
 pub trait Meter: Send + Sync {
-    /// One sweep over all given plugins. A plugin whose process is gone is missing in the answer.
+    /// One sweep over all given plugins. A plugin whose process has ended is missing in the answer.
     async fn sample(&self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage>;
 }
 

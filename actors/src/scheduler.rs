@@ -135,7 +135,7 @@ impl SchedulerActor {
             let write = Write::Put { table: Table::Facts, key: INSTANCE.to_vec(), value };
             let save = self.handles.store.send(Save { writes: vec![write], events: Vec::new() });
             ctx.spawn(save.into_actor(self).map(|result, _, _| {
-                // The next life counts from its own beginning then.
+                // The next agent process counts from its own beginning then.
                 if let Ok(Err(error)) = result {
                     error!(%error, "cannot remember when this instance began");
                 }

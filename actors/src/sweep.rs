@@ -1,5 +1,5 @@
-//! Clears away what nothing refers to: once when all plugins of an earlier life are back, and
-//! daily.
+//! Clears away what nothing refers to: once when all plugins of an earlier agent process are back,
+//! and daily.
 //!
 //! ```text
 //!   timer, local API ─► Sweep ─► Sweeper (port) ─► what must stay, per plugin? ─► Manager
@@ -176,7 +176,7 @@ impl Actor for SweepActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(64);
-        // Answered when the plugins of an earlier life are back.
+        // Answered when the plugins of an earlier agent process are back.
         let ready = self.list.send(ListPlugins);
         ctx.spawn(ready.into_actor(self).map(|_, this, ctx| this.sweep(ctx)));
     }

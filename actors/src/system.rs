@@ -1,4 +1,4 @@
-//! The wiring of all actors, bottom-up, on what an earlier life of the agent left behind.
+//! The wiring of all actors, bottom-up, on what an earlier agent process left behind.
 //!
 //! ```text
 //!   Outbox ◄─► Store ◄─ Manager ◄─► Metrics, Monitor, Scheduler, Admission
@@ -63,7 +63,7 @@ pub struct Settings {
     pub destination: Destination,
     /// How many events are kept.
     pub outbox: Bounds,
-    /// Who is asked before anything is deployed.
+    /// The admission plugin that is asked before each deployment.
     pub gate: Gate,
     /// Names the control plane to who is asked; it may be found out later.
     pub service_url: watch::Receiver<Arc<str>>,
@@ -108,7 +108,7 @@ type Pulse = Box<dyn Fn() -> bool>;
 /// How often it is looked whether all actors live.
 const PULSE_BEAT: Duration = Duration::from_secs(1);
 
-/// What an earlier life left that the actors begin with.
+/// What an earlier agent process left that the actors begin with.
 struct Left {
     waiting: Vec<Waiting>,
     history: Vec<u64>,

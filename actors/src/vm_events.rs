@@ -115,7 +115,7 @@ impl VmEventActor {
                 key: key.to_vec(),
                 value: current.0.as_bytes().to_vec(),
             };
-            // The next life takes this boot for a new one: no crash is reported, no more.
+            // The next agent process takes this boot for a new one: no crash is reported, no more.
             self.save(vec![fact(BOOT), fact(STARTUP_OWED)], "cannot save the id of this boot", ctx);
         }
         if boot == Boot::New || is_current(owed) {

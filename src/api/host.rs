@@ -59,7 +59,7 @@ pub struct HostApi {
     pub registry: Addr<RegistryActor>,
     /// Answers what they ask.
     pub service: RegistryService,
-    /// Whether somebody answers on what they offer.
+    /// Whether a process answers on what they offer.
     pub prober: Arc<SocketProber>,
 }
 

@@ -1,5 +1,5 @@
 //! How long to wait before the next attempt: longer after each failure in a row, up to a bound, and
-//! not at the same moment as everybody else who lost the same server. Pure.
+//! not at the same moment as all others who lost the same server. Pure.
 
 use std::time::Duration;
 

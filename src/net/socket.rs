@@ -1,7 +1,7 @@
 //! Unix sockets that the agent listens on.
 //!
 //! The local API and the command socket are opened here. What is in the way is replaced only when
-//! it is a socket that nobody answers on: a file of somebody else is never deleted.
+//! it is a socket that no process answers on: a file of another user is never deleted.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -69,10 +69,10 @@ pub async fn bind_private(path: &Path) -> Result<UnixListener, SocketError> {
     bind(path, &Access::owner_only()).await
 }
 
-/// Makes a unix socket. A socket file that nobody answers on is replaced.
+/// Makes a unix socket. A socket file that no process answers on is replaced.
 ///
 /// # Errors
-/// When somebody answers on it, something that is no socket is in the way, there is no such group,
+/// When a process answers on it, something that is no socket is in the way, there is no such group,
 /// or it cannot be made.
 pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketError> {
     let failed = |cause| SocketError::Listen { path: path.to_owned(), cause };
@@ -98,13 +98,14 @@ pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketEr
     Ok(listener)
 }
 
-/// Whether this is a socket, and nobody listens on it. Never waits.
+/// Whether this is a socket, and no process listens on it. Never waits.
 pub(crate) fn is_deserted(path: &Path) -> bool {
     let found = std::fs::symlink_metadata(path);
     found.is_ok_and(|found| found.file_type().is_socket()) && refuses(path)
 }
 
-/// Whether connecting there is refused, as it is by a socket that nobody listens on. Never waits.
+/// Whether connecting there is refused, as it is by a socket that no process listens on. Never
+/// waits.
 pub(crate) fn refuses(path: &Path) -> bool {
     let connect = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -89,7 +89,7 @@ impl PluginHost {
         }
     }
 
-    /// Ends every plugin that still runs, and waits until their processes are gone.
+    /// Ends every plugin that still runs, and waits until their processes have ended.
     pub async fn close(&self) {
         let running = std::mem::take(&mut *self.running());
         for told in running.into_values() {

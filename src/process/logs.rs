@@ -129,7 +129,7 @@ impl PluginLogs {
         Ok(file)
     }
 
-    /// The plugin is gone; its log may go, too.
+    /// The plugin is removed; its log may go, too.
     pub(crate) fn forget(&self, name: &PluginName) {
         self.open_logs().remove(name);
     }

@@ -175,7 +175,7 @@ impl ProcessTable {
         table
     }
 
-    /// Adds up a tree; never less than `before`. `None` when its process is gone.
+    /// Adds up a tree; never less than `before`. `None` when its process has ended.
     fn measure(&self, process: &Process, before: Duration) -> Option<Usage> {
         // The same life of the pid, and not only its zombie.
         self.stats

@@ -160,7 +160,7 @@ pub(super) fn attempt(dir: &Path, deadline: Duration) -> Result<(Engine, Age), T
                             panics::message(&*panic)
                         )))
                     });
-            // Nobody listens any more when the deadline has passed.
+            // The receiver is dropped when the deadline has passed.
             drop(answer.send(result));
         })
         .map_err(Trouble::Environment)?;

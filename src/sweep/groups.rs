@@ -1,4 +1,4 @@
-//! Control groups of plugins that are gone, and whatever still lives in them. Blocks.
+//! Control groups of removed plugins, and whatever still lives in them. Blocks.
 //!
 //! A group that this agent made is proof enough: nobody gets into it who was not started there by
 //! the agent or by a process of the plugin. Each process is looked up in it once more after it was

@@ -1,4 +1,4 @@
-//! Logs of plugins that are gone. Blocks.
+//! Logs of removed plugins. Blocks.
 
 use std::path::Path;
 

@@ -160,7 +160,7 @@ async fn a_plugin_that_crashes_denies_what_it_was_asked_and_the_next_one_answers
         assert!(details.contains("exited with code 7"), "{details}");
         assert!(details.contains("told to crash"), "its last words: {details}");
     }
-    // The next life is asked; it has to be told otherwise, or it would crash as well.
+    // The next agent process is asked; it has to be told otherwise, or it would crash as well.
     let path = bed.dir().join("agent.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("--hold=3", "--hold=1")).unwrap();

@@ -199,7 +199,7 @@ async fn logs_and_events_can_be_followed() {
     bed.tell("t", "exit 5").await;
     let line = events.next_with(&bed, "PLUGIN_CRASHED").await;
     check_fields(&json(&line), &EVENT_FIELDS);
-    // The same process of the reader sees the next life, too.
+    // The same process of the reader sees the next agent process, too.
     bed.status_where("t", "it runs again", |it| it.state == "RUNNING" && it.restarts == 1).await;
     bed.ask("t", "log second life").await;
     logs.next_with(&bed, "second life").await;

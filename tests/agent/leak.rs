@@ -109,7 +109,7 @@ async fn plugins_that_come_and_go_leave_nothing() {
 impl World {
     async fn new() -> Self {
         // Its archive is downloaded once. A sweep is asked for at each look, because logs of
-        // plugins that are gone stay until then.
+        // removed plugins stay until then.
         let bed = Bed::builder()
             .set("install.cache_max_bytes=16777216")
             .set("plugins.restart_initial_backoff=1ms")

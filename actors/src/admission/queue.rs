@@ -108,7 +108,7 @@ pub enum Event {
     DeadlinePassed(Wait),
     /// The settings were read again.
     Reconfigured(Gate),
-    /// The agent goes down.
+    /// The agent is stopping.
     Closed,
 }
 

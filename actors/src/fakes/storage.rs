@@ -145,7 +145,7 @@ impl StorageHandle {
         })
     }
 
-    /// Puts a record where an earlier life could have left it.
+    /// Puts a record where an earlier agent process could have left it.
     pub fn plant(&self, table: Table, key: &[u8], value: &[u8]) {
         self.0.with(|disk| {
             disk.records.insert((table, key.to_vec()), value.to_vec());

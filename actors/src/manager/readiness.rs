@@ -89,7 +89,7 @@ impl Gate {
         }
     }
 
-    /// A plugin is gone.
+    /// A plugin is removed.
     pub(super) fn gone(&mut self, name: &PluginName) {
         self.awaited.remove(name);
     }

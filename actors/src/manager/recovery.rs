@@ -1,5 +1,5 @@
-//! Brings back what an earlier life left: plugins from their snapshots, orders from the inbox, and,
-//! when a plugin's actor panicked, that one plugin.
+//! Brings back what an earlier agent process left: plugins from their snapshots, orders from the
+//! inbox, and, when a plugin's actor panicked, that one plugin.
 //!
 //! A record that makes no sense is set aside and told; the others go on.
 

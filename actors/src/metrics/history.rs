@@ -112,7 +112,7 @@ mod tests {
             prop_assert_eq!(all.len(), many);
             prop_assert!(all.values().all(|points| (1..=POINTS_MAX).contains(&points.len())));
             prop_assert!(all.values().map(Vec::len).sum::<usize>() <= POINTS_IN_ALL_MAX);
-            // Nobody loses what is newest for the sake of somebody else.
+            // Nobody loses what is newest for the sake of another user.
             let newest = |points: &Vec<Point>| points.last().copied() == Some(point(999 + rounds));
             prop_assert!(all.values().all(newest));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How a process ended, as far as the kernel tells.
+/// How a process ended, as far as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExitCause {
     /// It exited by itself with this code.

@@ -5,6 +5,6 @@
 pub enum Origin {
     /// The control plane.
     ControlPlane,
-    /// Somebody on this machine, who may name local archives.
+    /// A user of this machine, who may name local archives.
     Local,
 }

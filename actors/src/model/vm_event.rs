@@ -42,10 +42,10 @@ pub enum Notification {
 /// Why the agent sent the event to no plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotifyError {
-    /// The plugins of an earlier life are not back yet.
+    /// The plugins of an earlier agent process are not back yet.
     #[error("the agent has only just started and does not know yet what runs")]
     NotReady,
-    /// The manager is gone.
+    /// The manager has ended.
     #[error("the agent is stopping")]
     Stopping,
 }

@@ -208,8 +208,8 @@ impl PluginActor {
         }));
     }
 
-    /// Sets the limits of a process that an earlier life of the agent started: what the agent
-    /// itself limits may be configured in another way by now.
+    /// Sets the limits of a process that an earlier agent process started: what the agent itself
+    /// limits may be configured in another way by now.
     pub(super) fn limit_again(&self, ctx: &mut Context<Self>) {
         if let Phase::Running { process, .. } | Phase::Executing { process, .. } = &self.state.phase
         {
@@ -285,7 +285,7 @@ impl PluginActor {
                     let cause = Denied(reason).into();
                     return Err(InstallError { step: InstallStep::Admit, cause });
                 }
-                // The next life of the agent finds it unfinished, and begins it anew.
+                // The next agent process finds it unfinished, and begins it anew.
                 AdmissionVerdict::Closing => std::future::pending().await,
             }
             let begun_at = Instant::now();
@@ -527,7 +527,7 @@ async fn admit_again(
             "its entry point was replaced, and the new file is not admitted: {why}"
         )
         .into()),
-        // The next life of the agent begins the launch anew.
+        // The next agent process begins the launch anew.
         AdmissionVerdict::Closing => std::future::pending().await,
     }
 }

@@ -384,7 +384,7 @@ impl<'a> TransitionBuilder<'a> {
         }
     }
 
-    /// The processes are gone that were to be stopped.
+    /// The processes have ended that were to be stopped.
     pub(super) fn after_stop(&mut self, then: Then, stopped: &Stopped) {
         if let Stopped::Ended(cause) = stopped {
             if !self.is_ended_for_memory(&then) {

@@ -14,7 +14,7 @@ use crate::model::id::Sha256Digest;
 #[async_trait]
 pub trait AdmissionHost: Send + Sync {
     /// Starts the plugin of a life, hands it its ticket, and tells `queue` what it calls. Resolves
-    /// with how it ended, in words, when its process is gone or could not be made.
+    /// with how it ended, in words, when its process has ended or could not be made.
     ///
     /// The process is ended as by [`AdmissionHost::end`] when this future is dropped.
     async fn run(

@@ -52,7 +52,7 @@ pub struct References {
 /// Whether every plugin of this machine is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Known {
-    /// All of them: a name that is not here is of a plugin that is gone.
+    /// All of them: a name that is not here is of a removed plugin.
     All,
     /// Perhaps not: a name that is not here may be of a plugin whose record was lost.
     #[default]
@@ -66,7 +66,7 @@ pub enum Claim {
     Revisions(BTreeSet<RevisionId>),
     /// Nobody knows which are needed, for this reason.
     Unknown(&'static str),
-    /// The plugin is gone.
+    /// The plugin is removed.
     Nothing,
 }
 

@@ -138,7 +138,7 @@ pub struct Filter {
 // === impl Catalogue: coming back ===
 
 impl Catalogue {
-    /// What an earlier life of the agent left. Nothing of it is verified.
+    /// What an earlier agent process left. Nothing of it is verified.
     #[must_use]
     pub fn restore(
         entries: Vec<Entry>,

@@ -154,7 +154,7 @@ pub struct Epoch(pub u64);
 pub enum Standing {
     /// Yes.
     Verified,
-    /// Not yet: the entry is what an earlier life of the agent knew.
+    /// Not yet: the entry is what an earlier agent process knew.
     Unverified,
 }
 

@@ -1,4 +1,4 @@
-//! Who calls: every call on the host socket shows a ticket.
+//! Which caller it is: every call on the host socket shows a ticket.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::process::launch::{Holder, ProcessLauncher};
 const HEADER: &str = "authorization";
 const SCHEME: &str = "Bearer ";
 
-/// Lets plugins in and says to everybody else why not. Never says or logs what they showed.
+/// Lets plugins in and says to all others why not. Never says or logs what they showed.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     pub(super) launcher: Arc<ProcessLauncher>,

@@ -46,7 +46,7 @@ pub trait Source: Send + Sync {
 pub enum State {
     /// The first answer is awaited.
     Unknown,
-    /// It never answered in this life of the agent.
+    /// It never answered since the agent started.
     Absent {
         /// Why, for people.
         reason: Arc<str>,

@@ -1,9 +1,9 @@
 //! The names of plugins whose processes an earlier agent process launched.
 //!
 //! Who launches a plugin has to know what is left of it, and looks at all processes for that. Of a
-//! name that this agent never launched only an earlier life can have left something, and what that
-//! has begun is there when this one has lived for a while. So one look serves for all such names,
-//! and hundreds of new plugins come without a look each. The launcher asks.
+//! name that this agent never launched only an earlier agent process can have left something, and
+//! what that has begun is there when this one has lived for a while. So one look serves for all
+//! such names, and hundreds of new plugins come without a look each. The launcher asks.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -261,7 +261,7 @@ async fn look_aside_now<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'st
 }
 
 /// The environment of one process, as `procfs` reads it. Empty when it may not be read, when the
-/// process is gone, or when it waits for a device and does not stop waiting.
+/// process has ended, or when it waits for a device and does not stop waiting.
 pub(crate) async fn environ(pid: u32) -> Vec<u8> {
     let read = look_aside(move || {
         for _ in 0..STUCK_LOOKS {

@@ -5,7 +5,7 @@
 //!
 //! - is one that is known by pid and start time, or
 //! - carries the plugin's markers in its environment (so helpers that were forked, left their
-//!   session and lost their parent are found, and so are those of an earlier life of the agent), or
+//!   session and lost their parent are found, and so are those of an earlier agent process), or
 //! - is a child of one that belongs, or
 //! - is in a session that was made by one that belongs, or
 //! - is in the plugin's control group, where there are such.

@@ -68,7 +68,7 @@ async fn a_replaced_entry_point_does_not_run_before_it_is_admitted() {
     let details = denied(&bed, "shipped", "1").await;
     assert!(details.contains("no line of the policy allows it"), "{details}");
     assert_eq!(bed.running("shipped", "1").await.pid, before.pid, "the old process keeps running");
-    // Nor does it run when the old process is gone, or the agent is another one.
+    // Nor does it run when the old process has ended, or the agent is another one.
     signal(before.pid.unwrap(), Signal::SIGKILL);
     let refused = async |bed: &Bed| {
         bed.until("its start is refused", async || {

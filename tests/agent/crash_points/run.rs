@@ -85,7 +85,7 @@ pub(super) async fn play(plan: &[String]) -> Played {
 // === impl Play ===
 
 impl Play<'_> {
-    /// Starts the next life of the agent, and tells it where to die.
+    /// Starts the next agent process, and tells it where to die.
     fn begin_life(&mut self) {
         let life = self.played.lives.len();
         let log = self.bed.dir().join(format!("points-{life}")).display().to_string();
