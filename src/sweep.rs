@@ -1,4 +1,4 @@
-//! Clears away what nothing refers to: the `Sweeper` port.
+//! Deletes files and groups that nothing refers to: the `Sweeper` port.
 //!
 //! ```text
 //! DiskSweeper ─┬─ groups     control groups, and who lives in them
@@ -145,7 +145,7 @@ impl Run<'_> {
         self.instances().await
     }
 
-    /// Control groups of removed plugins. Who lives in one would keep the files below from being
+    /// Control groups of removed plugins. A process in one would keep the files below from being
     /// swept.
     async fn groups(&mut self) -> Result<(), Ended> {
         let cgroups = self.sweeper.config.cgroups.clone();
@@ -163,7 +163,7 @@ impl Run<'_> {
             match keep.claim(&name) {
                 Claim::Revisions(_) => {}
                 Claim::Unknown(why) => {
-                    // An empty one says nothing and is in nobody's way.
+                    // An empty group has no meaning and does no harm.
                     let path = group.path();
                     let is_lived_in = aside(move || !group.members().is_empty());
                     if is_lived_in.await.unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Answers what is offered, from the registry's view: nothing here waits for the registry's actor.
+//! Answers requests about the registry from its view, without waiting for the registry's actor.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ fn stopping() -> Status {
     Status::unavailable("the agent is stopping; connect again")
 }
 
-/// The plugin that calls; nobody on the agent's own socket.
+/// The plugin that calls; `None` on the agent's own socket.
 fn plugin<T>(request: &Request<T>) -> Option<PluginName> {
     request.extensions().get::<Caller>().map(|caller| caller.plugin.clone())
 }

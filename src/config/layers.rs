@@ -76,7 +76,7 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
         merged.put(layer);
     }
     let mut config = extract(&merged)?;
-    // What clients of the metadata server agree on holds where our own settings say nothing.
+    // The common variable of metadata clients is used where no own setting is given.
     if config.instance.metadata_url.is_empty()
         && let Some(host) = environment.variable(METADATA_HOST)
     {

@@ -1,4 +1,4 @@
-//! Who holds the state directory.
+//! The process that holds the state directory.
 //!
 //! Read from the kernel's list of locks and not by trying: a lock that is tried is held for a
 //! moment, and an agent that starts in that moment would be refused.

@@ -1,4 +1,4 @@
-//! Who may write where the agent keeps its state and its sockets.
+//! Which users may write to the directories of the agent's state and sockets.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

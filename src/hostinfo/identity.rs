@@ -1,4 +1,4 @@
-//! Which id this machine goes by, so that it stays the same machine.
+//! Chooses the instance id of this machine, and keeps it stable.
 //!
 //! ```text
 //!   configured ─► that          else: remembered, and still the same machine ─► that
@@ -31,7 +31,7 @@ pub struct Identity {
     pub source: InstanceSource,
 }
 
-/// What is remembered of the machine.
+/// The saved data about the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     identity: Option<Identity>,
@@ -67,7 +67,7 @@ enum Plan {
     },
 }
 
-/// The memory of who this machine is, for one life of the agent.
+/// The saved instance id, for one run of the agent.
 #[derive(Debug)]
 pub struct Memory {
     path: PathBuf,
@@ -105,7 +105,7 @@ impl Memory {
                 .ok(),
             Err(_) => None,
         };
-        // What was written is a plain word, so anything else is damage.
+        // The agent writes a plain word, so other content means damage.
         let sound =
             |record: &Record| record.identity.as_ref().is_none_or(|known| is_plain(&known.id));
         Self { path, record: record.filter(sound).unwrap_or_default() }
@@ -152,7 +152,7 @@ impl Memory {
         self.save_if_changed(&before);
     }
 
-    /// The metadata server says that this is another machine: the next start goes by that id.
+    /// The metadata server gave another instance id: the next start uses it.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,5 +1,4 @@
-//! The metadata server of the machine's host: who this machine is, tokens that prove it,
-//! attributes.
+//! The metadata server of the machine's host: the instance id, identity tokens, attributes.
 //!
 //! ```text
 //!   agent ─► Client ─┬─ text(path)   ─► Location: resource id, endpoint     (location.rs)

@@ -1,4 +1,5 @@
-//! What on this machine would keep a plugin from running, found before anything is touched.
+//! Finds everything on this machine that would keep a plugin from running, before a file is
+//! changed.
 //!
 //! ```text
 //! install pipeline ─► usable, has_room  how the file system is mounted, bytes, inodes  (place)
@@ -42,7 +43,7 @@ const LEAST: Needed = Needed { bytes: 64 << 10, files: 8 };
 #[error("{}", listed(.0))]
 pub struct Unfit(pub Vec<Finding>);
 
-/// What is to be installed, and where.
+/// The revision to install, and its folder.
 #[derive(Debug)]
 pub struct Candidate<'a> {
     /// Of the agent that would install it.

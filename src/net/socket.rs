@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{UnixListener, UnixStream};
 
-/// Who may use a socket.
+/// The permissions of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Permission bits, at most `0777`. Connecting takes the right to write.
@@ -24,13 +24,13 @@ pub struct Access {
 /// Why a socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody else answers on it.
+    /// Another process answers on it.
     #[error(
         "another agent answers on {}; stop it, or configure another runtime_dir for this one",
         .0.display()
     )]
     InUse(PathBuf),
-    /// There is something that is no socket.
+    /// A file that is not a socket exists there.
     #[error("{} exists and is not a socket; move it elsewhere", .0.display())]
     Foreign(PathBuf),
     /// The group it is to belong to cannot be found.
@@ -72,8 +72,8 @@ pub async fn bind_private(path: &Path) -> Result<UnixListener, SocketError> {
 /// Makes a unix socket. A socket file that no process answers on is replaced.
 ///
 /// # Errors
-/// When a process answers on it, something that is no socket is in the way, there is no such group,
-/// or it cannot be made.
+/// A process answers on it, another file exists at the path, the group does not exist, or the
+/// socket cannot be made.
 pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketError> {
     let failed = |cause| SocketError::Listen { path: path.to_owned(), cause };
     let group = group_of(path, &access.group).await?;

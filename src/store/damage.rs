@@ -1,6 +1,6 @@
 //! Names, counts and clears away what was damaged: whole stores beside the one in use.
 //!
-//! A damaged store keeps its files under a name with a number, so that somebody can look at them.
+//! A damaged store keeps its files under a name with a number, so that a person can examine them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

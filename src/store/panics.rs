@@ -33,7 +33,7 @@ pub(super) fn log_instead_of_print() {
     });
 }
 
-/// What a panic said, at most a line of it.
+/// The message of a panic, at most a line of it.
 pub(super) fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<String>()

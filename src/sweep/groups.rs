@@ -1,4 +1,4 @@
-//! Control groups of removed plugins, and whatever still lives in them. Blocks.
+//! Control groups of removed plugins, and the processes in them. Blocks.
 //!
 //! A group that this agent made is proof enough: nobody gets into it who was not started there by
 //! the agent or by a process of the plugin. Each process is looked up in it once more after it was
@@ -9,8 +9,8 @@ use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
 
 use crate::process::cgroup::Group;
 
-/// Takes the group of a plugin away that nobody knows. The turn of its installations is held
-/// meanwhile, so that no new plugin of this name can be started.
+/// Removes the group of an unknown plugin. The turn of its installations is held meanwhile, so that
+/// no new plugin of this name can be started.
 pub(super) fn sweep(group: &Group, manner: SweepManner, report: &mut SweepReport) {
     let path = group.path();
     let living = group.members().len();

@@ -1,4 +1,4 @@
-//! Which caller it is: every call on the host socket shows a ticket.
+//! Authenticates callers: every call on the host socket needs a ticket.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::process::launch::{Holder, ProcessLauncher};
 const HEADER: &str = "authorization";
 const SCHEME: &str = "Bearer ";
 
-/// Lets plugins in and says to all others why not. Never says or logs what they showed.
+/// Accepts calls of plugins and refuses all others with a reason. The ticket is never logged or
+/// sent back.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     pub(super) launcher: Arc<ProcessLauncher>,

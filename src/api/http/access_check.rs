@@ -138,7 +138,7 @@ fn check_host(host: Option<&Authority>) -> Result<(), Refusal> {
     ))
 }
 
-/// What changes something must not come from a page of another user.
+/// A request that changes something must not come from a page of another site.
 fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
     // What the browser found, which no page can change. It also holds where a proxy with TLS is
     // between.

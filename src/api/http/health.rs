@@ -36,8 +36,8 @@ pub(super) fn routes() -> Router<Site> {
 }
 
 async fn healthz(State(site): State<Site>, headers: HeaderMap) -> Response {
-    // That this runs says that the main loop turns. While the manager looks at what an earlier
-    // agent process left it answers nobody, and is well.
+    // This handler runs only while the main loop works. While the manager restores the state of an
+    // earlier agent process it answers no request, and counts as healthy.
     let is_looking =
         matches!(&*site.api.readiness.borrow(), Readiness::Waiting { on } if on.is_empty());
     let answer = if is_looking || answers(&site).await {

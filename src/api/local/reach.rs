@@ -42,9 +42,9 @@ pub struct LocalApi {
     pub outbox: OutboxView,
     /// Recorded events.
     pub storage: Arc<dyn Storage>,
-    /// Clears away what nothing refers to.
+    /// Deletes files that nothing refers to.
     pub sweep: Addr<SweepActor>,
-    /// Says what may be deployed.
+    /// Decides which deployments are admitted.
     pub gate: Recipient<Ask>,
     /// Takes archives.
     pub spool: Spool,
@@ -115,7 +115,7 @@ impl LocalApi {
         events::stream(self.storage.clone(), self.outbox.clone(), request, out).await;
     }
 
-    /// How the agent itself fares.
+    /// The health of the agent itself.
     pub(crate) async fn agent(&self) -> local::AgentStatus {
         // An agent that is stopping has other troubles.
         let refused = self.manager.send(RefusedManifests).await.unwrap_or_default();

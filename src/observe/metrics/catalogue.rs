@@ -1,4 +1,4 @@
-//! Every metric there is: what it is called, what it says, and what to do when it looks bad.
+//! Every metric: its name, its meaning, and what to do when its value looks bad.
 //!
 //! The page, `docs/reference/metrics.md`, the dashboard and the alerts in `config/` go by this
 //! table; tests hold them to it.
@@ -10,7 +10,7 @@ pub enum Kind {
     Gauge,
     /// Only goes up, and begins anew with the agent or the plugin.
     Counter,
-    /// How often something took how long.
+    /// How many durations fell into each range.
     Histogram,
     /// Always 1; what it says is in its labels.
     Info,

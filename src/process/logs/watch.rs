@@ -33,15 +33,15 @@ const LOCK_BEAT: Duration = Duration::from_millis(20);
 /// How long the agent waits for that lock before it logs that it does not have it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Room for what the kernel says at a time.
+/// Buffer for inotify events.
 const BUFFER: usize = 4096;
 
-/// Who cuts logs while there is no agent.
+/// The process that cuts logs while no agent runs.
 #[derive(Clone, Debug)]
 pub enum Keeping {
     /// A process that this program starts when the first plugin is launched.
     ByThisProgram {
-        /// Where it goes, so that it is not among the agent's own processes.
+        /// The control group for the keeper, outside of the agent's own group.
         cgroups: Cgroups,
     },
     /// Nobody.
@@ -163,7 +163,7 @@ impl PluginLogs {
     }
 }
 
-/// What was written into since the last call. Waits until something was.
+/// The logs that were written since the last call. Waits for the first write.
 async fn next(events: &mut Option<EventStream<Vec<u8>>>) -> Written {
     let Some(stream) = events else { return std::future::pending().await };
     let mut written = Written::Some(BTreeSet::new());

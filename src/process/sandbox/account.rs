@@ -15,7 +15,7 @@ pub struct Identity {
     pub user: u32,
     /// Its only group.
     pub group: u32,
-    /// Where the user lives, when it has an entry that says so.
+    /// The user's home directory, if its entry has one.
     pub home: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! What a new process does before it becomes the plugin. The audited place of confinement.
+//! The steps of a new process before it becomes the plugin. The audited code of the sandbox.
 //!
 //! Everything here runs between clone and exec, in a process that shares the agent's memory while
 //! other threads of the agent continue to use it. So [`Orders::apply`] only makes system calls with
@@ -31,7 +31,7 @@ const LANDLOCK_VERSION: libc::c_uint = 1;
 /// Installs a filter of system calls.
 const SET_MODE_FILTER: libc::c_uint = 1;
 
-/// What the child is to do.
+/// The steps for the child.
 #[derive(Debug)]
 pub(crate) struct Orders {
     /// Permissions that new files do not get.
@@ -195,7 +195,7 @@ impl Step {
         .find(|step| *step as u8 == number)
     }
 
-    /// What the step does, and what to look at when the kernel refuses it.
+    /// The step, and what to check when the kernel refuses it.
     pub(crate) fn explained(self) -> (&'static str, &'static str) {
         match self {
             Self::Surroundings => ("start a new session (setsid)", "see the kernel's error"),

@@ -35,7 +35,7 @@ pub(crate) struct Owner {
     pub(crate) named: bool,
 }
 
-/// Why something could not be given.
+/// Why the owner of a file could not be changed.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {action} {}", path.display())]
 pub(crate) struct OwnershipError {
@@ -58,7 +58,7 @@ struct Walk {
 /// because they have other names as well. Blocks.
 ///
 /// # Errors
-/// Something of it cannot be opened or given.
+/// The owner of a file cannot be changed, or the file cannot be opened.
 pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipError> {
     let failed = failure(path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -78,7 +78,7 @@ pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipE
 /// owner, or named the former one; `None` where no policy has anything to do with it.
 ///
 /// # Errors
-/// Something of it cannot be opened or given.
+/// The owner of a file cannot be changed, or the file cannot be opened.
 pub(crate) fn give_state(path: &Path, owner: Owner) -> Result<Option<usize>, OwnershipError> {
     let failed = failure(path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! What a policy means on a machine. Pure.
+//! Translates a policy for a machine. Pure.
 
 use std::path::PathBuf;
 
@@ -20,11 +20,11 @@ pub const LANDLOCK_WHOLE: u32 = 3;
 /// A confinement that is ready, but for what needs the plugin's files.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    /// What the child is to do.
+    /// The steps for the child.
     pub(crate) orders: Orders,
     /// Whom the plugin's files belong to.
     pub(crate) owner: Owner,
-    /// Where its user lives; `None` for the agent's own user.
+    /// The home of its user; `None` for the agent's own user.
     pub(crate) home: Option<PathBuf>,
     /// What this machine cannot enforce.
     pub(crate) missing: Vec<Shortfall>,
