@@ -54,7 +54,7 @@ pub struct Ask {
 #[rtype(result = "()")]
 pub struct UseGate(pub Gate);
 
-/// From the agent: it goes down. Nothing is decided any more, and the plugin is asked to go.
+/// From the agent: it is stopping. The queue decides nothing any more, and asks the plugin to exit.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct CloseGate;
@@ -74,20 +74,20 @@ pub struct AdmissionActor {
     listing: Option<Result<(), ListRefused>>,
 }
 
-/// Somebody who waits for a verdict.
+/// A caller that waits for a verdict.
 struct Waiting {
     answer: oneshot::Sender<AdmissionVerdict>,
     deadline: SpawnHandle,
     lost: SpawnHandle,
 }
 
-/// Asks, and waits for the answer; the queue has the deadline. Dropping the future takes the
-/// question back. Where nobody is there to ask, it is denied.
+/// Asks, and waits for the answer; the queue has the deadline. Dropping the future cancels the
+/// question. If the actor has ended, the answer is a denial.
 pub async fn ask(queue: &Recipient<Ask>, question: Question) -> AdmissionVerdict {
     put(queue, Some(question)).await
 }
 
-/// Whether nobody decides: then everything is admitted.
+/// Whether no admission plugin is configured: then everything is admitted.
 pub async fn is_open(queue: &Recipient<Ask>) -> bool {
     put(queue, None).await == AdmissionVerdict::Admitted
 }
@@ -150,7 +150,7 @@ impl AdmissionActor {
                     }
                     ctx.cancel_future(waiting.deadline);
                     ctx.cancel_future(waiting.lost);
-                    // An asker that is gone has nothing to hear.
+                    // An asker that has ended needs no answer.
                     drop(waiting.answer.send(verdict));
                 }
             }
@@ -177,7 +177,7 @@ impl AdmissionActor {
                 let full =
                     self.stream.as_ref().is_none_or(|stream| stream.try_send(offer).is_err());
                 if full {
-                    // It does not read, or reads no more: the stream is as good as gone.
+                    // The plugin does not read the stream: it counts as closed.
                     ctx.notify(HungUp(life));
                 }
             }

@@ -468,7 +468,7 @@ impl Handler<Submit> for ControlPlaneActor {
     }
 }
 
-/// Reads what a user of this machine wants.
+/// Reads orders of a user of this machine.
 fn decode_submission(
     submission: Submission,
 ) -> Result<(InboxContent, Vec<DecodedOrder>), SubmitError> {

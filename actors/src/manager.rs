@@ -1,9 +1,9 @@
 //! The roster of plugins: takes orders, starts and retires plugin actors, answers lists.
 //!
-//! Orders reach it when they are durable in the inbox. [`plan::assign`] decides who gets what; each
-//! plugin says when an order is part of its own durable state, and when all orders of an inbox
-//! record are, the record is forgotten. Lists are answered from the roster; no plugin is ever
-//! asked.
+//! Orders reach it when they are durable in the inbox. [`plan::assign`] decides which plugin gets
+//! which order; each plugin reports when an order is part of its own durable state, and when all
+//! orders of an inbox record are, the record is deleted. Lists are answered from the roster; no
+//! plugin is ever asked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -329,7 +329,7 @@ impl ManagerActor {
     }
 
     fn show_readiness(&self) {
-        // Held lists mean that it is not known yet who is there.
+        // Held lists mean that the plugins are not known yet.
         if matches!(self.lists, Lists::Answered) && !self.readiness.borrow().is_ready() {
             self.readiness.send_replace(self.gate.readiness());
         }
@@ -394,7 +394,7 @@ impl Handler<Dismiss> for ManagerActor {
         // Orders that come from now on stay in the inbox.
         self.lists = Lists::Held { lists: Vec::new(), orders: Vec::new() };
         let plugins = std::mem::take(&mut self.roster).into_values().map(|entry| async move {
-            // One that cannot be told has ended already.
+            // A plugin that cannot be notified has ended already.
             let _told = entry.address.send(Leave).await;
             // It ends a moment after it agreed to.
             while entry.address.connected() {

@@ -426,7 +426,7 @@ impl Actor for PluginActor {
                 let generation = transition.next.generation;
                 // Makes the first state count as a change, so that it is saved.
                 self.state.phase = Phase::Gone;
-                // A life that ended before anything of it was durable may have left a process.
+                // A plugin actor that ended before its state was durable may have left a process.
                 self.sweep(ctx);
                 let why = format!("order {}: install", generation.0);
                 self.carry_out(*transition, &why, Some(Order { generation, trace }), ctx);

@@ -271,7 +271,7 @@ pub struct StopOrder {
     pub name: PluginName,
     /// The process and where it answers, where they are known.
     pub process: Option<Process>,
-    /// Where the Stop call goes; without it the process gets signals only.
+    /// The endpoint of the Stop call; without it the process gets signals only.
     pub endpoint: Option<Endpoint>,
     /// Whether the plugin is to wipe what it left on the machine.
     pub cleanup: Cleanup,
@@ -377,7 +377,7 @@ pub struct StopError {
     pub waited: Duration,
 }
 
-/// Why nobody can say whether a plugin has a living process.
+/// Why it is unknown whether a plugin has a running process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the search for its processes failed; a process that hangs in the kernel, or a busy machine, \

@@ -128,7 +128,7 @@ impl RegistryActor {
                 Change::Updated(_) => debug!(%key, %plugin, epoch, "registration updated"),
                 Change::Deregistered(_, why) => info!(%key, %plugin, epoch, ?why, "deregistered"),
             }
-            // Nobody may be watching.
+            // There may be no watcher.
             drop(self.events.send(event));
         }
     }

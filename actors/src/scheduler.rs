@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Changes of facts that follow each other closely are looked at once.
 const FACTS_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whom the scheduler tells what.
+/// The receivers of the scheduler's messages.
 #[derive(Clone)]
 pub struct SchedulerHandles {
     /// Makes the beginning of the instance durable.
@@ -70,7 +70,7 @@ pub struct SchedulerActor {
 /// One plugin that runs to completion.
 struct Entry {
     view: Arc<PluginView>,
-    /// When a beat was last fired, by a clock that nobody sets.
+    /// When a tick was last fired, by the monotonic clock.
     fired: Option<Instant>,
 }
 
@@ -199,7 +199,7 @@ impl Entry {
         self.triggers()?.interval
     }
 
-    /// Fires the triggers that the plugin has not heeded yet.
+    /// Fires the triggers for which the plugin has not run yet.
     fn fire(
         &mut self,
         name: &PluginName,

@@ -42,7 +42,7 @@ const STARTUP_OWED: &[u8] = b"startup_owed";
 /// not get the event: it knows that it was just started.
 pub const STARTUP_WAIT: Duration = Duration::from_secs(60);
 
-/// Longest that telling all plugins may take, when nobody says otherwise: that of one Apply call.
+/// Default for the longest time of a notification of all plugins: that of one Apply call.
 pub const NOTIFY_WAIT: Duration = Duration::from_secs(5);
 
 /// The VM-event actor.
@@ -154,8 +154,8 @@ impl VmEventActor {
         }));
     }
 
-    /// Tells every running plugin, beside each other, and says how each took it, in the order of
-    /// their names. A plugin that hangs is given up on in time and delays nobody.
+    /// Sends the event to all running plugins at the same time, and returns the answer of each, in
+    /// the order of their names. A plugin that hangs reaches its deadline and delays no other.
     fn tell_all(
         &self,
         NotifyVm { event, request, within }: NotifyVm,

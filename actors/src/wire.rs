@@ -45,7 +45,7 @@ const EVENT: &str = "agent_controlplane.PluginEventMessage";
 /// What the control plane wants.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// Who the agent is.
+    /// The identity of the agent.
     AgentInfo,
     /// What the machine runs.
     OsInfo,

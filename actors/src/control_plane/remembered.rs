@@ -94,7 +94,7 @@ pub fn read_fact(key: &[u8], value: &[u8]) -> Result<Option<(MessageKey, SystemT
 // === impl Remembered ===
 
 impl Remembered {
-    /// What an earlier agent process took.
+    /// The messages that an earlier agent process took.
     #[must_use]
     pub fn from_facts(mut facts: Vec<(MessageKey, SystemTime)>) -> Self {
         facts.sort_by_key(|(_, at)| *at);

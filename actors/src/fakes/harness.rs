@@ -206,7 +206,7 @@ impl Harness {
         self.life = Some(RunningAgent { actors, system });
     }
 
-    /// The agent is gone, in the middle of whatever it did.
+    /// The agent was killed, in the middle of its work.
     pub fn crash(&mut self) {
         self.world.link.disconnect();
         self.life = None;

@@ -131,7 +131,7 @@ impl StorageHandle {
         self.0.with(|disk| disk.commits)
     }
 
-    /// Commits so far that somebody waited for.
+    /// The number of commits so far that a caller waited for.
     #[must_use]
     pub fn durable_commits(&self) -> usize {
         self.0.with(|disk| disk.durable_commits)

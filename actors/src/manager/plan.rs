@@ -1,4 +1,4 @@
-//! Who gets which order. Pure: the roster is only looked at.
+//! Assigns orders to plugins. Pure: the roster is only read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub enum Assignment {
     },
     /// A plugin on the roster gets it.
     Deliver(NumberedOrder),
-    /// Nobody can have it.
+    /// No plugin can take the order.
     Refuse {
         /// The order's number.
         generation: Generation,

@@ -37,7 +37,7 @@ pub(super) enum Heard {
     Yes,
 }
 
-/// Who is waited for.
+/// The plugins that are waited for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate {
     awaited: BTreeMap<PluginName, Duration>,

@@ -1,4 +1,4 @@
-//! What plugins used lately, for people to look at. Bounded, and gone with the agent.
+//! The recent usage of plugins, for people. Bounded, and lost when the agent ends.
 //!
 //! Reports forget their samples when they were delivered, and keep as many as the control plane
 //! asked for; this keeps the newest samples whatever becomes of reports.

@@ -14,7 +14,8 @@ pub enum ExitCause {
     /// The agent ended it because it stayed over its memory limit, which nothing else enforces
     /// here.
     OverMemoryLimit,
-    /// It is gone, and the kernel does not say how: it was not our child, or the machine restarted.
+    /// It has ended, and the kernel does not report how: it was not our child, or the machine
+    /// restarted.
     Unknown,
 }
 

@@ -1,6 +1,6 @@
-//! Who gave an order.
+//! The source of an order.
 
-/// Who gave an order.
+/// The source of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The control plane.

@@ -72,8 +72,8 @@ impl VmEvent {
         Self::ALL.into_iter().find(|event| event.name() == name)
     }
 
-    /// What plugins are handed when the event is nobody's request but the agent's own: the request
-    /// that somebody on the command socket would have made.
+    /// The message to plugins when the agent itself causes the event: the request that a caller on
+    /// the command socket would have sent.
     #[must_use]
     pub fn request(self) -> Arc<str> {
         format!(r#"{{"Command":"VmEvent","Event":"{}"}}"#, self.name()).into()

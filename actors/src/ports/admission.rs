@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 use crate::admission::{AdmissionVerdict, Metadatum, Offer, ProcessRun};
 use crate::model::id::Sha256Digest;
 
-/// Runs admission plugins, one process per life, and serves the calls they make.
+/// Runs admission plugins, one process at a time, and serves their calls.
 #[async_trait]
 pub trait AdmissionHost: Send + Sync {
-    /// Starts the plugin of a life, hands it its ticket, and tells `queue` what it calls. Resolves
-    /// with how it ended, in words, when its process has ended or could not be made.
+    /// Starts the plugin process of a run, gives it its ticket, and sends its calls to `queue`.
+    /// Resolves with a description of its end when the process has ended or could not be made.
     ///
     /// The process is ended as by [`AdmissionHost::end`] when this future is dropped.
     async fn run(
@@ -24,7 +24,7 @@ pub trait AdmissionHost: Send + Sync {
         queue: QueueRecipients,
     ) -> String;
 
-    /// Asks the plugin of a life to go, and makes it go soon after. `run` resolves then.
+    /// Asks the plugin process of a run to exit, and kills it soon after. `run` resolves then.
     fn end(&self, life: ProcessRun);
 
     /// Random bytes, others with every start of the agent.
@@ -69,9 +69,9 @@ pub struct QueueRecipients {
     pub list: Recipient<ListCalled>,
     /// Gets the ResolveAdmission calls.
     pub resolve: Recipient<ResolveCalled>,
-    /// Hears that the stream of ListAdmissions ended at the plugin's side.
+    /// Gets a message when the plugin ends the stream of ListAdmissions.
     pub hung_up: Recipient<HungUp>,
-    /// Says what is known of a package.
+    /// Gets the questions about a package.
     pub describe: Recipient<Describe>,
 }
 
@@ -104,7 +104,7 @@ pub struct ResolveCalled {
     pub verdict: AdmissionVerdict,
 }
 
-/// From a host: nobody reads the stream of ListAdmissions any more.
+/// From a host: the plugin does not read the stream of ListAdmissions any more.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct HungUp(pub ProcessRun);

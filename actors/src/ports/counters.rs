@@ -1,4 +1,4 @@
-//! The port that hears what the actors did, so that it can be counted.
+//! The port that counts the actions of the actors.
 
 use std::time::Duration;
 

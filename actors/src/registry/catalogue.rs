@@ -98,7 +98,7 @@ pub enum Refusal {
         /// Whose it is.
         plugin: PluginName,
     },
-    /// Nobody ever offered anything of this type.
+    /// No plugin ever registered an instance of this type.
     #[error("the type {0} is unknown: no instance of it was ever registered")]
     UnknownKind(Kind),
     /// There is nothing of this name.

@@ -158,7 +158,7 @@ pub enum Standing {
     Unverified,
 }
 
-/// Who registers.
+/// The plugin that registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registrant {
     /// The plugin.
