@@ -297,7 +297,7 @@ async fn refusals_and_failures_say_why_and_a_sender_finds_its_own_trace() {
     assert!(why.contains("sha256") || why.contains("SHA-256") || why.contains("checksum"), "{why}");
     assert!(!format!("{:?}", collector.all()).contains("topsecret"), "{why}");
     assert_eq!((hex(&failed.trace_id), hex(&failed.parent_span_id)), (TRACE.into(), PARENT.into()));
-    // One that nobody can carry out, and one that is nonsense.
+    // An order that cannot be carried out, and one that cannot be decoded.
     bed.configure(vec![orders::apply("nobody", None), orders::remove("../x")]).await;
     let nobody = collector.span(&bed, "order", ("plugin", "nobody")).await;
     assert!(nobody.status.clone().unwrap().message.contains("no plugin of this name"));

@@ -74,7 +74,7 @@ async fn a_signed_archive_runs_and_everything_else_is_refused_with_the_reason() 
     let (ours, theirs) = (Pair::new(&bed, "ours").await, Pair::new(&bed, "theirs").await);
     bed.trust(&[&ours]).await;
 
-    // Nobody signed it, and nobody asks for the archive itself.
+    // It has no signature, so the agent does not request the archive.
     let unsigned = bed.archive("unsigned.tar", ArchiveSpec::echo()).await;
     let why = bed.refused("1", &unsigned).await;
     assert!(why.contains("not signed") && why.contains("unsigned.tar.minisig"), "{why}");

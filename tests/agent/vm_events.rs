@@ -1,4 +1,4 @@
-//! What plugins hear of the life of their machine.
+//! The VM events that plugins receive.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Plugins that run to completion: when they run, and what is told of it.
+//! Plugins that run to completion: when they run, and which events they cause.
 
 use std::time::{Duration, SystemTime};
 

@@ -320,7 +320,7 @@ async fn a_launch_clears_the_sockets_that_earlier_revisions_left() {
 async fn nobody_waits_for_somebody_else_to_reap() {
     let bed = Bed::new();
     let spec = bed.plugin("p", "exec sleep 1000");
-    // A parent that reaps nobody: to the launcher this is a process of an earlier agent process.
+    // A parent that reaps no child: the launcher sees it like the child of an earlier agent.
     let mut parent = std::process::Command::new("sh");
     parent.args(["-c", "./run & echo $! > ../../../pid; exec sleep 1000"]);
     parent.current_dir(bed.dir.path().join("plugins/p/r1"));
