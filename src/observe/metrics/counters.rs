@@ -25,7 +25,7 @@ pub struct Counts(Mutex<Counted>);
 /// What was counted until some moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// Commits of the store that somebody waited for.
+    /// Commits of the store that a caller waited for.
     pub saves: ByOutcome,
     /// How long they took.
     pub save_time: Histogram<SaveBounds>,
