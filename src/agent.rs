@@ -21,8 +21,8 @@
 //! ```
 //!
 //! Each column is read from top to bottom. The local socket and the link do not wait for plugins:
-//! plugins come back beside them. Stopping the agent leaves plugins running; the next life adopts
-//! them.
+//! plugins come back beside them. Stopping the agent leaves plugins running; the next agent process
+//! adopts them.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -65,25 +65,25 @@ pub use args::{ConfiguredError, RunArgs, configured};
 use service::Service;
 use signals::Signals;
 
-/// Most threads for what blocks. A burst of installations is bounded by the disk and not by them,
-/// and each has a stack and, with some allocators, a heap of its own; yet a few that hang in the
-/// kernel must not stop the rest.
+/// Most threads for what blocks. The disk limits a burst of installations, not the number of
+/// threads, and each thread has a stack and, with some allocators, a heap of its own. But a few
+/// threads that hang in the kernel must not stop the rest.
 const BLOCKING_THREADS_MAX: usize = 64;
 
 /// Runs the service until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it cannot start: the state directory is another agent's, a directory cannot be made, the
-/// store or the socket cannot be used. When a part of it that nothing can do without panicked:
-/// the service manager starts it again.
+/// The service cannot start: another agent uses the state directory, a directory cannot be made,
+/// the store or the socket cannot be used. Or a necessary part of it panicked; then the service
+/// manager starts it again.
 pub fn run(args: RunArgs) -> Result<(), Cause> {
-    // A second provider would be an error of ours alone; it is the same one.
+    // This fails only if a provider is installed already, and that is the same one.
     drop(rustls::crypto::ring::default_provider().install_default());
     let runtime = runtime()?;
     actix_rt::System::with_tokio_rt(|| runtime).block_on(serve(args))
 }
 
-/// Everything but what blocks is on this one thread: a message between actors then costs half a
+/// All tasks that do not block run on this one thread: a message between actors then costs half a
 /// microsecond.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
@@ -103,11 +103,11 @@ async fn serve(args: RunArgs) -> Result<(), Cause> {
     fault.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
-/// Checks what the service would not start with, beyond what `config` checks itself. `config check`
-/// calls this, so that it says what `run` would.
+/// Checks everything that would keep the service from starting, beyond the checks of `config`.
+/// `config check` calls this, so that it reports the same errors as `run`.
 ///
 /// # Errors
-/// The first thing that it would not start with.
+/// The first error that would keep the service from starting.
 pub fn check(config: &Config) -> Result<(), Cause> {
     adapters::metadata_client(config)?;
     Trust::load(&config.trust)?;

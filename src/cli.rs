@@ -133,8 +133,8 @@ where
     I: IntoIterator<Item = OsString>,
 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    // A plugin's arguments are its own: none of them may be taken for a flag of ours, so this verb,
-    // which is for no person to type, never meets the parser.
+    // The arguments of a plugin belong to the plugin: clap must not read one of them as a flag of
+    // the agent. So this verb, which no person types, does not pass through the parser.
     if let [_, verb, rest @ ..] = arguments.as_slice()
         && verb == sample_plugin::VERB
     {
@@ -183,7 +183,7 @@ where
     }
 }
 
-/// Nobody types this verb either; the agent does.
+/// No person types this verb either; the agent runs it.
 fn keep_logs(arguments: &[OsString], services: &Services<'_>) -> Result<(), Failure> {
     let kept = KeeperArgs::parse(arguments).and_then(|args| (services.keep_logs)(args));
     kept.map_err(|error| Failure::of(&*error))

@@ -1,4 +1,4 @@
-//! What is configured, and where it was said.
+//! The configuration, and the source of each value.
 //!
 //! ```text
 //! defaults → guest-agent.toml → conf.d/*.toml → GUEST_AGENT__SECTION__KEY → --set section.key=value
@@ -49,7 +49,7 @@ pub const NO_METADATA: &str = "none";
 /// All settings, checked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// Who the agent is and where it keeps things.
+    /// The identity and the directories of the agent.
     pub agent: AgentConfig,
     /// Which machine this is.
     pub instance: InstanceConfig,
@@ -59,11 +59,11 @@ pub struct Config {
     pub plugins: PluginsConfig,
     /// Limits of installations.
     pub install: InstallConfig,
-    /// Who may sign what is installed.
+    /// The keys that may sign archives.
     pub trust: TrustConfig,
     /// The admission plugin.
     pub admission: AdmissionConfig,
-    /// What the agent offers on this machine.
+    /// The interfaces that the agent offers on this machine.
     pub api: ApiConfig,
     /// The agent's own log.
     pub log: LogConfig,
@@ -119,7 +119,7 @@ pub struct ControlPlaneConfig {
     pub channel: String,
     /// Resource id of the stream; empty builds it from the metadata server.
     pub resource: String,
-    /// How the agent proves who it is.
+    /// How the agent authenticates.
     pub auth: Auth,
     /// PEM file with the authorities that may sign the server; empty means the system's.
     pub ca_file: String,
@@ -131,7 +131,7 @@ pub struct ControlPlaneConfig {
     pub token_file: String,
 }
 
-/// How the agent proves who it is to the control plane.
+/// How the agent authenticates to the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Auth {
@@ -217,8 +217,8 @@ pub struct InstallConfig {
     pub max_path_bytes: u32,
     /// How many installations run at once; others wait.
     pub max_parallel: u32,
-    /// Percent of the time in which somebody waits for memory, above which installations wait; 0 is
-    /// never.
+    /// Percent of the time in which a process waits for memory, above which installations wait; 0
+    /// turns this off.
     pub max_memory_pressure: u32,
     /// Longest that an installation waits for memory.
     #[serde(with = "duration::text")]
@@ -300,7 +300,8 @@ pub struct LogConfig {
 /// `[telemetry]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TelemetryConfig {
-    /// Where OTLP is spoken to over gRPC; `None` (an empty text) means that nothing is exported.
+    /// The endpoint of the OTLP collector (gRPC); `None` (an empty text) means that nothing is
+    /// exported.
     #[serde(with = "endpoint::control")]
     pub otlp_endpoint: Option<Endpoint>,
     /// File with headers for the collector, a `name: value` per line; empty for none.

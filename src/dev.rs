@@ -1,9 +1,9 @@
 //! Everything on this machine, without root and without a network: a control plane, an artifact
-//! server, a metadata server, the agent as a process of its own, and sample plugins. All of it is
-//! the real thing; only the addresses are local.
+//! server, a metadata server, the agent as a process of its own, and sample plugins. All parts are
+//! the real ones; only the addresses are local.
 //!
-//! `dev` keeps it running and shows what the agent shows; `dev --once` walks through a plugin's
-//! whole life (`walk`) and ends.
+//! `dev` keeps them running and shows the agent's status; `dev --once` takes a plugin from its
+//! installation to its removal (`walk`) and ends.
 
 use guest_agent_actors::ports::Cause;
 use tokio::process::Command;
@@ -17,7 +17,7 @@ mod world;
 pub use args::{DevArgs, SamplePluginArgs};
 use world::World;
 
-/// The walk did not get to its end.
+/// A step of the walk failed.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted; the agent and its plugins were stopped")]
 struct Interrupted;
@@ -26,10 +26,10 @@ struct Interrupted;
 /// closed.
 struct Signals([Signal; 3]);
 
-/// Runs until interrupted, or through one whole life of a plugin.
+/// Runs until interrupted, or, with `--once`, from the installation of a plugin to its removal.
 ///
 /// # Errors
-/// When anything that should happen did not.
+/// An expected step did not happen.
 pub fn run(args: DevArgs) -> Result<(), Cause> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -63,7 +63,7 @@ pub fn run(args: DevArgs) -> Result<(), Cause> {
     })
 }
 
-/// Installs the sample plugins and shows what becomes of them, for as long as it is let.
+/// Installs the sample plugins and shows their status until it is interrupted.
 async fn stay(world: &mut World, plugins: usize) -> Result<(), Cause> {
     world.start_agent()?;
     world.connected().await?;
@@ -86,7 +86,7 @@ async fn stay(world: &mut World, plugins: usize) -> Result<(), Cause> {
         .kill_on_drop(true)
         .spawn()?;
     view.wait().await?;
-    // It shares the terminal, so Ctrl-C may end it first; and an agent that is gone ends it, too.
+    // It shares the terminal, so Ctrl-C may end it first; it also ends after the agent has ended.
     std::future::pending().await
 }
 

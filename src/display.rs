@@ -17,7 +17,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line};
 pub(crate) use plugin::{agent_line, exit, health, note, pending, progress};
 
-/// How good or bad something is for the people who look after the machine. Colours follow it.
+/// How good or bad a value is for the operators of the machine. Colours show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// Nothing in particular.

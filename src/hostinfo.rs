@@ -1,4 +1,4 @@
-//! What the machine says of itself: the ports `Machine` and `Clock`.
+//! The boot id, the instance id and the time of the machine: the ports `Machine` and `Clock`.
 //!
 //! The core asks for the boot and the instance at its start, and for the operating system whenever
 //! the control plane does. Everything is read from files of the kernel and the distribution; the
@@ -43,7 +43,7 @@ pub struct LocalMachine {
 pub enum InstanceSource {
     /// It was given to the agent.
     Given,
-    /// The metadata server said it.
+    /// From the metadata server.
     Metadata,
     /// The machine has it.
     Machine,

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! An archive is read once, from the network to the files and to the cache; it is never held in
-//! memory. Nothing is visible before its checksum, and its signature, are known to be right and
-//! everything is durable. The actors call this through the port; `pack` makes the archives it
-//! takes. What is not done here: admission and the choice of what to install.
+//! memory. No revision is visible before its checksum and its signature are verified and all of its
+//! files are durable. The actors call this through the port; `pack` makes the archives. Admission
+//! and the choice of what to install are done elsewhere.
 
 pub mod bundle;
 pub(crate) mod cache;

@@ -7,14 +7,14 @@
 //!                 LinkTask: opens, replaces and reopens streams for ever
 //! ```
 //!
-//! [`connect`] makes the two ends: a [`Link`] that sends, and a [`LinkTask`] that somebody has to
+//! [`connect`] makes the two ends: a [`Link`] that sends, and a [`LinkTask`] that the caller has to
 //! run. The task registers with a stream, reads it, replaces it before it is an hour old by one
 //! that is opened first, and when it ends opens another after a wait with jitter. It never gives
 //! up.
 //!
-//! What a message means is not known here: it is handed to the [`LinkListener`], whose answer is
-//! waited for before the next one is read. Nothing is stored or sent again here either: a delivery
-//! is one attempt, and the outbox decides about the next.
+//! The link does not know the meaning of a message: it passes the message to the [`LinkListener`]
+//! and waits for its answer before it reads the next one. The link stores nothing and sends nothing
+//! again: a delivery is one attempt, and the outbox decides about the next.
 //!
 //! Frames above 4 MiB are logged, acknowledged and dropped, so that one of them does not come again
 //! for ever; above 64 MiB the decoder ends the stream, which is then opened again from 5 s on.

@@ -1,5 +1,5 @@
-//! Connections of every protocol: who listens, who connects, with which token, and how
-//! long to wait before the next attempt.
+//! Connections of every protocol: listeners, clients, tokens, and the waits before the next
+//! attempt.
 //!
 //! ```text
 //!   listen    socket ─► accept (bounded: with_permit) ─► the server that asked for it

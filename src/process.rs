@@ -1,4 +1,4 @@
-//! What runs: the processes of plugins, from their launch to the last of them.
+//! The processes of plugins, from their launch to their end.
 //!
 //! ```text
 //!   launch ─► cgroup (limits) ─► sandbox (policy) ─► exec ─► rpc (Start, GetStatus, Apply, Stop)

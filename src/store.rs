@@ -95,7 +95,7 @@ async fn open_within(
             .map_err(unusable)??;
     let worker = worker::Worker::start(engine).map_err(|cause| OpenError::Unusable {
         path: dir.to_owned(),
-        reason: format!("no thread for it: {cause}"),
+        reason: format!("its thread could not be started: {cause}"),
     })?;
     Ok(Opened { storage: SledStorage { worker }, fate })
 }

@@ -1,4 +1,4 @@
-//! Clears away what nothing refers to: the `Sweeper` port.
+//! Deletes files and groups that nothing refers to: the `Sweeper` port.
 //!
 //! ```text
 //! DiskSweeper ─┬─ groups     control groups, and who lives in them
@@ -109,12 +109,12 @@ impl Sweeper for DiskSweeper {
         let (local, alive) = match looked {
             Some((Ok(local), Some(alive))) => (local, alive),
             Some((Err(error), _)) => {
-                let why = format!("local plugins cannot be told from others: {error}");
+                let why = format!("the agent cannot tell local plugins from others: {error}");
                 report.push(shown(&self.config.local_plugin_dir), SweepFate::Failed, why);
                 return SweepReport { unfinished: true, ..report };
             }
             Some((_, None)) | None => {
-                report.push("/proc", SweepFate::Failed, "cannot tell which processes live");
+                report.push("/proc", SweepFate::Failed, "the running processes cannot be listed");
                 return SweepReport { unfinished: true, ..report };
             }
         };
@@ -145,8 +145,8 @@ impl Run<'_> {
         self.instances().await
     }
 
-    /// Control groups of plugins that are gone. Who lives in one would keep the files below from
-    /// being swept.
+    /// Control groups of removed plugins. A process in one would keep the files below from being
+    /// swept.
     async fn groups(&mut self) -> Result<(), Ended> {
         let cgroups = self.sweeper.config.cgroups.clone();
         let existing = aside(move || cgroups.existing()).await.unwrap_or_default();
@@ -163,7 +163,7 @@ impl Run<'_> {
             match keep.claim(&name) {
                 Claim::Revisions(_) => {}
                 Claim::Unknown(why) => {
-                    // An empty one says nothing and is in nobody's way.
+                    // An empty group has no meaning and does no harm.
                     let path = group.path();
                     let is_lived_in = aside(move || !group.members().is_empty());
                     if is_lived_in.await.unwrap_or_default() {
@@ -194,7 +194,7 @@ impl Run<'_> {
                 continue;
             }
             let Ok(name) = entry.parse::<PluginName>() else {
-                self.leave(&path, "no name that a plugin can have");
+                self.leave(&path, "not a valid plugin name");
                 continue;
             };
             let Some(turn) = self.sweeper.pipeline.turn_to_sweep(&name, self.manner) else {
@@ -241,9 +241,9 @@ impl Run<'_> {
                 Ok(Claim::Revisions(_)) => continue,
                 Ok(Claim::Unknown(why)) => why,
                 Ok(Claim::Nothing) => {
-                    "data of a plugin that is not known here; delete it if nobody misses it"
+                    "data of an unknown plugin; delete it if it is not needed"
                 }
-                Err(_) => "no name that a plugin can have",
+                Err(_) => "not a valid plugin name",
             };
             self.leave(&at.join(&entry), why);
         }
@@ -267,7 +267,7 @@ impl Run<'_> {
     async fn trash(&mut self, at: &Path, entry: &str, of: &str) -> Result<(), Ended> {
         let path = at.join(entry);
         let Ok(name) = of.parse::<PluginName>() else {
-            self.leave(&path, "no name that this agent gives");
+            self.leave(&path, "the agent gives no such name");
             return Ok(());
         };
         if self.manner == SweepManner::Pretend {
@@ -276,7 +276,7 @@ impl Run<'_> {
             return Ok(());
         }
         let Some(turn) = self.sweeper.pipeline.turn_to_sweep(&name, self.manner) else {
-            self.report.push(shown(&path), SweepFate::Postponed, "its plugin's files are in use");
+            self.report.push(shown(&path), SweepFate::Postponed, "its plugin uses its files");
             return Ok(());
         };
         let (at, entry) = (at.to_owned(), entry.to_owned());

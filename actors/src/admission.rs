@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use crate::ports::{
-    AdmissionHost, Clock, Count, Counters, Describe, DeskRecipients, HungUp, ListCalled,
-    ListRefused, Outcome, ResolveCalled,
+    AdmissionHost, Clock, Count, Counters, Describe, HungUp, ListCalled, ListRefused, Outcome,
+    QueueRecipients, ResolveCalled,
 };
 
 mod question;
@@ -54,14 +54,14 @@ pub struct Ask {
 #[rtype(result = "()")]
 pub struct UseGate(pub Gate);
 
-/// From the agent: it goes down. Nothing is decided any more, and the plugin is asked to go.
+/// From the agent: it is stopping. The queue decides nothing any more, and asks the plugin to exit.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct CloseGate;
 
 /// The admission actor.
 pub struct AdmissionActor {
-    desk: AdmissionQueue,
+    queue: AdmissionQueue,
     host: Arc<dyn AdmissionHost>,
     clock: Arc<dyn Clock>,
     counters: Arc<dyn Counters>,
@@ -74,32 +74,32 @@ pub struct AdmissionActor {
     listing: Option<Result<(), ListRefused>>,
 }
 
-/// Somebody who waits for a verdict.
+/// A caller that waits for a verdict.
 struct Waiting {
     answer: oneshot::Sender<AdmissionVerdict>,
     deadline: SpawnHandle,
     lost: SpawnHandle,
 }
 
-/// Asks, and waits as long as it takes; the desk keeps the deadline. Dropping the future takes the
-/// question back. Where nobody is there to ask, it is denied.
-pub async fn ask(desk: &Recipient<Ask>, question: Question) -> AdmissionVerdict {
-    put(desk, Some(question)).await
+/// Asks, and waits for the answer; the queue has the deadline. Dropping the future cancels the
+/// question. If the actor has ended, the answer is a denial.
+pub async fn ask(queue: &Recipient<Ask>, question: Question) -> AdmissionVerdict {
+    put(queue, Some(question)).await
 }
 
-/// Whether nobody decides: then everything is admitted.
-pub async fn is_open(desk: &Recipient<Ask>) -> bool {
-    put(desk, None).await == AdmissionVerdict::Admitted
+/// Whether no admission plugin is configured: then everything is admitted.
+pub async fn is_open(queue: &Recipient<Ask>) -> bool {
+    put(queue, None).await == AdmissionVerdict::Admitted
 }
 
-async fn put(desk: &Recipient<Ask>, question: Option<Question>) -> AdmissionVerdict {
+async fn put(queue: &Recipient<Ask>, question: Option<Question>) -> AdmissionVerdict {
     let (answer, answered) = oneshot::channel();
     let (interest, lost) = oneshot::channel();
-    desk.do_send(Ask { question, answer, lost });
+    queue.do_send(Ask { question, answer, lost });
     let verdict = answered.await;
     drop(interest);
     verdict.unwrap_or_else(|_| {
-        AdmissionVerdict::Denied("nobody is left to ask whether it is admitted".into())
+        AdmissionVerdict::Denied("the admission actor ended before it answered".into())
     })
 }
 
@@ -115,7 +115,7 @@ impl AdmissionActor {
         gate: Gate,
     ) -> Self {
         Self {
-            desk: AdmissionQueue::new(host.salt(), gate),
+            queue: AdmissionQueue::new(host.salt(), gate),
             host,
             clock,
             counters,
@@ -129,7 +129,7 @@ impl AdmissionActor {
     }
 
     fn step(&mut self, event: Event, ctx: &mut Context<Self>) {
-        for effect in self.desk.step(event) {
+        for effect in self.queue.step(event) {
             self.perform(effect, ctx);
         }
         self.arm(ctx);
@@ -150,22 +150,22 @@ impl AdmissionActor {
                     }
                     ctx.cancel_future(waiting.deadline);
                     ctx.cancel_future(waiting.lost);
-                    // An asker that is gone has nothing to hear.
+                    // An asker that has ended needs no answer.
                     drop(waiting.answer.send(verdict));
                 }
             }
             Effect::Launch { life, command } => {
                 info!(life = life.0, ?command, "starts the admission plugin");
                 let host = self.host.clone();
-                let desk = DeskRecipients {
+                let queue = QueueRecipients {
                     list: ctx.address().recipient(),
                     resolve: ctx.address().recipient(),
                     hung_up: ctx.address().recipient(),
                     describe: ctx.address().recipient(),
                 };
-                let run = async move { host.run(life, command, desk).await };
+                let run = async move { host.run(life, command, queue).await };
                 ctx.spawn(run.into_actor(self).map(move |how, this, ctx| {
-                    if this.desk.life() == Some(life) {
+                    if this.queue.life() == Some(life) {
                         warn!(life = life.0, how, "the admission plugin ended");
                     } else {
                         debug!(life = life.0, how, "an earlier admission plugin ended");
@@ -177,14 +177,16 @@ impl AdmissionActor {
                 let full =
                     self.stream.as_ref().is_none_or(|stream| stream.try_send(offer).is_err());
                 if full {
-                    // It does not read, or reads no more: the stream is as good as gone.
+                    // The plugin does not read the stream: it counts as closed.
                     ctx.notify(HungUp(life));
                 }
             }
             Effect::AnswerList(answer) => self.listing = Some(answer),
             Effect::End { life, why } => {
                 if !why.is_empty() {
-                    warn!(life = life.0, why = &*why, "lets the admission plugin go");
+                    warn!(
+                        life = life.0, why = &*why, "stops the admission plugin; it is not needed"
+                    );
                 }
                 self.stream = None;
                 self.host.end(life);
@@ -192,9 +194,9 @@ impl AdmissionActor {
         }
     }
 
-    /// Arms the deadline of the desk, which has at most one beside those of the askers.
+    /// Arms the deadline of the queue, which has at most one beside those of the askers.
     fn arm(&mut self, ctx: &mut Context<Self>) {
-        let wanted = self.desk.deadline();
+        let wanted = self.queue.deadline();
         if self.armed.map(|(wait, _)| wait) == wanted.map(|(wait, _)| wait) {
             return;
         }
@@ -220,7 +222,7 @@ impl Handler<Ask> for AdmissionActor {
 
     fn handle(&mut self, Ask { question, answer, lost }: Ask, ctx: &mut Context<Self>) {
         let Some(question) = question else {
-            let open = self.desk.is_open();
+            let open = self.queue.is_open();
             let verdict = if open {
                 AdmissionVerdict::Admitted
             } else {
@@ -231,7 +233,7 @@ impl Handler<Ask> for AdmissionActor {
         };
         let asker = self.next_asker;
         self.next_asker = Asker(asker.0.wrapping_add(1));
-        let deadline = ctx.run_later(self.desk.patience(), move |this, ctx| {
+        let deadline = ctx.run_later(self.queue.patience(), move |this, ctx| {
             this.step(Event::DeadlinePassed(Wait::Answer(asker)), ctx);
         });
         let lost = ctx.spawn(lost.into_actor(self).map(move |_, this, ctx| {
@@ -270,7 +272,7 @@ impl Handler<ResolveCalled> for AdmissionActor {
         ResolveCalled { life, id, verdict }: ResolveCalled,
         ctx: &mut Context<Self>,
     ) {
-        debug!(life = life.0, id, ?verdict, "the admission plugin answers");
+        debug!(life = life.0, id, ?verdict, "the admission plugin answers again");
         self.step(Event::Resolved { life, id, verdict }, ctx);
     }
 }
@@ -292,7 +294,7 @@ impl Handler<Describe> for AdmissionActor {
         _: &mut Context<Self>,
     ) -> Self::Result {
         let service_url = self.service_url.borrow().clone();
-        MessageResult(self.desk.describe(&service_url, &package, sha256))
+        MessageResult(self.queue.describe(&service_url, &package, sha256))
     }
 }
 

@@ -237,7 +237,9 @@ impl ControlPlaneActor {
         }
         let (at, since) = (self.ports.clock.now(), Instant::now());
         if self.remembered.knows(key, receipt.stream, at) {
-            info!(message = receipt.message_id, "was taken before; acknowledges it again");
+            info!(
+                message = receipt.message_id, "this message was taken before; acknowledges it again"
+            );
             return self.acknowledge(message);
         }
         let traceparent = message.labels.get(TRACEPARENT).map(String::as_str);
@@ -313,7 +315,7 @@ impl ControlPlaneActor {
         if self.answering >= ANSWERS_MAX {
             // One line per flood: a sender of many questions must not fill the log as well.
             if self.unanswered == 0 {
-                warn!("too many questions at once; some are not answered");
+                warn!("too many requests at once; some get no answer");
             }
             self.unanswered = self.unanswered.saturating_add(1);
             return;
@@ -321,7 +323,7 @@ impl ControlPlaneActor {
         if self.answering == 0 && self.unanswered > 0 {
             info!(
                 questions = self.unanswered,
-                "the flood of questions is over; these had no answer"
+                "the flood of requests is over; these got no answer"
             );
             self.unanswered = 0;
         }
@@ -391,7 +393,7 @@ async fn send(ports: &Ports, reply: OutboundMessage) -> Sent {
                 tokio::time::sleep(Duration::from_millis(250) * attempt).await;
             }
             Err(error @ DeliveryError::Refused(_)) => {
-                debug!(%error, "gives a reply up");
+                debug!(%error, "a reply could not be sent; gives it up");
                 return Sent::GivenUp;
             }
         }
@@ -443,7 +445,9 @@ impl Handler<Submit> for ControlPlaneActor {
         let given = self.next;
         let (id, at) = (self.ports.ids.message_id(), self.ports.clock.now());
         let trace = Arc::new(Trace::of_message(&id, traceparent.as_deref(), at));
-        info!(message_id = id, trace_id = %trace.id, "takes orders of this machine");
+        info!(
+            message_id = id, trace_id = %trace.id, "takes orders that were given on this machine"
+        );
         let (save, configure) = self.take(content, Origin::Local, &decoded, &trace);
         let receiving = receiving(configure.as_ref());
         let verdicts = verdicts(&decoded, given);
@@ -464,7 +468,7 @@ impl Handler<Submit> for ControlPlaneActor {
     }
 }
 
-/// Reads what somebody on this machine wants.
+/// Reads orders of a user of this machine.
 fn decode_submission(
     submission: Submission,
 ) -> Result<(InboxContent, Vec<DecodedOrder>), SubmitError> {

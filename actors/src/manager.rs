@@ -1,9 +1,9 @@
 //! The roster of plugins: takes orders, starts and retires plugin actors, answers lists.
 //!
-//! Orders reach it when they are durable in the inbox. [`plan::assign`] decides who gets what; each
-//! plugin says when an order is part of its own durable state, and when all orders of an inbox
-//! record are, the record is forgotten. Lists are answered from the roster; no plugin is ever
-//! asked.
+//! Orders reach it when they are durable in the inbox. [`plan::assign`] decides which plugin gets
+//! which order; each plugin reports when an order is part of its own durable state, and when all
+//! orders of an inbox record are, the record is deleted. Lists are answered from the roster; no
+//! plugin is ever asked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ struct Deaths {
 
 /// Whether lists can be answered yet.
 enum Lists {
-    /// Not before the plugins of an earlier life are back.
+    /// Not before the plugins of an earlier agent process are back.
     Held { lists: Vec<oneshot::Sender<Vec<Listed>>>, orders: Vec<Configure> },
     /// Yes.
     Answered,
@@ -283,7 +283,7 @@ impl ManagerActor {
         ctx.spawn(saving.into_actor(self).map(|result, _, _| {
             // The store keeps what it could not write and tries again.
             if let Ok(Err(error)) = result {
-                warn!(%error, "continues with an inbox that is not up to date");
+                warn!(%error, "the inbox could not be saved; continues with its older content");
             }
         }));
     }
@@ -329,7 +329,7 @@ impl ManagerActor {
     }
 
     fn show_readiness(&self) {
-        // Held lists mean that it is not known yet who is there.
+        // Held lists mean that the plugins are not known yet.
         if matches!(self.lists, Lists::Answered) && !self.readiness.borrow().is_ready() {
             self.readiness.send_replace(self.gate.readiness());
         }
@@ -394,7 +394,7 @@ impl Handler<Dismiss> for ManagerActor {
         // Orders that come from now on stay in the inbox.
         self.lists = Lists::Held { lists: Vec::new(), orders: Vec::new() };
         let plugins = std::mem::take(&mut self.roster).into_values().map(|entry| async move {
-            // One that cannot be told has ended already.
+            // A plugin that cannot be notified has ended already.
             let _told = entry.address.send(Leave).await;
             // It ends a moment after it agreed to.
             while entry.address.connected() {
@@ -486,7 +486,11 @@ impl Handler<Died> for ManagerActor {
         }
         *deaths = Deaths { in_a_row: deaths.in_a_row.saturating_add(1), last: now };
         let pause = self.policy.restart.pause(deaths.in_a_row, 2, name.as_str());
-        error!(plugin = %name, ?pause, "its actor panicked; builds it anew from its snapshot");
+        error!(
+            plugin = %name,
+            ?pause,
+            "the actor of a plugin panicked; builds it again from its snapshot"
+        );
         ctx.run_later(pause, move |this, ctx| this.rebuild(name, ctx));
     }
 }

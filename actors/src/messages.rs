@@ -1,7 +1,8 @@
-//! Every message between actors, grouped by who receives it.
+//! Every message between actors, grouped by its receiver.
 //!
-//! Actors tell, they do not ask: the only answers waited for are those of [`Save`], [`ListPlugins`]
-//! and the questions at the end of this page, which come from outside of the actors.
+//! Actors send messages and do not wait for answers. The only exceptions are [`Save`],
+//! [`ListPlugins`] and the questions at the end of this page, which come from outside of the
+//! actors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,13 +37,13 @@ pub struct Save {
     pub events: Vec<event::NewEvent>,
 }
 
-/// From those who are asked again when it fails: make this durable, or nothing of it. What cannot
-/// be written is not kept, and its events are not told.
+/// From senders that try again after a failure: make all of this durable, or nothing. Records that
+/// cannot be written are not kept, and their events are not sent.
 #[derive(Message, Debug, Default)]
 #[rtype(result = "Result<(), SaveFailed>")]
 pub struct SaveOrForget(pub Save);
 
-/// From those who can lose it: write this when something is written anyway.
+/// From senders that can lose it: write this together with the next commit.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct SaveLazily(pub Vec<Write>);
@@ -52,8 +53,8 @@ pub struct SaveLazily(pub Vec<Write>);
 #[error("failed to save: {0}")]
 pub struct SaveFailed(pub Arc<str>);
 
-/// From the manager, when a plugin's actor died: the newest snapshot of that plugin. An error says
-/// that it cannot be told whether there is one.
+/// From the manager, when a plugin's actor died: the newest snapshot of that plugin. An error means
+/// that the snapshots cannot be read.
 #[derive(Message, Debug)]
 #[rtype(result = "Result<Option<Vec<u8>>, Arc<str>>")]
 pub struct LoadSnapshot(pub PluginName);
@@ -65,7 +66,7 @@ pub struct LoadSnapshot(pub PluginName);
 #[rtype(result = "()")]
 pub struct Happened(pub Event);
 
-/// From the manager: somebody wants something.
+/// From the manager: an order.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Deliver {
@@ -194,7 +195,7 @@ pub struct Sampled(pub Vec<(PluginName, Point)>);
 pub struct MetricsDelivered(pub Vec<(PluginName, SystemTime)>);
 
 /// From the control-plane actor and the local API: what runs. Answered from the roster once the
-/// plugins of an earlier life are back in it.
+/// plugins of an earlier agent process are back in it.
 #[derive(Message, Debug)]
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
@@ -286,8 +287,8 @@ pub enum TriggerKind {
     Interval(Duration),
 }
 
-/// From the sweep actor: which files must stay. `None` while not all plugins of an earlier life are
-/// back, and when the agent ends.
+/// From the sweep actor: which files must stay. `None` while not all plugins of an earlier agent
+/// process are back, and when the agent ends.
 #[derive(Message, Debug)]
 #[rtype(result = "Option<References>")]
 pub struct ListReferences;
@@ -302,7 +303,7 @@ pub struct SweepNow(pub SweepManner);
 /// Why there was no sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSwept {
-    /// Nobody can say yet, or any more, which files are needed.
+    /// The list of needed files is not known yet, or not any more.
     #[error("the agent does not know all of its plugins yet")]
     NotReady,
     /// What the agent knows is not what it would find after a crash.
@@ -329,7 +330,7 @@ pub struct UsePolicy(pub Arc<Policy>);
 #[rtype(result = "()")]
 pub struct UseHealthPolicy(pub HealthPolicy);
 
-/// From a plugin: tell me when this process exits, and how it fares until then.
+/// From a plugin: report the exit of this process, and its health until then.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Watch {
@@ -339,9 +340,9 @@ pub struct Watch {
     pub process: Process,
     /// Where it answers; without it only its exit is watched.
     pub endpoint: Option<Endpoint>,
-    /// Who wants to know of its exit and of judgements.
+    /// The receiver of its exit and of the health verdicts.
     pub happened: Recipient<Happened>,
-    /// Who wants to know what it says.
+    /// The receiver of its health reports.
     pub heard: Recipient<HealthHeard>,
 }
 
@@ -403,13 +404,13 @@ pub enum LinkChanged {
 #[rtype(result = "()")]
 pub struct Received(pub InboundMessage);
 
-/// From the local API: orders of somebody on this machine, and the W3C `traceparent` of what they
-/// are part of, where there is one. Answered when they are durable.
+/// From the local API: orders of a user of this machine, and the W3C `traceparent` of what they are
+/// part of, where there is one. Answered when they are durable.
 #[derive(Message, Debug)]
 #[rtype(result = "Result<Vec<OrderOutcome>, SubmitError>")]
 pub struct Submit(pub Submission, pub Option<Box<str>>);
 
-/// What somebody on this machine wants.
+/// The orders of a user of this machine.
 #[derive(Clone, Debug)]
 pub enum Submission {
     /// An encoded `agent_controlplane.ConfigurePluginStates`.
@@ -488,7 +489,7 @@ pub struct NotifyVm {
 
 // === Inside of actors ===
 
-/// A plugin's actor is gone without having left: it panicked.
+/// A plugin's actor has ended without notice: it panicked.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub(crate) struct Died {

@@ -1,4 +1,4 @@
-//! Hears when processes exit and how they fare until then, and tells their plugins.
+//! Watches the exit and the health of processes, and reports both to their plugins.
 //!
 //! Every process is checked once per interval, each at its own moment within it, so that two
 //! hundred plugins are not asked at once; but a few together, because most of what a check costs is
@@ -59,7 +59,7 @@ struct Watched {
     record: Record,
     /// Waits for its end.
     _exit: Task,
-    /// Asks how it is. Nobody who does not answer is asked.
+    /// Asks for its health. A plugin that does not serve the call is not asked.
     checks: Option<Task>,
 }
 
@@ -206,7 +206,7 @@ impl Handler<Ended> for MonitorActor {
     type Result = ();
 
     fn handle(&mut self, Ended { name, process, cause }: Ended, _: &mut Self::Context) {
-        // Another one may be watched by now, and then nobody waits for the end of this one.
+        // Another process may be watched by now, and then no plugin waits for the end of this one.
         if self.watched.get(&name).is_some_and(|watched| watched.process == process)
             && let Some(watched) = self.watched.remove(&name)
         {

@@ -80,13 +80,13 @@ enum Connection {
 pub struct OutboxView {
     /// New events, as they are recorded.
     pub events: broadcast::Sender<StoredEvent>,
-    /// The same, when nobody is to be told of them any more.
+    /// The same, without events to the control plane.
     pub settled: broadcast::Sender<StoredEvent>,
     /// How many wait for the control plane.
     pub depth: tokio::sync::watch::Receiver<usize>,
 }
 
-/// From the wiring, once: the store that hears what is settled.
+/// From the wiring, once: the store that receives the settled events.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct UseStore {
@@ -112,8 +112,8 @@ impl Default for Bounds {
 // === impl OutboxActor ===
 
 impl OutboxActor {
-    /// An outbox with what an earlier life left: events that wait, oldest first, and the numbers of
-    /// those that are kept for people.
+    /// An outbox with what an earlier agent process left: events that wait, oldest first, and the
+    /// numbers of those that are kept for people.
     #[must_use]
     pub fn new(
         (link, ids): (Arc<dyn ControlLink>, Arc<dyn Ids>),
@@ -221,7 +221,7 @@ impl OutboxActor {
                 self.in_flight.remove(&recorded.event.plugin);
                 return;
             }
-            // The stream it was sent on is gone, but another is registered already.
+            // The stream on which it was sent has ended, but another is registered already.
             Err(DeliveryError::NotConnected) => {
                 Duration::from_millis(100).saturating_mul(attempt).min(Duration::from_secs(60))
             }
@@ -257,7 +257,7 @@ impl OutboxActor {
     fn settle(&mut self, recorded: &StoredEvent) {
         self.backlog.take(&recorded.event.plugin, recorded.seq);
         self.show_depth();
-        // An error only says that nobody follows.
+        // An error only means that no receiver follows.
         drop(self.settled.send(recorded.clone()));
         let key = number_key(recorded.seq);
         let mut writes = vec![
@@ -304,7 +304,7 @@ impl Handler<UseStore> for OutboxActor {
     fn handle(&mut self, store: UseStore, _: &mut Self::Context) {
         self.store = Some(store);
         if self.destination == Destination::Nobody {
-            // An earlier life may have had a control plane to tell.
+            // An earlier agent process may have had a control plane.
             for waiting in self.backlog.take_all() {
                 self.settle(&waiting.told());
             }
@@ -317,7 +317,7 @@ impl Handler<Enqueue> for OutboxActor {
 
     fn handle(&mut self, Enqueue(events): Enqueue, ctx: &mut Self::Context) {
         for recorded in events {
-            // An error only says that nobody follows.
+            // An error only means that no receiver follows.
             drop(self.followers.send(recorded.clone()));
             match self.destination {
                 Destination::ControlPlane => self.backlog.push(Waiting::new(recorded)),
@@ -345,7 +345,7 @@ impl Handler<LinkChanged> for OutboxActor {
         match change {
             LinkChanged::Connected { .. } => {
                 self.connection = Connection::Up;
-                // Where there was nobody, somebody may appear: the metadata server tells where.
+                // A control plane may appear later: the metadata server gives its address.
                 self.destination = Destination::ControlPlane;
                 self.send_what_can_be_sent(ctx);
             }

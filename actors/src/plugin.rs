@@ -62,7 +62,7 @@ use snapshot::Snapshot;
 use state::{Deadline, Phase, Policy, State, Wait};
 use transition_log::TransitionLog;
 
-/// Longest search for a process of an earlier life.
+/// Longest search for a process of an earlier agent process.
 const FIND_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest wait for a crashed plugin's last lines.
@@ -426,7 +426,7 @@ impl Actor for PluginActor {
                 let generation = transition.next.generation;
                 // Makes the first state count as a change, so that it is saved.
                 self.state.phase = Phase::Gone;
-                // A life that ended before anything of it was durable may have left a process.
+                // A plugin actor that ended before its state was durable may have left a process.
                 self.sweep(ctx);
                 let why = format!("order {}: install", generation.0);
                 self.carry_out(*transition, &why, Some(Order { generation, trace }), ctx);

@@ -24,7 +24,7 @@ mod sweeper;
 mod unenforced;
 
 pub use admission::{
-    AdmissionCommand, AdmissionHost, Describe, DeskRecipients, HungUp, ListCalled, ListRefused,
+    AdmissionCommand, AdmissionHost, Describe, HungUp, ListCalled, ListRefused, QueueRecipients,
     ResolveCalled,
 };
 pub use counters::{Count, Counters, NoCounters, OrderKind, Outcome};
@@ -58,7 +58,7 @@ pub struct Ports {
     pub admission: Arc<dyn AdmissionHost>,
     /// Plugins that came with the machine.
     pub local: Arc<dyn LocalPlugins>,
-    /// Whether somebody answers on what plugins offer.
+    /// Whether a process answers on what plugins offer.
     pub prober: Arc<dyn Prober>,
     /// The connection to the control plane.
     pub link: Arc<dyn ControlLink>,
@@ -211,8 +211,8 @@ pub trait Launcher: Send + Sync {
         limits: Limits,
     ) -> Result<Unenforced, LimitError>;
 
-    /// Resolves when a running process has exited, with its cause as far as the kernel tells.
-    /// Works for processes of an earlier life of the agent too.
+    /// Resolves when a running process has exited, with its cause as far as the kernel reports it.
+    /// Works for processes of an earlier agent process too.
     async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause;
 
     /// Resolves when a running process has exited, as [`Self::exited`] does, but without waiting
@@ -250,17 +250,17 @@ pub struct Launched {
 /// Why limits cannot be set while a plugin runs. A start sets them.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
-    /// It was started by an agent without control groups, or could not enter its group.
+    /// The process was started by an agent without control groups, or it could not enter its group.
     #[error("its process is not in its control group")]
     Outside,
-    /// The kernel takes no limit below what is in use, and could not free enough of it.
+    /// The plugin uses more memory than the new limit, and the kernel could not free enough of it.
     #[error("more than {limit} bytes of memory are in use")]
     InUse {
         /// The limit that was to be set.
         limit: u64,
     },
-    /// The kernel took too long.
-    #[error("setting them took too long")]
+    /// The kernel did not finish the change in time.
+    #[error("setting the limits took too long")]
     TimedOut,
 }
 
@@ -271,7 +271,7 @@ pub struct StopOrder {
     pub name: PluginName,
     /// The process and where it answers, where they are known.
     pub process: Option<Process>,
-    /// Where the Stop call goes; without it the process gets signals only.
+    /// The endpoint of the Stop call; without it the process gets signals only.
     pub endpoint: Option<Endpoint>,
     /// Whether the plugin is to wipe what it left on the machine.
     pub cleanup: Cleanup,
@@ -312,7 +312,7 @@ pub enum Stopped {
 /// Why a launch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The process could not be made.
+    /// The kernel could not start the process.
     #[error("failed to execute {program}")]
     Spawn {
         /// Path of the entry point.
@@ -321,7 +321,7 @@ pub enum LaunchError {
         #[source]
         cause: Cause,
     },
-    /// The process ended before it answered Start.
+    /// The process ended before it answered the Start call.
     #[error("the plugin ended before it was started: {cause}{}", Quoted(output))]
     Exited {
         /// How it ended.
@@ -329,7 +329,7 @@ pub enum LaunchError {
         /// The last lines it wrote.
         output: String,
     },
-    /// The process lives but does not listen.
+    /// The process runs, but does not accept connections on its endpoint.
     #[error("the plugin did not listen on {endpoint} within {}s", waited.as_secs_f32())]
     NotListening {
         /// Where it should have listened.
@@ -337,7 +337,7 @@ pub enum LaunchError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// The Start call failed.
+    /// The plugin answered the Start call with an error.
     #[error("the plugin refused to start: {code}: {message}{}", Quoted(output))]
     Refused {
         /// Name of the gRPC code.
@@ -377,10 +377,11 @@ pub struct StopError {
     pub waited: Duration,
 }
 
-/// Why nobody can say whether a plugin has a living process.
+/// Why it is unknown whether a plugin has a running process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "its processes could not be looked for; what hangs in the kernel, or a busy machine, does that"
+    "the search for its processes failed; a process that hangs in the kernel, or a busy machine, \
+     can be the cause"
 )]
 pub struct FindError;
 
@@ -411,10 +412,10 @@ pub struct Health {
 /// Why a call to a plugin failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RpcError {
-    /// No connection, or it broke.
+    /// The agent could not connect to the plugin, or the connection broke.
     #[error("the plugin cannot be reached: {0}")]
     Unreachable(String),
-    /// No answer within the call's deadline.
+    /// The plugin did not answer within the deadline of the call.
     #[error("the plugin did not answer within {}s", .0.as_secs_f32())]
     TimedOut(Duration),
     /// The plugin does not implement the call.
@@ -435,7 +436,7 @@ pub enum RpcError {
 /// Reads what process trees use.
 #[async_trait]
 pub trait Meter: Send + Sync {
-    /// One sweep over all given plugins. A plugin whose process is gone is missing in the answer.
+    /// One sweep over all given plugins. A plugin whose process has ended is missing in the answer.
     async fn sample(&self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage>;
 }
 

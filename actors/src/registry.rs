@@ -9,8 +9,8 @@
 //!
 //! This actor is the only one that changes the [`catalogue::Catalogue`], one change after the
 //! other: decide, save, then show. An entry goes with the process that registered it. After a
-//! restart of the agent entries are there at once, unverified; those whose process is gone vanish,
-//! and the others count as verified again when somebody answers on their socket
+//! restart of the agent entries are there at once, unverified; those whose process has ended
+//! vanish, and the others count as verified again when a process answers on their socket
 //! (`docs/decisions/0019-the-plugin-registry.md`).
 
 use std::collections::BTreeMap;
@@ -128,7 +128,7 @@ impl RegistryActor {
                 Change::Updated(_) => debug!(%key, %plugin, epoch, "registration updated"),
                 Change::Deregistered(_, why) => info!(%key, %plugin, epoch, ?why, "deregistered"),
             }
-            // Nobody may be watching.
+            // There may be no watcher.
             drop(self.events.send(event));
         }
     }

@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Changes of facts that follow each other closely are looked at once.
 const FACTS_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whom the scheduler tells what.
+/// The receivers of the scheduler's messages.
 #[derive(Clone)]
 pub struct SchedulerHandles {
     /// Makes the beginning of the instance durable.
@@ -70,7 +70,7 @@ pub struct SchedulerActor {
 /// One plugin that runs to completion.
 struct Entry {
     view: Arc<PluginView>,
-    /// When a beat was last fired, by a clock that nobody sets.
+    /// When a tick was last fired, by the monotonic clock.
     fired: Option<Instant>,
 }
 
@@ -135,7 +135,7 @@ impl SchedulerActor {
             let write = Write::Put { table: Table::Facts, key: INSTANCE.to_vec(), value };
             let save = self.handles.store.send(Save { writes: vec![write], events: Vec::new() });
             ctx.spawn(save.into_actor(self).map(|result, _, _| {
-                // The next life counts from its own beginning then.
+                // The next agent process counts from its own beginning then.
                 if let Ok(Err(error)) = result {
                     error!(%error, "cannot remember when this instance began");
                 }
@@ -199,7 +199,7 @@ impl Entry {
         self.triggers()?.interval
     }
 
-    /// Fires the triggers that the plugin has not heeded yet.
+    /// Fires the triggers for which the plugin has not run yet.
     fn fire(
         &mut self,
         name: &PluginName,
@@ -274,7 +274,7 @@ impl Handler<PlanOf> for SchedulerActor {
         let Some((entry, calendar)) = plan else { return MessageResult(Vec::new()) };
         let triggers = entry.triggers().unwrap_or_default();
         let marks = &entry.view.runs.marks;
-        let heeded = |heeded: bool| if heeded { "heeded" } else { "not heeded yet" };
+        let heeded = |heeded: bool| if heeded { "used" } else { "not used yet" };
         let mut all = Vec::new();
         if triggers.startup {
             let ran = marks.startup == Mark::Of(calendar.boot.clone());
@@ -288,8 +288,8 @@ impl Handler<PlanOf> for SchedulerActor {
         }
         if let Some(interval) = triggers.interval {
             let last = match &marks.interval {
-                Mark::Of(beat) => format!("beat {beat} of the instance: heeded"),
-                Mark::Counted | Mark::Never => "no beat heeded yet".to_owned(),
+                Mark::Of(beat) => format!("tick {beat} of the instance: used"),
+                Mark::Counted | Mark::Never => "no tick was used yet".to_owned(),
             };
             let next = calendar.next_beat(interval, now);
             all.push(Planned { kind: TriggerKind::Interval(interval), last, next });

@@ -224,7 +224,7 @@ impl StoreActor {
             self.backlog.insert(key, write);
         }
         while self.backlog.len() > BACKLOG_MAX {
-            // What is only told goes before what decides how plugins live on.
+            // Events are dropped before records that decide how plugins continue.
             let oldest_of = |table| {
                 let first = (table, Vec::new());
                 let mut from = self.backlog.range(first..).map(|(key, _)| key);
@@ -319,7 +319,7 @@ fn address(write: &Write) -> (Table, &[u8]) {
 
 fn answer(waiting: Vec<oneshot::Sender<Result<(), SaveFailed>>>, result: &Result<(), SaveFailed>) {
     for sender in waiting {
-        // Nobody waits any more when the asking actor stopped: that is all right.
+        // An asking actor that has stopped does not wait any more, which is no error.
         drop(sender.send(result.clone()));
     }
 }

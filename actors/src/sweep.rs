@@ -1,5 +1,5 @@
-//! Clears away what nothing refers to: once when all plugins of an earlier life are back, and
-//! daily.
+//! Clears away what nothing refers to: once when all plugins of an earlier agent process are back,
+//! and daily.
 //!
 //! ```text
 //!   timer, local API ─► Sweep ─► Sweeper (port) ─► what must stay, per plugin? ─► Manager
@@ -149,7 +149,7 @@ impl SweepActor {
                     }
                 }
                 Err(error) => {
-                    warn!(%error, "files that nothing refers to may remain");
+                    warn!(%error, "files without a reference may remain");
                     AGAIN
                 }
             };
@@ -176,7 +176,7 @@ impl Actor for SweepActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(64);
-        // Answered when the plugins of an earlier life are back.
+        // Answered when the plugins of an earlier agent process are back.
         let ready = self.list.send(ListPlugins);
         ctx.spawn(ready.into_actor(self).map(|_, this, ctx| this.sweep(ctx)));
     }
@@ -219,7 +219,7 @@ fn tell(report: &SweepReport) {
     for item in &report.items {
         let (path, why) = (&item.path, &item.why);
         match item.fate {
-            SweepFate::Failed => warn!(path, why, "could not be swept away"),
+            SweepFate::Failed => warn!(path, why, "a leftover could not be deleted"),
             SweepFate::Deleted => info!(path, why, "swept away"),
             SweepFate::LeftAlone => info!(path, why, "left alone"),
             SweepFate::WouldDelete | SweepFate::Postponed => debug!(path, why, "{}", item.fate),

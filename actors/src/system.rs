@@ -1,4 +1,4 @@
-//! The wiring of all actors, bottom-up, on what an earlier life of the agent left behind.
+//! The wiring of all actors, bottom-up, on what an earlier agent process left behind.
 //!
 //! ```text
 //!   Outbox ◄─► Store ◄─ Manager ◄─► Metrics, Monitor, Scheduler, Admission
@@ -59,13 +59,13 @@ pub struct Settings {
     pub health: HealthPolicy,
     /// What the agent says of itself.
     pub agent: AgentFacts,
-    /// Whether there is a control plane to tell events to.
+    /// Whether a control plane receives events.
     pub destination: Destination,
     /// How many events are kept.
     pub outbox: Bounds,
-    /// Who is asked before anything is deployed.
+    /// The admission plugin that is asked before each deployment.
     pub gate: Gate,
-    /// Names the control plane to who is asked; it may be found out later.
+    /// The name of the control plane in admission requests; it may become known later.
     pub service_url: watch::Receiver<Arc<str>>,
 }
 
@@ -75,7 +75,7 @@ pub struct System {
     pub manager: Addr<ManagerActor>,
     /// Takes messages of the control plane and orders of people on this machine.
     pub control_plane: Addr<ControlPlaneActor>,
-    /// Tells plugins what happens to the machine.
+    /// Sends VM events to plugins.
     pub vm_events: Addr<VmEventActor>,
     /// Makes things durable.
     pub store: Addr<StoreActor>,
@@ -99,7 +99,7 @@ pub struct System {
     admission: Addr<AdmissionActor>,
     /// Whether the plugins that the machine needs are up, or had their chance.
     pub readiness: watch::Receiver<Readiness>,
-    /// Whether each actor that there is one of still lives.
+    /// Whether each single actor still runs.
     pulses: Rc<[(&'static str, Pulse)]>,
 }
 
@@ -108,7 +108,7 @@ type Pulse = Box<dyn Fn() -> bool>;
 /// How often it is looked whether all actors live.
 const PULSE_BEAT: Duration = Duration::from_secs(1);
 
-/// What an earlier life left that the actors begin with.
+/// What an earlier agent process left that the actors begin with.
 struct Left {
     waiting: Vec<Waiting>,
     history: Vec<u64>,

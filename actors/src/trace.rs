@@ -47,7 +47,7 @@ pub enum Sampling {
 /// What something is done for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// The id of the message that asked for it, shortened; empty when nobody asked.
+    /// The id of the message that ordered it, shortened; empty without an order.
     pub message_id: Arc<str>,
     /// Its trace: the sender's, where the sender named one.
     pub id: TraceId,

@@ -42,7 +42,7 @@ const STARTUP_OWED: &[u8] = b"startup_owed";
 /// not get the event: it knows that it was just started.
 pub const STARTUP_WAIT: Duration = Duration::from_secs(60);
 
-/// Longest that telling all plugins may take, when nobody says otherwise: that of one Apply call.
+/// Default for the longest time of a notification of all plugins: that of one Apply call.
 pub const NOTIFY_WAIT: Duration = Duration::from_secs(5);
 
 /// The VM-event actor.
@@ -106,7 +106,7 @@ impl VmEventActor {
         let current = self.machine.boot_id();
         let is_current = |fact: Option<&[u8]>| fact == Some(current.0.as_bytes());
         let boot = if is_current(last) { Boot::Same } else { Boot::New };
-        info!(?boot, boot_id = %current.0, "knows which boot this is");
+        info!(?boot, boot_id = %current.0, "the boot id is known");
         crash_point::reach("before", "begin", "boot");
         self.handles.begin.do_send(Begin(boot));
         if boot == Boot::New {
@@ -115,8 +115,8 @@ impl VmEventActor {
                 key: key.to_vec(),
                 value: current.0.as_bytes().to_vec(),
             };
-            // The next life takes this boot for a new one: no crash is reported, no more.
-            self.save(vec![fact(BOOT), fact(STARTUP_OWED)], "cannot remember this boot", ctx);
+            // The next agent process takes this boot for a new one: no crash is reported, no more.
+            self.save(vec![fact(BOOT), fact(STARTUP_OWED)], "cannot save the id of this boot", ctx);
         }
         if boot == Boot::New || is_current(owed) {
             self.tell_startup_when_started(ctx);
@@ -147,15 +147,15 @@ impl VmEventActor {
         let saving = self.handles.store.send(Save { writes: vec![paid], events: Vec::new() });
         ctx.spawn(saving.into_actor(self).map(|result, this, ctx| {
             if let Ok(Err(error)) = result {
-                error!(%error, "another start of the agent may tell startup again");
+                error!(%error, "another start of the agent may send startup again");
             }
             let told = this.tell_all(NotifyVm::of(VmEvent::Startup));
             ctx.spawn(told.into_actor(this).map(|_, _, _| ()));
         }));
     }
 
-    /// Tells every running plugin, beside each other, and says how each took it, in the order of
-    /// their names. A plugin that hangs is given up on in time and delays nobody.
+    /// Sends the event to all running plugins at the same time, and returns the answer of each, in
+    /// the order of their names. A plugin that hangs reaches its deadline and delays no other.
     fn tell_all(
         &self,
         NotifyVm { event, request, within }: NotifyVm,
@@ -201,7 +201,7 @@ impl Actor for VmEventActor {
         let load = async move { storage.load(Table::Facts).await };
         ctx.wait(load.into_actor(self).map(|facts, this, ctx| {
             let facts = facts.unwrap_or_else(|error| {
-                error!(error = %Chain(&error), "cannot read what is known of this machine");
+                error!(error = %Chain(&error), "cannot read the facts about this machine");
                 Vec::new()
             });
             let fact = |wanted: &[u8]| {
@@ -293,5 +293,5 @@ fn report(event: VmEvent, told: &[Notified]) {
             }
         }
     }
-    info!(%event, told = count, plugins = told.len(), "told the plugins");
+    info!(%event, told = count, plugins = told.len(), "sent a VM event to the plugins");
 }

@@ -45,7 +45,7 @@ const EVENT: &str = "agent_controlplane.PluginEventMessage";
 /// What the control plane wants.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// Who the agent is.
+    /// The identity of the agent.
     AgentInfo,
     /// What the machine runs.
     OsInfo,
@@ -74,7 +74,7 @@ pub enum WireError {
         cause: prost::DecodeError,
     },
     /// Too much at once.
-    #[error("the message has {0} orders, at most {ORDERS_MAX} are taken")]
+    #[error("the message has {0} orders; the limit is {ORDERS_MAX}")]
     TooManyOrders(usize),
 }
 

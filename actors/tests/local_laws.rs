@@ -163,7 +163,8 @@ fn law_dynamic_files_in_use_stay(step: &Step) -> Verdicts {
     Ok(())
 }
 
-/// There is no way back from one local revision to another: the files of the older one are gone.
+/// The agent cannot return from one local revision to another: the files of the older one are
+/// overwritten.
 fn law_no_trial_of_local_revisions(step: &Step) -> Verdicts {
     let state = &step.after.next;
     if let Some(trial) = &state.trial {
@@ -344,7 +345,7 @@ proptest! {
             world.restart(Boot::Same);
         }
         world.calm().map_err(TestCaseError::fail)?;
-        // One that rests in failure is tried again when somebody says so.
+        // A plugin that stays failed is tried again after an order.
         take(&mut world, &Act::Restart);
         world.calm().map_err(TestCaseError::fail)?;
         let runs = matches!(world.state.phase, Phase::Running { .. });

@@ -121,7 +121,7 @@ fn number(notice: PluginEventKind) -> u8 {
     }
 }
 
-/// A plugin of revision `r1` that runs and owes nobody anything.
+/// A plugin of revision `r1` that runs, with no events left to send.
 fn running() -> World {
     let rows = [(Good, "Starting r1", ""), (Good, "Running r1", "4(r1) 3(r1)")];
     check(World::ordered(spec("r1")), rows)
@@ -622,7 +622,7 @@ fn a_launch_that_was_cut_short_by_an_agent_restart_begins_anew() {
 fn a_stop_that_was_over_when_the_agent_died_is_told() {
     let mut world = running();
     world.order(Order::Remove);
-    // The process has ended, and the agent that knew it is gone.
+    // The process has ended, and so has the agent that started it.
     world.alive = None;
     let rows = [
         (AgentRestarts, "Stopping (then remove) r1", ""),
@@ -832,7 +832,7 @@ fn a_daemon_is_stopped_and_started_as_its_rules_say() {
     check(
         World::ordered(where_web(spec("r1"))),
         [
-            // Nobody knows yet what this machine is.
+            // The facts about this machine are not known yet.
             (Good, "Disabled r1", "3(r1)"),
             (Become("web"), "Starting r1", ""),
             (Good, "Running r1", "4(r1)"),
@@ -937,7 +937,7 @@ fn a_configuration_that_came_with_other_limits_is_handed_over_after_them() {
 fn the_limits_and_the_configuration_of_the_latest_order_win() {
     let rows = [
         (install(tight_with("old")), "Running (limiting) r1", "1(r1)"),
-        // The same limits: only the configuration is another one.
+        // The same limits: only the configuration differs.
         (install(tight_with("new")), "Running (limiting) r1", "1(r1)"),
         (install(spec_with("r1", "newest")), "Running (limiting) r1", "1(r1)"),
         (Good, "Running (applying) r1", ""),

@@ -65,7 +65,7 @@ enum Job {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Forked {
     NotYet,
-    /// There is a process nobody has recorded.
+    /// A process runs that no record names.
     Silently(Process),
     StoredEvent(Process),
 }
@@ -408,7 +408,7 @@ impl Life {
         state.attempt = Attempt(order.len() as u64);
     }
 
-    /// Whether nothing will happen any more unless somebody orders or harms something.
+    /// Whether no event will follow without an order or a fault.
     fn rests(&self) -> bool {
         self.own_acts().is_empty()
     }
@@ -451,7 +451,7 @@ impl Life {
             {
                 acts.push(Act::Finish);
             }
-            // Whoever fires triggers sees what a plugin ran for.
+            // The scheduler, which fires triggers, sees the triggers for which a plugin ran.
             Some(Phase::Idle)
                 if self.record.as_ref().is_some_and(|state| {
                     state.runs.marks.startup != Mark::Of(self.this_boot())
@@ -462,7 +462,7 @@ impl Life {
             _other => {}
         }
         for deadline in self.record.iter().flat_map(|state| state.deadlines(&Policy::default())) {
-            // While the work is in flight its deadline is somebody's fault.
+            // While the work is in flight, its deadline counts as a fault.
             if self.job_of(deadline.wait).is_none() {
                 acts.push(Act::Pass(deadline.wait));
             }
@@ -514,7 +514,7 @@ impl Model for SmallWorld {
 
     fn actions(&self, life: &Life, acts: &mut Vec<Act>) {
         acts.extend(life.own_acts());
-        // A run may be over before anybody knows of it, also while there is no agent.
+        // A run may end before the agent knows of it, also while no agent runs.
         let runs = life.record.as_ref().is_some_and(runs_once) && !life.processes.is_empty();
         if runs && !acts.contains(&Act::Finish) {
             acts.push(Act::Finish);

@@ -29,8 +29,8 @@ pub(crate) fn pairs() -> Vec<Pair> {
     vec![machine(), snapshot(), plan()]
 }
 
-/// A whole life: installed, healthy, crashed and started again, given a configuration, upgraded,
-/// removed. Beside it, per event, a small map of strings is copied and changed.
+/// All states of a plugin: installed, healthy, crashed and started again, given a configuration,
+/// upgraded, removed. Beside it, per event, a small map of strings is copied and changed.
 fn machine() -> Pair {
     let life = Life::lived();
     let (first, events) = (life.first.clone(), life.events);

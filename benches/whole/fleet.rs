@@ -108,7 +108,7 @@ async fn standing(program: &Path, extent: Extent) -> Vec<Row> {
     rows
 }
 
-/// What a fleet costs that nobody asks for anything.
+/// The cost of an idle fleet.
 async fn at_rest(bed: &Bed, extent: Extent) -> Row {
     let [mut ours, mut asking] = [(); 2].map(|()| Samples::default());
     let sockets = sockets(bed).await;

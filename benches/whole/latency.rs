@@ -112,7 +112,7 @@ async fn known_at(bed: &Bed, pid: u32) -> SystemTime {
     time.into()
 }
 
-/// How long a thread that does nothing else takes to hear of a death.
+/// How long a thread that does nothing else takes to learn of the end of a process.
 fn bare_death() -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let mut child = bare(&dir.path().join("bare.sock"));
@@ -130,7 +130,7 @@ fn bare_death() -> Duration {
     known.duration_since(killed)
 }
 
-/// How long the plugin takes from its execution to its first answer when nobody is in between.
+/// How long the plugin takes from its execution to its first answer without an agent.
 async fn bare_start_of(socket: &Path) -> Duration {
     let began = Instant::now();
     let mut child = bare(socket);

@@ -61,7 +61,7 @@ pub(crate) struct Extent {
     pub(crate) events: usize,
     /// How long a fleet is left alone first.
     pub(crate) rest: Duration,
-    /// How long an agent is looked at that nobody asks for anything.
+    /// How long an idle agent is measured.
     pub(crate) look: Duration,
     /// How many agents with a fleet are looked at for what each plugin costs of their memory. Each
     /// takes minutes.

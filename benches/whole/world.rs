@@ -51,7 +51,7 @@ pub(crate) fn program() -> PathBuf {
     path.into()
 }
 
-/// Has the plugins built that agents run here, where they are not, before anybody waits for them.
+/// Builds the plugins that agents run here, if necessary, before the measurement starts.
 pub(crate) fn build_plugins() {
     println!("plugin: {}", plugins::program(PLUGIN).display());
 }
@@ -85,7 +85,7 @@ pub(crate) fn small_plugin() -> ArchiveSpec {
     ArchiveSpec::echo().compressed(Compression::Zstd)
 }
 
-/// The same plugin with nobody to look after it, listening on this socket.
+/// The same plugin without an agent, listening on this socket.
 pub(crate) fn bare(socket: &Path) -> Child {
     Command::new(plugins::program(PLUGIN))
         .args(["--protocol=unix", &format!("--address={}", socket.display())])
@@ -191,7 +191,7 @@ pub(crate) struct Syncs {
 // === impl Syncs ===
 
 impl Syncs {
-    /// Begins to count. `None`, said in one line, where nobody can.
+    /// Begins to count. `None`, with one line of output, where counting is not possible.
     pub(crate) async fn count(bed: &Bed) -> Option<Self> {
         let out = bed.dir().join("strace.out");
         let strace = Command::new("strace")

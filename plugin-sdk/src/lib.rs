@@ -23,7 +23,7 @@
 //! }
 //! ```
 //!
-//! # The life of a plugin
+//! # The lifecycle of a plugin
 //!
 //! The agent launches the executable with the plugin's own arguments followed by three of the
 //! agent's. The plugin listens on the address in these arguments and answers four calls, each of

@@ -1,8 +1,8 @@
-//! The adapters, through which the actors reach everything outside. They are made before an actor.
+//! The adapters, through which the actors reach everything outside. They are made before the first
+//! actor.
 //!
-//! What another agent or an earlier life can hold is taken first: the lock of the state directory,
-//! then the local socket, then the store. Nothing of a plugin is touched before all three are this
-//! agent's.
+//! The agent first takes everything that another agent process can hold: the lock of the state
+//! directory, then the local socket, then the store. It touches no plugin before it has all three.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -44,20 +44,20 @@ use crate::process::sandbox::Host;
 use crate::store::{self, StateLock, StoreFate};
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
-/// How long the agent runs under an instance id that it found out itself before it deletes what
-/// belongs to others: the metadata server may only be silent for the moment.
+/// How long the agent runs under a detected instance id before it deletes the files of other
+/// instances: the metadata server may be silent only for a moment.
 const SURE_OF_THE_INSTANCE: Duration = Duration::from_secs(12 * 3600);
 
-/// Everything that the service is made of, but the actors and what serves.
+/// Everything in the service but the actors and the servers.
 pub(super) struct Adapters {
-    /// What the actors reach of all this.
+    /// The ports of the actors.
     pub(super) ports: Ports,
     pub(super) destination: Destination,
     pub(super) places: Places,
     pub(super) memory: Memory,
     pub(super) machine: Arc<LocalMachine>,
     pub(super) telemetry: Option<Telemetry>,
-    /// The local socket, on which nobody is answered yet.
+    /// The local socket; it answers no calls yet.
     pub(super) listening: UnixListener,
     pub(super) local_socket: PathBuf,
     pub(super) cgroups: Cgroups,
@@ -72,11 +72,11 @@ pub(super) struct Adapters {
     pub(super) facts: Arc<LocalFacts>,
     pub(super) attributes: Attributes,
     pub(super) link: Link,
-    /// Keeps the link connected; absent where nobody is to be connected.
+    /// Keeps the link connected; absent without a control plane.
     pub(super) link_task: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// Learns of the control-plane actor when there is one.
+    /// Gets the address of the control-plane actor after the actor has started.
     pub(super) listener: Arc<Listener>,
-    /// What the control plane is called towards admission plugins.
+    /// The name of the control plane in admission requests.
     pub(super) service_url: watch::Receiver<Arc<str>>,
     /// Held until the agent has ended.
     pub(super) lock: StateLock,
@@ -85,10 +85,10 @@ pub(super) struct Adapters {
 // === impl Adapters ===
 
 impl Adapters {
-    /// Makes all of them. Nothing is asked of the control plane or of a plugin yet.
+    /// Makes all of them. It sends nothing to the control plane or to a plugin.
     ///
     /// # Errors
-    /// When the state directory is another agent's, a directory cannot be made, or the store or the
+    /// Another agent uses the state directory, a directory cannot be made, or the store or the
     /// socket cannot be used.
     pub(super) async fn make(config: &Config) -> Result<Self, Cause> {
         make_directory(&config.agent.state_dir, 0o755)?;
@@ -103,7 +103,7 @@ impl Adapters {
         make_directory(&config.agent.runtime_dir, 0o755)?;
         make_directory(&places.plugins, 0o755)?;
 
-        // Before anything is started: another agent may answer here.
+        // This comes first, because another agent may answer on the socket.
         let local_socket = config.agent.socket();
         let listening = socket::bind_private(&local_socket).await?;
         crash_point::reach("after", "bind", "agent.sock");
@@ -111,7 +111,7 @@ impl Adapters {
         let cgroups = find_cgroups(config);
         let pipeline = pipeline(config, &places, &cgroups);
         let settled = pipeline.clone();
-        // The store needs a little room to be opened.
+        // The store needs some free disk space to be opened.
         drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
         let storage = open_store(&lock, &places.store).await?;
         let rpc = Arc::new(GrpcPluginRpc::new());
@@ -180,7 +180,7 @@ impl Adapters {
 fn destination(leads: Leads, memory: &Memory) -> Destination {
     match leads {
         Leads::Somewhere => Destination::ControlPlane,
-        // Where the metadata server once said where, it will again.
+        // If the metadata server gave the address before, it will give it again.
         Leads::WhereMetadataSays if memory.has_seen_metadata() => Destination::ControlPlane,
         Leads::WhereMetadataSays | Leads::Nowhere => Destination::Nobody,
     }
@@ -199,7 +199,7 @@ fn admission(
     PluginHost::new(service_url.clone(), Arc::new(owner))
 }
 
-/// A client of the metadata server, unless none is to be asked.
+/// A client of the metadata server, unless it is turned off.
 pub(super) fn metadata_client(config: &Config) -> Result<Option<metadata::Client>, Cause> {
     let address = match config.instance.metadata_url.as_str() {
         NO_METADATA => return Ok(None),
@@ -209,8 +209,8 @@ pub(super) fn metadata_client(config: &Config) -> Result<Option<metadata::Client
     Ok(Some(metadata::Client::new(address)?))
 }
 
-/// The machine's id. Only a machine that has none yet, or may be a clone, waits for the metadata
-/// server, and only so long.
+/// The machine's id. Only a machine without an id, or one that may be a clone, waits for the
+/// metadata server, for a limited time.
 async fn identify(
     config: &Config,
     memory: &mut Memory,
@@ -220,11 +220,14 @@ async fn identify(
     let ask = async || match tokio::time::timeout(PATIENCE, metadata?.instance_id()).await {
         Ok(Ok(id)) => Some(id),
         Ok(Err(error)) => {
-            info!(error = %Chain(&error), "the metadata server does not say who this machine is");
+            info!(
+                error = %Chain(&error),
+                "the metadata server does not give this machine's instance id"
+            );
             None
         }
         Err(_) => {
-            info!("the metadata server does not say in time who this machine is");
+            info!("the metadata server does not give this machine's instance id in time");
             None
         }
     };
@@ -236,8 +239,8 @@ async fn identify(
 async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<dyn Storage>, Cause> {
     let opened = store::open(lock, dir).await?;
     match &opened.fate {
-        StoreFate::Fresh => info!(store = %dir.display(), "begins with an empty store"),
-        StoreFate::Existing => info!(store = %dir.display(), "continues with its store"),
+        StoreFate::Fresh => info!(store = %dir.display(), "the store is new and empty"),
+        StoreFate::Existing => info!(store = %dir.display(), "the store is open"),
         StoreFate::SetAside { moved_to, reason } => error!(
             reason,
             moved_to = %moved_to.display(),
@@ -330,8 +333,8 @@ fn sweep_config(config: &Config, machine: &LocalMachine, cgroups: &Cgroups) -> S
     }
 }
 
-/// The keys of this machine. What runs is not touched by trouble with them: the agent starts, and
-/// installs nothing.
+/// The keys of this machine. An error in them does not affect running plugins: the agent starts,
+/// and installs nothing.
 async fn read_keys(config: &Config) -> Trust {
     let trust = config.trust.clone();
     let read = tokio::task::spawn_blocking(move || Trust::load_or_nobody(&trust)).await;

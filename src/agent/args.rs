@@ -23,7 +23,7 @@ pub enum ConfiguredError {
     /// A layer of the configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// `GUEST_AGENT_LOG` is no log filter.
+    /// `GUEST_AGENT_LOG` is not a valid log filter.
     #[error("GUEST_AGENT_LOG: {0}")]
     LogFilter(String),
 }
@@ -31,7 +31,7 @@ pub enum ConfiguredError {
 // === impl ConfiguredError ===
 
 impl ConfiguredError {
-    /// The error as one line of the log, without what led to it.
+    /// The error as one line of the log, without its causes.
     pub(super) fn reason(&self) -> String {
         match self {
             Self::Config(ConfigError::Problems(problems)) => {
@@ -42,7 +42,7 @@ impl ConfiguredError {
         }
     }
 
-    /// What led to it, the nearest cause first.
+    /// The causes, the nearest first.
     pub(super) fn causes(&self) -> Vec<String> {
         match self {
             Self::Config(ConfigError::Problems(problems)) => {
@@ -61,11 +61,11 @@ impl ConfiguredError {
     }
 }
 
-/// The configuration of the service, as it stands now: what all layers say, and the level that
-/// `GUEST_AGENT_LOG` asks for. Read at the start and again at every reload.
+/// The current configuration of the service: all layers, and the level in `GUEST_AGENT_LOG`. Read
+/// at the start and again at every reload.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// The mistakes in the configuration.
 pub fn configured(
     environment: &dyn Environment,
     sources: &Sources,

@@ -1,5 +1,5 @@
-//! What becomes of the metadata server's attributes: facts for rules, and the proof that this is
-//! still the machine that the agent took it for.
+//! The use of the metadata server's attributes: facts for rules, and the check that the machine
+//! still has the same instance id.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::hostinfo::facts::LocalFacts;
 use crate::hostinfo::metadata::{Client, State, Watcher};
 use crate::hostinfo::{self, InstanceSource, LocalMachine, Memory};
 
-/// What the metadata server says, now and from now on.
+/// The attributes, now and after every change.
 pub(super) struct Attributes {
-    /// Absent when nobody is to be asked.
+    /// Absent if the metadata server is turned off.
     watcher: Option<Watcher>,
     state: watch::Receiver<State>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Attributes {
 // === impl Attributes ===
 
 impl Attributes {
-    /// Nothing is asked before [`Attributes::follow`].
+    /// No request is sent before [`Attributes::follow`].
     pub(super) fn new(client: Option<Client>) -> Self {
         match client {
             Some(client) => {
@@ -42,7 +42,8 @@ impl Attributes {
         self.state.clone()
     }
 
-    /// Keeps the facts current. Resolves when the machine turns out to be another one.
+    /// Keeps the facts current. Resolves when the instance id of the machine differs from the
+    /// agent's.
     pub(super) async fn follow(
         self,
         facts: Arc<LocalFacts>,
@@ -119,7 +120,7 @@ fn become_another(memory: &mut Memory, id: &str) -> Found {
         Err(error) => {
             error!(
                 error = %Chain(&error),
-                "continues as the instance that this machine no longer is"
+                "continues with the old instance id"
             );
             Found::Facts
         }

@@ -1,7 +1,7 @@
 //! The faults that end the service.
 
-/// Why the service ended although no signal asked it to. When it is started again it finds its
-/// plugins.
+/// Why the service ended although no signal asked it to. After the next start the agent finds its
+/// plugins again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error("the {0} actor panicked; its panic is in the log")]
@@ -11,7 +11,7 @@ pub(super) enum Fault {
     #[error("the link to the control plane ended unexpectedly")]
     Link,
     #[error(
-        "the metadata server says that this is another machine than the one this agent ran for"
+        "the metadata server gives another instance id than the one that this agent started with"
     )]
     AnotherMachine,
 }

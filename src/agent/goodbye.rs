@@ -1,4 +1,4 @@
-//! What plugins get to know, and what becomes of them, when the agent stops.
+//! Notifies plugins, and stops them or lets them run, when the agent stops.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,8 @@ use guest_agent_actors::system::System;
 use guest_agent_actors::vm_events::{self, NOTIFY_WAIT};
 use tracing::warn;
 
-/// Longest that letting go of the plugins may take, and stopping each beyond what it may itself.
+/// Longest time for the end of the plugins' actors, and the margin for the stop of a plugin beyond
+/// its own timeout.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
 /// Notifies plugins that they, or the whole machine, are about to stop. Bounded.
@@ -28,18 +29,18 @@ pub(super) async fn notify_shutdown(system: &System) {
     }
 }
 
-/// Stops every plugin beside each other. Nobody looks after them meanwhile, so that none is taken
-/// for crashed and started again; what is durable of them stays, and the next life starts them.
+/// Stops all plugins at the same time. No actor supervises them meanwhile, so that none counts as
+/// crashed and is started again. Their saved state stays, and the next agent process starts them.
 pub(super) async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
     const TIMEOUT: Duration = Duration::from_secs(30);
     let listed = tokio::time::timeout(STOP_SLACK, system.manager.send(ListPlugins)).await;
     let Ok(Ok(plugins)) = listed else {
-        warn!("the manager does not say what runs; the plugins run on");
+        warn!("the manager does not list the running plugins; they continue to run");
         return;
     };
-    // One that is still busy after that long is stopped all the same.
+    // A plugin that is still busy after that time is stopped anyway.
     if tokio::time::timeout(STOP_SLACK, system.manager.send(Dismiss)).await.is_err() {
-        warn!("not all plugins could be let go; one of them may be reported as crashed");
+        warn!("not every plugin's actor ended; a plugin may be reported as crashed");
     }
     let stops = plugins.iter().map(async |Listed { view, .. }| {
         let stop = launcher.stop(StopOrder {
@@ -71,15 +72,20 @@ pub(super) async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
     let save = Save { writes: vec![vm_events::forget_boot()], events };
     let saved = tokio::time::timeout(STOP_SLACK, system.store.send(save)).await;
     if !matches!(saved, Ok(Ok(Ok(())))) {
-        warn!("the end of the plugins could not be recorded; the next life reports crashes");
+        warn!(
+            "the end of the plugins could not be saved; the next start of the agent reports crashes"
+        );
     }
 }
 
-/// Writes what was acknowledged a moment ago and is on its way to the store.
+/// Writes the acknowledged data that is still on its way to the store.
 pub(super) async fn flush(system: &System, storage: &dyn Storage) {
-    // It takes the way through the store's actor, so that it comes behind all of that.
+    // The request passes through the store's actor, so that it comes after all earlier writes.
     drop(tokio::time::timeout(STOP_SLACK, system.store.send(Save::default())).await);
     if let Err(error) = storage.commit(Vec::new(), Durability::Durable).await {
-        warn!(error = %Chain(&error), "the last lazy writes may be lost; they will be made again");
+        warn!(
+            error = %Chain(&error),
+            "the last delayed writes may be lost; the agent makes them again"
+        );
     }
 }

@@ -1,9 +1,8 @@
-//! Opens the link to the control plane, as it is configured or as the metadata server says.
+//! Opens the link to the control plane, with the configured address or the metadata server's.
 //!
-//! What is not configured, the endpoint or the resource id, is derived from the metadata server's
-//! answers. They are waited for by the link alone, for ever and without a loop: the watcher of the
-//! attributes says when there is somebody to ask. Meanwhile the link shows why there is no
-//! connection.
+//! An endpoint or resource id that is not configured is derived from the metadata server's answers.
+//! Only the link waits for them, without a limit and without polling: the watcher of the attributes
+//! reports when the server answers. Meanwhile the link shows why it has no connection.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -20,25 +19,25 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::config::{Auth, Config, ControlPlaneConfig};
-use crate::hostinfo::metadata::{Client, IdentityToken, Place, State};
+use crate::hostinfo::metadata::{Client, IdentityToken, Location, State};
 use crate::link::{self, Link, LinkConfig, LinkListener, Undecided};
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::net::dial::{ClientCertificate, TlsFiles};
 use crate::net::endpoint::Endpoint;
 use crate::net::token::FileToken;
 
-/// The waits before the metadata server is asked again for what it did not say.
+/// The waits before the agent asks the metadata server again for a missing value.
 const WAITS: Schedule =
     Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
-/// Where the link leads.
+/// The destination of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leads {
-    /// Nobody is to be connected.
+    /// No control plane is configured.
     Nowhere,
     /// To the configured endpoint.
     Somewhere,
-    /// That is found out.
+    /// To an endpoint that the metadata server gives.
     WhereMetadataSays,
 }
 
@@ -52,22 +51,25 @@ pub(super) struct Opened {
 /// Why a link cannot be opened.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
-    #[error("control_plane.auth is \"metadata\", but no metadata server may be asked")]
+    #[error("control_plane.auth is \"metadata\", but the metadata server is turned off")]
     NoTokens,
-    #[error("no resource id is configured, and no metadata server may be asked for it")]
+    #[error(
+        "no resource id is configured, and the metadata server, which would give it, is turned off"
+    )]
     NoResource,
 }
 
-/// What the metadata server has to be asked for.
+/// The values that the metadata server has to give.
 struct Search {
     control: ControlPlaneConfig,
     client: Client,
     state: watch::Receiver<State>,
-    /// Learns where the control plane is.
+    /// Gets the address of the control plane.
     service_url: watch::Sender<Arc<str>>,
 }
 
-/// What the control plane is called towards admission plugins, before anything is asked.
+/// The name of the control plane in admission requests, before the first answer of the metadata
+/// server.
 pub(super) fn service_url(config: &Config) -> Arc<str> {
     let control = &config.control_plane;
     match &control.endpoint {
@@ -77,7 +79,7 @@ pub(super) fn service_url(config: &Config) -> Arc<str> {
     }
 }
 
-/// Checks what can be checked before anything is asked.
+/// Checks the configuration before the first request.
 pub(super) fn check(control: &ControlPlaneConfig) -> Result<(), Cause> {
     if control.enabled {
         let somewhere = "http://127.0.0.1:1".parse()?;
@@ -152,7 +154,7 @@ fn link_config(
 // === impl Search ===
 
 impl Search {
-    /// Finds out where the link leads, then keeps it connected until it is closed.
+    /// Finds the destination of the link, then keeps the link connected until it is closed.
     async fn run(mut self, undecided: Undecided) {
         let config = tokio::select! {
             config = self.find(&undecided) => config,
@@ -173,9 +175,9 @@ impl Search {
         }
     }
 
-    /// One question for each value. A broken server is not asked for long.
+    /// One request for each value. Requests to a broken server end after a short time.
     async fn ask(&self) -> Result<LinkConfig, Cause> {
-        let place = Place::ask(&self.client).await?;
+        let place = Location::ask(&self.client).await?;
         let endpoint = match &self.control.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => place.endpoint()?,
@@ -184,7 +186,7 @@ impl Search {
         let configured = Some(&self.control.resource).filter(|resource| !resource.is_empty());
         let resource = configured.unwrap_or(&derived);
         self.service_url.send_replace(endpoint.to_string().into());
-        info!(%endpoint, resource, "the metadata server says where the control plane is");
+        info!(%endpoint, resource, "the metadata server gave the address of the control plane");
         link_config(&self.control, endpoint, resource, Some(self.client.clone()))
     }
 
@@ -193,7 +195,7 @@ impl Search {
             let state = self.state.borrow_and_update().clone();
             match state {
                 State::Present { .. } => return,
-                State::Unknown => self.explain(undecided, "it is being asked"),
+                State::Unknown => self.explain(undecided, "the agent is asking it"),
                 State::Absent { reason } => self.explain(undecided, &reason),
             }
             if self.state.changed().await.is_err() {
@@ -208,7 +210,7 @@ impl Search {
             (None, _) => "no endpoint is configured",
             (Some(_), _) => "no resource is configured",
         };
-        undecided.wait_because(format!("{lacking}, and the metadata server does not say: {why}"));
+        undecided.wait_because(format!("{lacking}, and the metadata server did not answer: {why}"));
     }
 }
 

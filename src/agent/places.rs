@@ -1,4 +1,4 @@
-//! Where the agent keeps its files.
+//! The directories in which the agent keeps its files.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

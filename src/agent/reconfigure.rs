@@ -1,4 +1,4 @@
-//! Takes up a changed configuration without a restart.
+//! Applies a changed configuration without a restart.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::install::trust::Trust;
 use crate::observe::log;
 use crate::process::launch::ProcessLauncher;
 
-/// Reads the configuration again and takes up what can be taken up. A bad one changes nothing.
-/// Whatever else of the machine's own files the agent reads at its start is looked at again from
-/// here.
+/// Reads the configuration again and applies the settings that need no restart. An invalid
+/// configuration changes nothing. All other files of the machine that the agent reads at its start
+/// are read again from here, too.
 pub(super) async fn reload(
     sources: &Sources,
     effective: &watch::Sender<Arc<Config>>,
@@ -36,14 +36,14 @@ pub(super) async fn reload(
             let (reason, causes) = (error.reason(), error.causes().join("; "));
             error!(
                 reason,
-                causes, "THE CONFIGURATION CANNOT BE USED; the agent continues with the one it has"
+                causes, "THE CONFIGURATION CANNOT BE USED; the agent continues with its current one"
             );
             return;
         }
         Err(error) => {
             error!(
                 %error,
-                "the configuration could not be read; the agent continues with the one it has"
+                "the configuration could not be read; the agent continues with its current one"
             );
             return;
         }
@@ -54,12 +54,12 @@ pub(super) async fn reload(
         Ok(Err(error)) => {
             error!(
                 error = %Chain(&error),
-                "THE CONFIGURATION CANNOT BE USED; the agent continues with the one it has"
+                "THE CONFIGURATION CANNOT BE USED; the agent continues with its current one"
             );
             return;
         }
         Err(error) => {
-            error!(%error, "the keys could not be read; the agent continues with those it has");
+            error!(%error, "the keys could not be read; the agent continues with its current ones");
             return;
         }
     };
@@ -69,7 +69,7 @@ pub(super) async fn reload(
     launcher.use_policies(config.policies.clone());
     if !at_next_launch.is_empty() {
         let changed = at_next_launch.join(", ");
-        info!(changed, "policies changed; each plugin has its new one from its next start on");
+        info!(changed, "policies changed; each plugin gets its new one at its next start");
     }
     log::set_level(&config.log.level);
     let (policy, health) = policies(&config);

@@ -1,13 +1,12 @@
-//! What a new configuration changes in an agent that runs. Pure.
+//! The changes that a new configuration makes in a running agent. Pure.
 //!
-//! Some settings are taken up at once; all others were built into things that live as long as the
-//! agent, and wait for its next start. Policies of plugins are between: each is followed from its
-//! plugin's next launch on. What is in effect is therefore neither the old configuration nor the
-//! new one, but [`Change::effective`].
+//! Some settings are applied at once; all others are used only at the start, and wait for the next
+//! one. A policy of a plugin is applied at the next launch of that plugin. So neither the old
+//! configuration nor the new one is in effect, but [`Change::effective`].
 
 use crate::config::{self, Config};
 
-/// Settings that are taken up without a restart. Every other one waits for it.
+/// Settings that are applied without a restart. All others wait for a restart.
 pub const AT_ONCE: [&str; 18] = [
     "admission.command",
     "admission.timeout",
@@ -29,14 +28,14 @@ pub const AT_ONCE: [&str; 18] = [
     "trust.keys",
 ];
 
-/// What becomes of a new configuration.
+/// The effect of a new configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What is in effect from now on.
+    /// The configuration that is in effect from now on.
     pub effective: Config,
-    /// Keys that are taken up now, sorted.
+    /// Keys that are applied now, sorted.
     pub applied: Vec<String>,
-    /// Keys of policies that plugins have from their next launch on, sorted.
+    /// Keys of policies that are applied at the next launch of their plugins, sorted.
     pub at_next_launch: Vec<String>,
     /// Keys that differ from what is in effect and wait for a restart, sorted.
     pub needs_restart: Vec<String>,
@@ -45,7 +44,7 @@ pub struct Change {
 // === impl Change ===
 
 impl Change {
-    /// What changes when `wanted` is read by an agent that runs with `current`.
+    /// The changes when an agent that runs with `current` reads `wanted`.
     #[must_use]
     pub fn between(current: &Config, wanted: &Config) -> Self {
         let mut effective = current.clone();

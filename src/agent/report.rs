@@ -1,5 +1,6 @@
-//! What the agent tells the control plane of itself, once in a life: where it runs, and how its own
-//! modules started. Sent beside the stream; nobody waits for it, and a failure harms nothing.
+//! The agent's report about itself to the control plane, once per start: where it runs, and how its
+//! own modules started. It is sent beside the stream; no task waits for it, and a failure has no
+//! effect.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -18,7 +19,7 @@ use crate::hostinfo::metadata::State;
 use crate::link::{Link, LinkState};
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 
-/// How often each message is tried.
+/// How often the agent tries to send each message.
 const ATTEMPTS: u32 = 5;
 
 /// The waits after failures. All attempts are made before they reach their ceiling.
@@ -31,10 +32,10 @@ const PLATFORM_WAIT: Duration = Duration::from_secs(10);
 /// Longest error text that is sent, in bytes.
 const ERROR_MAX: usize = 1024;
 
-/// The modules of which the protocol knows and that this agent has.
+/// The modules that the protocol knows and this agent has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Module {
-    /// The actors, on what an earlier life left.
+    /// The actors, with the state that an earlier agent process saved.
     Core,
     /// The JSON command socket.
     Commands,
@@ -58,19 +59,19 @@ impl Module {
 // === impl Modules ===
 
 impl Modules {
-    /// It began then and is there now.
+    /// The module began to start at that time, and runs now.
     pub(super) fn succeeded(&mut self, module: Module, begun_at: SystemTime) {
         self.push(module, begun_at, ModuleStatus::StatusSucceeded, String::new());
     }
 
-    /// It began then and did not come to be.
+    /// The module began to start at that time, and failed.
     pub(super) fn failed(&mut self, module: Module, begun_at: SystemTime, mut error: String) {
         let end = (0..=ERROR_MAX.min(error.len())).rev().find(|&at| error.is_char_boundary(at));
         error.truncate(end.unwrap_or(0));
         self.push(module, begun_at, ModuleStatus::StatusFailed, error);
     }
 
-    /// It is not wanted.
+    /// The module is turned off.
     pub(super) fn disabled(&mut self, module: Module) {
         let now = SystemTime::now();
         self.push(module, now, ModuleStatus::StatusSkipped, String::new());
@@ -102,7 +103,7 @@ pub(super) async fn send(link: Link, mut metadata: watch::Receiver<State>, modul
     deliver(&link, "agent_controlplane.GuestAgentModuleMetrics", &metrics).await;
 }
 
-/// Whether there is a metadata server of the kind that such machines have.
+/// Whether the machine has a metadata server of the known kind.
 fn platform(state: &State) -> PlatformInfo {
     match state {
         State::Unknown => PlatformInfo {
@@ -121,7 +122,12 @@ async fn deliver(link: &Link, kind: &str, body: &impl Message) {
         match link.send_unary(message(kind, body)).await {
             Ok(()) => return,
             Err(error) => {
-                debug!(kind, attempt, error = %Chain(&error), "the control plane was not told");
+                debug!(
+                    kind,
+                    attempt,
+                    error = %Chain(&error),
+                    "the report to the control plane could not be sent"
+                );
                 if matches!(error, DeliveryError::Refused(_)) && attempt > 1 {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! The service: the actors on their adapters, and all that serves beside them.
+//! The service: the actors with their adapters, and the servers beside them.
 //!
 //! The order of start and stop is drawn in [`agent`](super).
 
@@ -57,14 +57,14 @@ pub(super) struct Service {
     telemetry: Option<Telemetry>,
     notifier: Notifier,
     tasks: Tasks,
-    /// Serves what plugins call, where its socket could be made.
+    /// The server for plugins, if its socket could be made.
     host: Option<host::Serving>,
     local_socket: PathBuf,
     /// Stops the local API from taking connections, when it is dropped as well.
     stop_api: oneshot::Sender<()>,
     /// Cancelled at the end, so that streams of pages and of offers end.
     ending: CancellationToken,
-    /// Dropped last: from then on the state directory may be another agent's.
+    /// Dropped last: after that, another agent may take the state directory.
     _lock: StateLock,
 }
 
@@ -189,7 +189,7 @@ impl Service {
         }
     }
 
-    /// Runs until a signal asks for the end, or until a part is lost that nothing can do without.
+    /// Runs until a signal ends it, or until a necessary part has ended.
     pub(super) async fn run_until(&mut self, signals: &mut Signals) -> Option<Fault> {
         let mut actor_ended = pin!(self.system.ended());
         loop {
@@ -218,7 +218,7 @@ impl Service {
         match fault {
             Some(fault) if stops_plugins => error!(%fault, "stopping, to be started again"),
             Some(fault) => error!(%fault, "stopping, to be started again; plugins run on"),
-            None if stops_plugins => info!("stopping; so do the plugins"),
+            None if stops_plugins => info!("stopping; the plugins stop, too"),
             None => info!("stopping; plugins run on"),
         }
         if fault.is_none() && (stops_plugins || shutdown::is_machine_going_down().await) {
@@ -261,8 +261,8 @@ impl Service {
         }
     }
 
-    /// An agent that lost a part of itself comes back at once, and finds its plugins as they are;
-    /// as another machine's agent it would not know them.
+    /// An agent that lost a part of itself is started again at once, and finds its plugins running.
+    /// As the agent of another instance it would not know them.
     fn stops_plugins(&self, fault: Option<&Fault>) -> bool {
         match fault {
             None => self.args.stop_plugins,

@@ -52,7 +52,7 @@ pub(super) fn policies(config: &Config) -> (Policy, HealthPolicy) {
     (policy, health)
 }
 
-/// Who is asked before anything is deployed.
+/// The admission plugin that the agent asks before each deployment.
 pub(super) fn gate(config: &Config) -> Gate {
     let command = AdmissionCommand::new(&config.admission.command);
     Gate { command, timeout: config.admission.timeout }

@@ -1,7 +1,7 @@
-//! Whether the machine is going down: asked once, when a signal stops the agent.
+//! Finds out whether the machine is shutting down, once, when a signal stops the agent.
 //!
-//! The service manager is the one who knows; `systemctl is-system-running` says `stopping` from the
-//! moment a shutdown begins. Where there is no systemd, nobody is asked.
+//! The service manager knows it: `systemctl is-system-running` prints `stopping` from the moment a
+//! shutdown begins. Without systemd the agent does not ask.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
-/// How long the service manager may take: it is busy just then.
+/// How long the service manager may take; during a shutdown it is busy.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// Whether this machine is being shut down or restarted. No answer counts as no.
@@ -18,26 +18,26 @@ pub async fn is_machine_going_down() -> bool {
     asked(Path::new("/run/systemd/system"), OsStr::new("systemctl")).await
 }
 
-/// `booted` is there when systemd runs this machine, as sd_booted(3) has it.
+/// `booted` is the path that exists when systemd runs this machine, see sd_booted(3).
 async fn asked(booted: &Path, systemctl: &OsStr) -> bool {
     if !booted.is_dir() {
         return false;
     }
     let mut command = tokio::process::Command::new(systemctl);
     command.arg("is-system-running").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    // The exit code is not zero in every state but one; the word is what counts.
+    // The exit code is zero in one state only, so the printed word is used.
     match tokio::time::timeout(ANSWER, command.output()).await {
         Ok(Ok(output)) => {
             let state = String::from_utf8_lossy(&output.stdout);
-            debug!(state = state.trim(), "asked what the machine is doing");
+            debug!(state = state.trim(), "asked the service manager for the state of the machine");
             state.trim() == "stopping"
         }
         Ok(Err(error)) => {
-            warn!(%error, "cannot ask whether the machine is going down");
+            warn!(%error, "cannot ask whether the machine is shutting down");
             false
         }
         Err(_) => {
-            warn!("the service manager does not say whether the machine is going down");
+            warn!("the service manager does not answer whether the machine is shutting down");
             false
         }
     }

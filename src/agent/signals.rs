@@ -1,4 +1,4 @@
-//! The signals that the agent obeys.
+//! The signals that the agent handles.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -28,7 +28,7 @@ impl Signals {
         })
     }
 
-    /// What the next signal asks for. May be dropped without losing anything.
+    /// The request of the next signal. Dropping the future loses no signal.
     pub(super) async fn next(&mut self) -> Request {
         tokio::select! {
             _ = self.terminate.recv() => Request::Stop,

@@ -1,4 +1,4 @@
-//! Reports the state of the agent to the service manager, as sd_notify(3) has it.
+//! Reports the state of the agent to the service manager, see sd_notify(3).
 //!
 //! ```text
 //!   agent: reloading, ready again, stopping ─┐
@@ -8,10 +8,10 @@
 //! The messages are those of the crate `sd-notify`. It cannot send them as this agent must:
 //! decision 33 says why.
 //!
-//! Ready means that the local socket is served, the manager knows what an earlier life left, and
-//! the boot-critical plugins among that are up or have had their chance. The watchdog is fed from
-//! the runtime that carries every actor, and only while the manager answers: an agent that hangs is
-//! started again, and finds its plugins running.
+//! Ready means that the local socket is served, the manager has loaded the saved plugins, and the
+//! boot-critical ones among them run or their time is over. WATCHDOG=1 is sent from the runtime on
+//! which all actors run, and only while the manager answers: systemd starts an agent that hangs
+//! again, and that agent finds its plugins running.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -35,7 +35,8 @@ use crate::link::LinkState;
 /// Shortest time between two status lines.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a message is tried that the service manager has no room for, and the pause between.
+/// How often the agent sends a message again when the socket's buffer is full, and the pause
+/// between.
 const TRIES: usize = 10;
 const TRY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -50,12 +51,12 @@ struct Way {
     is_ready: AtomicBool,
 }
 
-/// What the service manager is kept informed of.
+/// The sources of the reports to the service manager.
 #[derive(Clone)]
 pub struct Watched {
-    /// Says what runs, when it can.
+    /// Lists the running plugins.
     pub list: Recipient<ListPlugins>,
-    /// Moves whenever that changes.
+    /// Changes whenever that list changes.
     pub roster: watch::Receiver<u64>,
     /// State of the control-plane link.
     pub link: watch::Receiver<LinkState>,
@@ -66,7 +67,7 @@ pub struct Watched {
 // === impl Notifier ===
 
 impl Notifier {
-    /// The way to the service manager that the environment names.
+    /// The socket of the service manager that the environment names.
     #[must_use]
     pub fn from_environment(environment: &dyn Environment) -> Self {
         let Some(name) = environment.variable("NOTIFY_SOCKET") else { return Self(None) };
@@ -75,13 +76,17 @@ impl Notifier {
                 Self(Some(Arc::new(Way { socket, address, is_ready: AtomicBool::new(false) })))
             }
             Err(error) => {
-                warn!(%error, name, "NOTIFY_SOCKET cannot be used; the service manager hears nothing");
+                warn!(
+                    %error,
+                    name,
+                    "NOTIFY_SOCKET is not usable; the service manager gets no messages"
+                );
                 Self(None)
             }
         }
     }
 
-    /// Whether anybody listens.
+    /// Whether a service manager is there.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.0.is_some()
@@ -107,7 +112,7 @@ impl Notifier {
         }
     }
 
-    /// It was read.
+    /// The configuration was read.
     pub async fn reloaded(&self) {
         if self.has_been_ready() {
             self.send(&[NotifyState::Ready]).await;
@@ -123,7 +128,7 @@ impl Notifier {
         self.0.as_ref().is_some_and(|way| way.is_ready.load(Ordering::Relaxed))
     }
 
-    /// Sends one datagram, a line for each state. Never blocks the thread that carries the actors.
+    /// Sends one datagram, a line for each state. Never blocks the thread of the actors.
     async fn send(&self, states: &[NotifyState<'_>]) {
         let Some(way) = &self.0 else { return };
         let text = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
@@ -133,7 +138,7 @@ impl Notifier {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(TRY_PAUSE).await;
                 }
-                Err(error) => return debug!(%error, "the service manager cannot be told"),
+                Err(error) => return debug!(%error, "the service manager got no message"),
             }
         }
         debug!("the service manager has no room for messages");
@@ -163,11 +168,11 @@ pub fn watchdog_beat(environment: &dyn Environment) -> Option<Duration> {
     (usec >= 2).then(|| Duration::from_micros(usec / 2))
 }
 
-/// Tells systemd when the agent is ready, what it is doing and, at every beat, that it is alive.
-/// Runs until the future is dropped.
+/// Reports to systemd when the agent is ready, its status and, periodically, that it is alive. Runs
+/// until the future is dropped.
 pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: Watched) {
     let Watched { list, mut roster, mut link, mut readiness } = watched;
-    // Held back by the manager until it knows.
+    // The manager answers this only after it has loaded its plugins.
     if list.send(ListPlugins).await.is_err() {
         return;
     }
@@ -178,17 +183,17 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
     let mut is_news = true;
     loop {
         tokio::select! {
-            // Feeding the watchdog comes before everything else.
+            // The watchdog has precedence.
             biased;
             () = tick(beats.as_mut()) => {
                 if answers(&list, beat.unwrap_or_default()).await {
                     notifier.send(&[NotifyState::Watchdog]).await;
                 } else {
-                    warn!("the manager does not answer; the watchdog is not told that all is well");
+                    warn!("the manager of the plugins does not answer; sends no WATCHDOG=1");
                 }
             }
             ready = becomes_ready(&mut readiness), if !is_ready => {
-                // The manager is gone, and soon the agent.
+                // The manager has ended, and the agent will end soon.
                 let Some(without) = ready else { return };
                 is_ready = true;
                 notifier.ready().await;
@@ -206,7 +211,7 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
             }
             changed = roster.changed() => match changed {
                 Ok(()) => is_news = true,
-                // The manager is gone, and soon the agent.
+                // The manager has ended, and the agent will end soon.
                 Err(_) => return,
             },
             changed = link.changed() => match changed {
@@ -217,8 +222,7 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
     }
 }
 
-/// Resolves when the agent counts as ready, with the boot-critical plugins that it is ready
-/// without.
+/// Resolves when the agent counts as ready, with the boot-critical plugins that do not run yet.
 async fn becomes_ready(readiness: &mut watch::Receiver<Readiness>) -> Option<String> {
     let ready = readiness.wait_for(Readiness::is_ready).await.ok()?;
     match &*ready {

@@ -19,7 +19,7 @@ pub(super) enum Task {
     Http,
     /// Keeps the connection to the control plane.
     Link,
-    /// Tells the control plane how the start went.
+    /// Reports the result of the start to the control plane.
     StartReport,
     /// Keeps the attributes of the metadata server current.
     Attributes,
@@ -29,25 +29,25 @@ pub(super) enum Task {
     ServiceManager,
     /// Reports what the store lost.
     LossReport,
-    /// Reports what the agent's own log had to leave out.
+    /// Reports the lines that the agent's own log left out.
     LogLossReport,
 }
 
 /// What the end of a task means while the service runs.
 enum Meaning {
-    /// Nothing: its work is done, or can be done without.
+    /// Nothing: its work is done or not necessary.
     Nothing,
-    /// The service cannot go on.
+    /// The service has to end.
     Fault(Fault),
-    /// The service cannot go on, unless the task panicked: the task had nothing to say then.
+    /// The service has to end, unless the task panicked: then the task gave no reason.
     FaultIfReturned(Fault),
 }
 
 /// How a task is ended.
 enum Ending {
-    /// It is cut where it waits.
+    /// It is aborted at its next await.
     Abort,
-    /// It was asked to end, and is waited for: so long, or as long as its own bound allows.
+    /// It was asked to end, and the service waits for it: for this time, or for its own limit.
     Wait(Option<Duration>),
 }
 
@@ -97,8 +97,7 @@ impl Tasks {
         self.0.push((task, actix_rt::spawn(work)));
     }
 
-    /// Resolves when a task has ended that the service cannot go on without. May be dropped without
-    /// losing anything.
+    /// Resolves when a necessary task has ended. Dropping the future loses nothing.
     pub(super) fn fault(&mut self) -> impl Future<Output = Fault> {
         std::future::poll_fn(|context| {
             let mut fault = None;
@@ -120,7 +119,7 @@ impl Tasks {
         })
     }
 
-    /// Ends a task; answers whether it was there. A task that has ended already is only forgotten.
+    /// Ends a task; returns whether it existed. A task that has ended already is only removed.
     pub(super) async fn end(&mut self, task: Task) -> bool {
         let Some(at) = self.0.iter().position(|(of, _)| *of == task) else { return false };
         let (_, handle) = self.0.remove(at);

@@ -102,7 +102,7 @@ impl CommandSocket {
     async fn answer(&self, request: &[u8], timeout: Duration, caller: Caller) -> Vec<u8> {
         match Command::parse(request) {
             Ok(Command::VmEvent { event, request }) => {
-                info!(%event, ?caller, "was asked to tell a VM event");
+                info!(%event, ?caller, "a caller sends a VM event");
                 self.notify(event, request, timeout).await
             }
             Ok(Command::GetOption(key)) => self.option(key).to_json(),

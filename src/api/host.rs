@@ -53,13 +53,13 @@ const END_WAIT: Duration = Duration::from_secs(1);
 
 /// What the host socket reaches.
 pub struct HostApi {
-    /// Knows whose a ticket is.
+    /// Finds the plugin of a ticket.
     pub launcher: Arc<ProcessLauncher>,
-    /// Takes what plugins offer.
+    /// Registers the offers of plugins.
     pub registry: Addr<RegistryActor>,
-    /// Answers what they ask.
+    /// Answers the requests of plugins.
     pub service: RegistryService,
-    /// Whether somebody answers on what they offer.
+    /// Whether a process answers on what they offer.
     pub prober: Arc<SocketProber>,
 }
 

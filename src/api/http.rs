@@ -70,7 +70,7 @@ pub fn router(site: Site) -> Router {
         .merge(health::routes())
         .merge(console::routes(&site))
         .merge(metrics::routes())
-        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "there is no such page"))
+        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "this page does not exist"))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(middleware::from_fn_with_state(site.clone(), access_check::check))
         .with_state(site)
@@ -104,8 +104,8 @@ impl Http {
                 Err(error) => {
                     let wait = backoff.next(rand::random());
                     let trouble = format!(
-                        "nothing is served over HTTP: {address} cannot be listened on: {error}; see \
-                         who has it with `ss -ltnp`, or change api.http_listen"
+                        "HTTP is off: the agent cannot listen on {address}: {error}; see with `ss \
+                         -ltnp` which process does, or change api.http_listen"
                     );
                     warn!(
                         %address, %error, next_try_in = ?wait,

@@ -18,10 +18,10 @@ pub fn plugin_status(outcome: &Notification) -> (i32, String) {
     match outcome {
         Notification::Delivered => (SUCCESS, String::new()),
         Notification::NotInterested => {
-            (SUCCESS, "the plugin is not interested in VM events".to_owned())
+            (SUCCESS, "the plugin does not implement the call for VM events".to_owned())
         }
         Notification::NotRunning => {
-            (NOT_RUNNING, "the plugin is not running and was not told".to_owned())
+            (NOT_RUNNING, "the plugin is not running, so it did not get the event".to_owned())
         }
         Notification::Failed(error) => (FAILED, error.to_string()),
     }

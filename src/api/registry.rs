@@ -1,4 +1,4 @@
-//! Answers what is offered, from the registry's view: nothing here waits for the registry's actor.
+//! Answers requests about the registry from its view, without waiting for the registry's actor.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::api::registry::call_permits::CallPermits;
 use crate::api::registry::convert::{parse, parse_some, refused};
-use crate::api::registry::places::Places;
 
+pub(crate) mod call_permits;
 pub(crate) mod convert;
-pub(crate) mod places;
 
 /// A plugin that calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,13 +41,13 @@ const STREAM_BUFFER: usize = 16;
 #[derive(Clone, Debug)]
 pub struct RegistryService {
     view: RegistryView,
-    places: Places,
+    permits: CallPermits,
     ending: CancellationToken,
 }
 
 impl RegistryService {
     pub(crate) fn new(view: RegistryView, ending: CancellationToken) -> Self {
-        Self { view, places: Places::default(), ending }
+        Self { view, permits: CallPermits::default(), ending }
     }
 
     fn find(&self, which: &Which) -> Result<host::Entry, Status> {
@@ -73,7 +73,7 @@ fn stopping() -> Status {
     Status::unavailable("the agent is stopping; connect again")
 }
 
-/// The plugin that calls; nobody on the agent's own socket.
+/// The plugin that calls; `None` on the agent's own socket.
 fn plugin<T>(request: &Request<T>) -> Option<PluginName> {
     request.extensions().get::<Caller>().map(|caller| caller.plugin.clone())
 }
@@ -111,7 +111,7 @@ impl Registry for RegistryService {
         &self,
         request: Request<host::WaitRequest>,
     ) -> Result<Response<host::WaitResponse>, Status> {
-        let _place = self.places.take(plugin(&request))?;
+        let _permit = self.permits.take(plugin(&request))?;
         let host::WaitRequest { r#type, name, instance, timeout_ms } = request.into_inner();
         let Which { kind, name, instance } = Which::parse(&r#type, &name, &instance)?;
         let patience = match timeout_ms {
@@ -137,14 +137,14 @@ impl Registry for RegistryService {
         &self,
         request: Request<host::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let place = self.places.take(plugin(&request))?;
+        let permit = self.permits.take(plugin(&request))?;
         let host::WatchRequest { r#type, name } = request.into_inner();
         let filter = Filter { kind: parse_some(&r#type)?, name: parse_some(&name)? };
         let mut watcher = self.view.watch(filter);
         let ending = self.ending.clone();
         let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
         tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             loop {
                 let told = tokio::select! {
                     told = watcher.next() => told,

@@ -43,7 +43,7 @@ struct Source {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     string: Option<String>,
     /// A file with the configuration, as a JSON object; may be written `--json FILE`
-    // `--json` itself is the flag of every verb that asks for JSON, so both are had at once.
+    // `--json` is also the flag of every verb for JSON output, so one flag means both here.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// No configuration at all
@@ -56,8 +56,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let mut client = context.connect().await?;
     let name = flags.name.as_str();
     let known = client::status(&mut client).await?.plugins;
-    // As in `remove`: the agent would report an unknown plugin in an event, the command fails at
-    // once.
+    // As in `remove`: the agent would report an unknown plugin in an event, but the command fails
+    // at once.
     if !known.iter().any(|plugin| plugin.name == name) {
         let names = known.iter().map(|plugin| plugin.name.as_str());
         return Err(client::unknown_plugin(name, names));
@@ -73,8 +73,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
 }
 
-/// What the last refused configuration of a plugin was refused for. The status does not say: what
-/// runs is not affected by it.
+/// Why the plugin refused its last refused configuration. The status does not have this reason,
+/// because the refusal does not affect the running process.
 async fn refusal(client: &mut Client, name: &str) -> Option<String> {
     let request = StreamEventsRequest { name: name.to_owned(), ..StreamEventsRequest::default() };
     let mut events = client.stream_events(request).await.ok()?.into_inner();

@@ -20,8 +20,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the agent may take to begin an answer. Longer than what it allows a plugin.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection may be silent before the agent is asked whether it still lives, and how
-/// long it has to say so. Without this, following an agent that hangs would never end.
+/// How long a connection may be silent before the client sends a keepalive ping, and how long the
+/// agent has to answer it. Without pings, following an agent that hangs would never end.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// A connection to the agent.
@@ -78,7 +78,7 @@ fn unreachable_because(socket: &Path, error: &std::io::Error) -> Failure {
     let path = socket.display();
     let (reason, hint) = match error.kind() {
         ErrorKind::NotFound => (
-            format!("the agent is not reachable: there is no socket {path}"),
+            format!("the agent is not reachable: the socket {path} does not exist"),
             "is the service running? see `systemctl status guest-agent`, or name its socket with \
              --socket",
         ),
@@ -139,10 +139,10 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
 
 /// The failure for an unknown plugin, with the known name that is most like it.
 pub(super) fn unknown_plugin<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
-    let failure = Failure::failed(format_args!("there is no plugin {name}"));
+    let failure = Failure::failed(format_args!("no plugin has the name {name}"));
     match nearest(name, known) {
         Some(known) => failure.hint(format_args!("did you mean {known}?")),
-        None => failure.hint("`guest-agent status` lists what is there"),
+        None => failure.hint("`guest-agent status` lists all plugins"),
     }
 }
 
@@ -177,6 +177,6 @@ mod tests {
     #[test]
     fn far_names_are_not_suggested() {
         let failure = unknown_plugin("metrics", ["zzz"].into_iter());
-        assert_eq!(failure.hint.as_deref(), Some("`guest-agent status` lists what is there"));
+        assert_eq!(failure.hint.as_deref(), Some("`guest-agent status` lists all plugins"));
     }
 }

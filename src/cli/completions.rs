@@ -1,7 +1,7 @@
 //! `completions`: what a shell reads to complete this program's command lines.
 //!
-//! The script only asks this program again for every word, so that it never lags behind, and so
-//! that the names of plugins are those of this machine:
+//! The script only runs this program again for every word, so that it is never out of date and
+//! completes the names of plugins on this machine:
 //!
 //! ```text
 //! shell ─► script ─► GUEST_AGENT_COMPLETE=bash guest-agent -- words… ─► answer ─► the agent, if it is there
@@ -24,13 +24,13 @@ use super::context::Context;
 use super::failure::Failure;
 use crate::config::{self, Environment, Sources};
 
-/// The variable that a script asks with; it holds the name of the shell.
+/// The environment variable that the script sets; it holds the name of the shell.
 pub(super) const VARIABLE: &str = "GUEST_AGENT_COMPLETE";
 
 /// How long a person is kept waiting for names.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Verbs whose first argument is the name of a plugin that is there.
+/// Verbs whose first argument is the name of an existing plugin.
 const OF_PLUGINS: [&str; 9] =
     ["status", "install", "remove", "restart", "apply", "explain", "wait", "events", "logs"];
 
@@ -60,8 +60,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Answers a shell: prints how the last of the words may go on. The words stand behind the first
-/// `--`.
+/// Answers a shell: prints the completions of the last word. The words follow the first `--`.
 pub(super) fn answer(
     shell: &str,
     arguments: &[OsString],
@@ -72,7 +71,7 @@ pub(super) fn answer(
     let shells = Shells::builtins();
     let shell = shells.completer(shell).ok_or_else(|| {
         let known: Vec<_> = shells.names().collect();
-        Failure::usage(format_args!("{VARIABLE}={shell} is not a shell that is known"))
+        Failure::usage(format_args!("{VARIABLE}={shell} is not a known shell"))
             .hint(format_args!("use one of {}", known.join(", ")))
     })?;
     let words: Vec<OsString> =

@@ -19,7 +19,7 @@ pub(super) struct Flags {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Say whether the configuration can be used, and everything that is wrong with it
+    /// Say whether the configuration is valid, and list all of its mistakes
     Check,
     /// Print what is set, and where
     Show {

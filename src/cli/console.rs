@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::failure::{Exit, Failure};
 use super::format::one_line;
 use crate::config::Environment;
-/// Colours go by what they mean.
+/// Code names colours by their meaning.
 pub(super) use crate::display::Tone;
 
 /// Width of text that is laid out where there is no terminal.
@@ -53,7 +53,7 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Columns to lay text out for.
+    /// The width for which text is laid out, in columns.
     pub(super) fn columns(&self) -> usize {
         self.width.unwrap_or(USUAL_WIDTH)
     }
@@ -94,7 +94,8 @@ impl<'a> Console<'a> {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Prints why a verb failed. A failure to print is ignored: there is nowhere to report it.
+    /// Prints why a verb failed. A failure to print is ignored, because it cannot be reported
+    /// anywhere.
     pub(super) fn fail(&mut self, failure: &Failure) -> Exit {
         if failure.exit != Exit::Done {
             let mut text = format!("guest-agent: {}\n", one_line(&failure.reason));

@@ -6,7 +6,7 @@ use crate::config::LogConfig;
 use crate::dev::DevArgs;
 
 pub(super) fn run(args: DevArgs, context: Context<'_, '_>) -> Result<(), Failure> {
-    // The steps are what is to be seen; the log shows through only where something is amiss.
+    // The terminal shows the steps; of the log, it shows warnings and errors only.
     let level =
         context.environment.variable("GUEST_AGENT_LOG").unwrap_or_else(|| "warn".to_owned());
     (context.services.start_logging)(&LogConfig { level, ..LogConfig::default() });

@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong on this machine, and how it is put right.
+//! `doctor`: shows what is wrong on this machine, and how to correct it.
 
 use std::time::SystemTime;
 
@@ -21,7 +21,7 @@ Examples:
   guest-agent doctor --sweep
   guest-agent doctor --json | jq .findings")]
 pub(super) struct Flags {
-    /// Say which files nothing refers to, without deleting any
+    /// List the files that nothing refers to, without deleting any
     #[arg(long, conflicts_with = "clear_quarantine")]
     sweep: bool,
     /// Forget the records that were set aside
@@ -138,7 +138,7 @@ fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
     })
 }
 
-/// What scripts see of the agent; the names are a promise.
+/// The agent as scripts see it; field names never change.
 pub(super) fn about(agent: &AgentStatus) -> serde_json::Value {
     json!({
         "version": agent.version,

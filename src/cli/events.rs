@@ -30,7 +30,7 @@ pub(super) struct Flags {
     since: Option<Since>,
 }
 
-/// Seconds that an event takes to be delivered when all is well, with room to spare.
+/// Seconds within which an event is delivered on a healthy link, with a margin.
 const UNDER_WAY: i64 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ fn since(text: &str) -> Result<Since, String> {
     })
 }
 
-/// An event as scripts see it; the names are a promise.
+/// An event as scripts see it; field names never change.
 #[derive(Serialize)]
 pub(super) struct EventJson<'a> {
     seq: u64,
@@ -78,8 +78,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             seconds: at.as_second(),
             nanos: at.subsec_nanosecond(),
         }),
-        // The agent sends an event a second time when it is delivered. Scripts need to know when
-        // that is; a person would read every event twice.
+        // The agent sends an event a second time after its delivery. Scripts need the time of the
+        // delivery; a person would read every event twice.
         deliveries: flags.follow && context.global.json,
     };
     let mut events = match client.stream_events(request).await {

@@ -38,7 +38,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     Ok(())
 }
 
-/// What scripts see; the names are a promise.
+/// The JSON output for scripts; field names never change.
 fn document(name: &str, answer: &ExplainResponse) -> Value {
     let status = answer.status.clone().unwrap_or_default();
     let moves = answer.moves.iter().map(
@@ -112,7 +112,7 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
     })
 }
 
-/// What a person reads, without colour.
+/// The text output for people, without colour.
 pub(super) fn lines(name: &str, answer: &ExplainResponse, now: fn() -> Timestamp) -> Vec<String> {
     let (mut out, mut err) = (Vec::new(), std::io::sink());
     let mut console = Console {
@@ -157,7 +157,7 @@ fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Res
         console.line(&format!("  {}", display::trigger_line(plan, now)))?;
     }
     if !answer.moves.is_empty() {
-        console.line("what happened lately:")?;
+        console.line("recent events:")?;
     }
     for step in &answer.moves {
         let at = timestamp(step.at.as_ref()).map(|at| format!("{at:.0}")).unwrap_or_default();

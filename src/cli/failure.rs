@@ -1,4 +1,4 @@
-//! How a verb ends when it does not end well: one line, its causes, and what to try.
+//! The failure of a verb: one line, its causes, and what to try.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -9,15 +9,15 @@ use crate::config::ConfigError;
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// What was asked for is done.
+    /// The command succeeded.
     Done,
-    /// It failed.
+    /// The command failed.
     Failed,
-    /// The arguments make no sense.
+    /// The command line is not valid.
     Usage,
-    /// There is no agent to talk to.
+    /// The agent cannot be reached.
     Unreachable,
-    /// It did not happen in time.
+    /// The wait ended without the expected result.
     TimedOut,
 }
 
@@ -28,7 +28,7 @@ pub struct Failure {
     pub exit: Exit,
     /// One line.
     pub reason: String,
-    /// What led to it, the nearest cause first.
+    /// The causes, the nearest first.
     pub causes: Vec<String>,
     /// What to try.
     pub hint: Option<String>,
@@ -59,17 +59,17 @@ impl From<Exit> for std::process::ExitCode {
 // === impl Failure ===
 
 impl Failure {
-    /// A failure with an exit of its own.
+    /// A failure with an exit code of its own.
     pub(super) fn new(exit: Exit, reason: impl Display) -> Self {
         Self { exit, reason: reason.to_string(), causes: Vec::new(), hint: None }
     }
 
-    /// What was asked for failed.
+    /// The command failed, with this line as its reason.
     pub(super) fn failed(reason: impl Display) -> Self {
         Self::new(Exit::Failed, reason)
     }
 
-    /// The arguments make no sense.
+    /// The command line is not valid.
     pub(super) fn usage(reason: impl Display) -> Self {
         Self::new(Exit::Usage, reason)
     }
@@ -134,7 +134,7 @@ impl From<ConfiguredError> for Failure {
 }
 
 impl From<std::io::Error> for Failure {
-    /// A failure to print. A reader that has gone away (`| head`) is no failure of ours.
+    /// A failure to print. A reader that closed the pipe (`| head`) is not a failure.
     fn from(error: std::io::Error) -> Self {
         let exit = match error.kind() {
             std::io::ErrorKind::BrokenPipe => Exit::Done,

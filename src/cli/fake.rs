@@ -19,7 +19,7 @@ use guest_agent_proto::local::{
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
-/// What streams do when everything was sent.
+/// What a stream does after its last message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Then {
     /// They end.
@@ -32,10 +32,10 @@ pub(super) enum Then {
 /// What the agent answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
-    /// What a watcher sees; who asks once gets the last.
+    /// The statuses that a watcher gets; a caller without a watch gets the last one.
     pub(super) status: Vec<GetStatusResponse>,
     pub(super) then: Then,
-    /// What the gate says; without a word of it, it is open.
+    /// The answer of the admission plugin; `None` means that it admits everything.
     pub(super) admission: Option<AskAdmissionResponse>,
     pub(super) configure: Vec<ConfigureResult>,
     pub(super) restart: Option<u64>,
@@ -49,7 +49,7 @@ pub(super) struct Script {
     pub(super) sweep: SweepResponse,
 }
 
-/// What the agent was asked.
+/// The requests that the agent received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
     pub(super) configure: Vec<ConfigureRequest>,
@@ -101,7 +101,7 @@ impl FakeAgent {
                 let serving = tonic::transport::Server::builder()
                     .add_service(LocalAgentServer::new(server))
                     .serve_with_incoming(tokio_stream::wrappers::UnixListenerStream::new(listener));
-                // Streams that stay open would hold up a graceful end.
+                // Streams that stay open would delay a graceful shutdown.
                 tokio::select! {
                     served = serving => served.expect("the server works"),
                     _ = stopped => {}

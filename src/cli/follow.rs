@@ -1,4 +1,4 @@
-//! What became of an order: follows the status until every awaited plugin has settled.
+//! The outcome of an order: follows the status until every awaited plugin has settled.
 //!
 //! [`judge`] is the whole decision and is pure; [`follow`] is the loop around it. Used by every
 //! verb with `--wait`.
@@ -14,19 +14,19 @@ use super::failure::{Exit, Failure};
 use super::format::one_line;
 use crate::display::values;
 
-/// The word in place of a state for a plugin that is gone.
+/// The word in place of a state for a removed plugin.
 pub(super) const REMOVED: &str = "REMOVED";
 
 /// The goal of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// This revision is there and does its work.
+    /// This revision is installed and runs, or waits for its trigger.
     Installed { revision: String },
-    /// The plugin does its work, whatever its revision.
+    /// The plugin runs, with any revision.
     Working,
     /// The plugin runs with the configuration of this digest; empty for none.
     Configured { config_hash: String },
-    /// The plugin is gone.
+    /// The plugin is removed.
     Removed,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Awaited {
 
 /// The progress of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Not settled.
+pub(super) enum FollowedOrder {
+    /// The order is still being carried out.
     Waiting,
     /// The goal is reached; the state of the plugin, or `REMOVED`.
     Done(String),
@@ -50,7 +50,7 @@ pub(super) enum Verdict {
     Failed(String),
 }
 
-/// Whether a plugin has been in a status since the order.
+/// Whether a status is newer than the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Never,
@@ -58,54 +58,54 @@ pub(super) enum Seen {
 }
 
 /// Judges an order by the current status of its plugin.
-pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen) -> Verdict {
+pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen) -> FollowedOrder {
     let Some(status) = status else {
         return match (&awaited.goal, seen) {
-            (Goal::Removed, _) => Verdict::Done(REMOVED.to_owned()),
-            (_, Seen::Never) => Verdict::Waiting,
-            (_, Seen::Before) => Verdict::Failed("it was removed meanwhile".to_owned()),
+            (Goal::Removed, _) => FollowedOrder::Done(REMOVED.to_owned()),
+            (_, Seen::Never) => FollowedOrder::Waiting,
+            (_, Seen::Before) => FollowedOrder::Failed("it was removed meanwhile".to_owned()),
         };
     };
     if status.generation < awaited.generation || status.busy {
-        return Verdict::Waiting;
+        return FollowedOrder::Waiting;
     }
     match &awaited.goal {
         Goal::Removed if values::installation(status) == Installation::Local => {
-            Verdict::Done(status.state.clone())
+            FollowedOrder::Done(status.state.clone())
         }
-        Goal::Removed => Verdict::Failed(explain(status, "it is still there")),
+        Goal::Removed => FollowedOrder::Failed(explain(status, "it is still there")),
         Goal::Installed { revision } if status.revision != *revision => {
             if status.generation > awaited.generation {
-                Verdict::Failed("a newer order took its place".to_owned())
+                FollowedOrder::Failed("a newer order replaced it".to_owned())
             } else {
                 let runs = match status.revision.as_str() {
                     "" => "nothing is installed".to_owned(),
                     other => format!("revision {other} is {} instead", status.state),
                 };
-                Verdict::Failed(explain(status, &runs))
+                FollowedOrder::Failed(explain(status, &runs))
             }
         }
         Goal::Configured { config_hash } if status.config_hash != *config_hash => {
             if status.generation > awaited.generation {
-                Verdict::Failed("a newer order took its place".to_owned())
+                FollowedOrder::Failed("a newer order replaced it".to_owned())
             } else {
-                Verdict::Failed("it does not have the new configuration".to_owned())
+                FollowedOrder::Failed("it does not have the new configuration".to_owned())
             }
         }
-        // An upgrade that failed before has nothing to do with it.
+        // An upgrade that failed earlier does not belong to this order.
         Goal::Configured { .. } if values::state(status) == StatusValue::Running => {
-            Verdict::Done(status.state.clone())
+            FollowedOrder::Done(status.state.clone())
         }
         Goal::Installed { .. } | Goal::Working | Goal::Configured { .. } => works(status),
     }
 }
 
-fn works(status: &PluginStatus) -> Verdict {
+fn works(status: &PluginStatus) -> FollowedOrder {
     let pending_failed = status.pending.as_ref().is_some_and(|pending| !pending.error.is_empty());
     let works = match values::state(status) {
         StatusValue::Running | StatusValue::ExecutionCompleted => true,
-        // Installed as ordered, and waiting: for its trigger, or for a machine its rules let it run
-        // on. Nothing else rests in this state.
+        // Installed as ordered, and waiting for its trigger, or until its rules allow it to run. No
+        // other plugin stays in this state.
         StatusValue::Stopped => true,
         StatusValue::Installing
         | StatusValue::InstallFailed
@@ -116,9 +116,9 @@ fn works(status: &PluginStatus) -> Verdict {
         | StatusValue::StateValueUnspecified => false,
     };
     if works && !pending_failed {
-        Verdict::Done(status.state.clone())
+        FollowedOrder::Done(status.state.clone())
     } else {
-        Verdict::Failed(explain(status, &format!("it is {}", status.state)))
+        FollowedOrder::Failed(explain(status, &format!("it is {}", status.state)))
     }
 }
 
@@ -135,8 +135,8 @@ pub(super) async fn follow(
     awaited: &[Awaited],
     timeout: Duration,
     observe: &mut dyn FnMut(&PluginStatus),
-) -> Result<Vec<Verdict>, Failure> {
-    let mut verdicts = vec![Verdict::Waiting; awaited.len()];
+) -> Result<Vec<FollowedOrder>, Failure> {
+    let mut verdicts = vec![FollowedOrder::Waiting; awaited.len()];
     let mut last = vec![String::new(); awaited.len()];
     let watching = async {
         let mut seen = BTreeSet::new();
@@ -149,19 +149,19 @@ pub(super) async fn follow(
                     last[index] = explain(plugin, &format!("it is {}", plugin.state));
                 }
                 let before = if seen.contains(&index) { Seen::Before } else { Seen::Never };
-                if verdicts[index] == Verdict::Waiting {
+                if verdicts[index] == FollowedOrder::Waiting {
                     verdicts[index] = judge(order, plugin, before);
                 }
                 if plugin.is_some() {
                     seen.insert(index);
                 }
             }
-            if !verdicts.contains(&Verdict::Waiting) {
+            if !verdicts.contains(&FollowedOrder::Waiting) {
                 return Ok(());
             }
         }
         Err(Failure::new(Exit::Unreachable, "the agent ended while it was waited for")
-            .hint("the order is kept; `guest-agent status` shows what became of it"))
+            .hint("the order is kept; `guest-agent status` shows its result"))
     };
     match tokio::time::timeout(timeout, watching).await {
         Ok(result) => result?,
@@ -169,7 +169,7 @@ pub(super) async fn follow(
             let waited = crate::config::format_duration(timeout);
             let mut failure = Failure::new(Exit::TimedOut, format_args!("not done after {waited}"));
             for (index, order) in awaited.iter().enumerate() {
-                if verdicts[index] == Verdict::Waiting {
+                if verdicts[index] == FollowedOrder::Waiting {
                     let state = Some(last[index].as_str()).filter(|text| !text.is_empty());
                     let state = state.unwrap_or("the agent does not list it");
                     failure = failure.cause(format_args!("{}: {state}", order.name));
@@ -213,16 +213,16 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(order: &Awaited, status: &PluginStatus, expected: &Verdict) {
+    fn check(order: &Awaited, status: &PluginStatus, expected: &FollowedOrder) {
         assert_eq!(judge(order, Some(status), Seen::Before), *expected);
     }
 
-    fn done(state: &str) -> Verdict {
-        Verdict::Done(state.to_owned())
+    fn done(state: &str) -> FollowedOrder {
+        FollowedOrder::Done(state.to_owned())
     }
 
-    fn failed(why: &str) -> Verdict {
-        Verdict::Failed(why.to_owned())
+    fn failed(why: &str) -> FollowedOrder {
+        FollowedOrder::Failed(why.to_owned())
     }
 
     #[test]
@@ -251,10 +251,10 @@ mod tests {
 
     #[test]
     fn an_older_order_or_work_under_way_says_nothing() {
-        check(&installed(), &status("2", "RUNNING", 4), &Verdict::Waiting);
+        check(&installed(), &status("2", "RUNNING", 4), &FollowedOrder::Waiting);
         let mut busy = status("1", "RUNNING", 5);
         busy.busy = true;
-        check(&installed(), &busy, &Verdict::Waiting);
+        check(&installed(), &busy, &FollowedOrder::Waiting);
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_newer_order_ends_the_wait() {
-        check(&installed(), &status("3", "RUNNING", 6), &failed("a newer order took its place"));
+        check(&installed(), &status("3", "RUNNING", 6), &failed("a newer order replaced it"));
     }
 
     #[test]
@@ -296,16 +296,16 @@ mod tests {
             config_hash: hash.to_owned(),
             ..status("2", state, generation)
         };
-        check(&order, &with("ab", "RUNNING", 4), &Verdict::Waiting);
+        check(&order, &with("ab", "RUNNING", 4), &FollowedOrder::Waiting);
         check(&order, &with("ab", "RUNNING", 5), &done("RUNNING"));
         check(&order, &with("", "RUNNING", 5), &failed("it does not have the new configuration"));
-        check(&order, &with("cd", "RUNNING", 6), &failed("a newer order took its place"));
+        check(&order, &with("cd", "RUNNING", 6), &failed("a newer order replaced it"));
         check(&order, &with("ab", "CRASHED", 5), &failed("it is CRASHED"));
     }
 
     #[test]
     fn a_plugin_that_vanishes_was_removed_but_one_not_yet_listed_is_waited_for() {
-        assert_eq!(judge(&installed(), None, Seen::Never), Verdict::Waiting);
+        assert_eq!(judge(&installed(), None, Seen::Never), FollowedOrder::Waiting);
         assert_eq!(judge(&installed(), None, Seen::Before), failed("it was removed meanwhile"));
     }
 
@@ -313,7 +313,7 @@ mod tests {
     fn a_removal_is_done_when_the_plugin_is_gone_or_local_again() {
         let order = awaited(Goal::Removed);
         assert_eq!(judge(&order, None, Seen::Never), done("REMOVED"));
-        check(&order, &status("2", "STOPPING", 4), &Verdict::Waiting);
+        check(&order, &status("2", "STOPPING", 4), &FollowedOrder::Waiting);
         let mut local = status("0", "RUNNING", 5);
         local.installation = "local".to_owned();
         local.set_installation_value(Installation::Local);

@@ -1,4 +1,4 @@
-//! How times, sizes and foreign text are written on the command line: as everywhere.
+//! Formats times, sizes and foreign text for the command line, as in the whole agent.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -11,19 +11,19 @@ pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `1 file`, `2 files`: how many there are of what a regular noun names.
+/// `1 file`, `2 files`: a count with a regular noun.
 pub(super) fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }
 
-/// A text with blanks behind it, up to so many columns.
+/// A text, padded with blanks to this many columns.
 pub(super) fn padded(text: &str, columns: usize) -> String {
     [text, &" ".repeat(columns.saturating_sub(width(text)))].concat()
 }
 
-/// Which columns of these widths fit side by side into `room`: as many as there are, without those
-/// of `expendable`, its first first, that there is no room for.
+/// The columns of these widths that fit side by side into `room`. If not all fit, the columns in
+/// `expendable` are left out, the first of them first.
 pub(super) fn fitting(
     widths: &[usize],
     gap: usize,

@@ -1,4 +1,4 @@
-//! `install`: hands orders to the agent, and waits for what becomes of them if asked to.
+//! `install`: sends orders to the agent and, with `--wait`, waits for their outcome.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(super) struct Flags {
     /// Configuration of the plugin, as a JSON object
     #[arg(long, requires = "name", value_name = "JSON")]
     config_json: Option<String>,
-    /// Wait until it runs, or is known not to
+    /// Wait until it runs, or has failed
     #[arg(long)]
     wait: bool,
     /// How long to wait

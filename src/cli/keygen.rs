@@ -30,7 +30,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         }))?);
     }
     console.line(&format!("{}: keep it secret, sign with it", flags.output.display()))?;
-    console.line(&format!("{}: for everybody who installs", public.display()))?;
+    console.line(&format!("{}: for every machine that installs", public.display()))?;
     console.line("agents trust it with this in their configuration:")?;
     console.line("[trust]")?;
     console.line(&format!("keys = [\"{key}\"]"))?;

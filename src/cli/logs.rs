@@ -1,5 +1,5 @@
-//! `logs`: what a plugin printed. Byte for byte where it goes into a file or a pipe; on a terminal
-//! without anything that would do more than show text.
+//! `logs`: what a plugin printed. A file or a pipe gets the exact bytes; a terminal gets text
+//! without control sequences.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const BEAT: Duration = Duration::from_millis(200);
 /// A line longer than this many bytes becomes several objects.
 const LINE_MAX: usize = 64 * 1024;
 
-/// Longest beginning of an incomplete character.
+/// Most bytes of an incomplete UTF-8 character.
 const UNFINISHED_MAX: usize = 3;
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<()
         }
         let since = *gone_since.get_or_insert_with(Instant::now);
         match ended {
-            // The next agent's stream continues after the last byte that was printed.
+            // After a restart of the agent, the new stream continues after the last printed byte.
             Err(failure)
                 if failure.exit == Exit::Unreachable
                     && request.from.is_some()
@@ -88,7 +88,7 @@ async fn read(
     };
     while let Some(chunk) = client::next(&mut chunks, patience).await? {
         printer.print(&chunk, context.console)?;
-        // Agents that do not count have nothing to go on from.
+        // Older agents send no positions, so there is no point to continue from.
         if request.follow && chunk.next > 0 {
             request.from = Some(chunk.next);
         }
@@ -171,7 +171,7 @@ impl Printer {
     }
 }
 
-/// How many bytes at the end are the beginning of a character of which more is to come.
+/// How many bytes at the end belong to an incomplete UTF-8 character.
 fn unfinished_character(bytes: &[u8]) -> usize {
     (1..=UNFINISHED_MAX.min(bytes.len()))
         .find(|&count| {
@@ -181,19 +181,20 @@ fn unfinished_character(bytes: &[u8]) -> usize {
         .unwrap_or(0)
 }
 
-/// Text that only shows: what would move the cursor, colour, ring or worse is written as `\x1b`.
+/// Text that is safe on a terminal: control characters are written as escapes such as `\x1b`.
 fn safe(bytes: &[u8]) -> String {
     let mut shown = String::new();
     for character in String::from_utf8_lossy(bytes).chars() {
         match character {
             '\n' | '\t' => shown.push(character),
-            // Text with line ends of another system is still text.
+            // A carriage return before a line feed is kept: other systems end their lines with it.
             '\r' => {}
             control if control.is_control() => {
-                // A string takes whatever is written into it.
+                // Writing to a string does not fail.
                 let _fits = write!(shown, "\\x{:02x}", u32::from(control));
             }
-            // These turn text around, so that it reads as what it is not.
+            // These change the direction of text, so that a reader sees another text than the bytes
+            // hold.
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 shown.push_str(&character.escape_unicode().to_string());
             }

@@ -10,40 +10,43 @@ use serde_json::json;
 use super::context::Context;
 use super::failure::Failure;
 
-/// What the page of the program says beyond its verbs: heading, then entries of a word and its
+/// The sections of the program's page beside its verbs: a heading, then entries of a word and its
 /// meaning.
 const BEYOND: [(&str, &[(&str, &str)]); 3] = [
     (
         "EXIT STATUS",
         &[
-            ("0", "What was asked for is done."),
+            ("0", "The command succeeded."),
             ("1", "It failed. The reason is on standard error: one line, then its causes."),
-            ("2", "The arguments make no sense."),
-            ("3", "There is no agent to talk to."),
-            ("4", "It did not happen in time."),
+            ("2", "The command line is not valid."),
+            ("3", "The agent cannot be reached."),
+            ("4", "The wait ended without the expected result."),
         ],
     ),
     (
         "ENVIRONMENT",
         &[
-            ("GUEST_AGENT_SOCKET", "Socket of the running agent; --socket goes before it."),
+            ("GUEST_AGENT_SOCKET", "Socket of the running agent; --socket has precedence."),
             (
                 "GUEST_AGENT__SECTION__KEY",
                 "Sets a configuration key, such as \
-              GUEST_AGENT__PLUGINS__PROBATION=1m. Goes before the files, and --set before it.",
+              GUEST_AGENT__PLUGINS__PROBATION=1m. It overrides the files; --set overrides it.",
             ),
             ("GUEST_AGENT_LOG", "Level of what is logged: error, warn, info, debug or trace."),
-            ("NO_COLOR", "No colour, when it is set to anything."),
+            ("NO_COLOR", "No colour, when it is set to any value."),
         ],
     ),
     (
         "FILES",
         &[
             ("/etc/guest-agent/guest-agent.toml", "The configuration."),
-            ("/etc/guest-agent/conf.d/*.toml", "More of it, read after it in the order of names."),
-            ("/run/guest-agent/agent.sock", "The socket that the verbs talk to."),
+            (
+                "/etc/guest-agent/conf.d/*.toml",
+                "More configuration, read after it in the order of the names.",
+            ),
+            ("/run/guest-agent/agent.sock", "The socket to which the verbs connect."),
             ("/var/lib/guest-agent", "Plugins, their data, and the agent's own records."),
-            ("/var/log/guest-agent/plugins", "What plugins print."),
+            ("/var/log/guest-agent/plugins", "The output of plugins."),
             ("/usr/lib/guest-agent/plugins", "Plugins that came with the machine."),
         ],
     ),
@@ -64,7 +67,7 @@ pub(super) fn run(flags: Flags, program: Command, context: Context<'_, '_>) -> R
     let pages = pages(program)?;
     let console = context.console;
     let Some(dir) = flags.out else {
-        let (_, page) = pages.first().ok_or_else(|| Failure::failed("there is no page"))?;
+        let (_, page) = pages.first().ok_or_else(|| Failure::failed("the page does not exist"))?;
         console.out.write_all(page)?;
         return Ok(());
     };
@@ -134,7 +137,7 @@ fn beyond(page: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// What stands below the flags in the help, as it stands there.
+/// The text below the flags in the help, unchanged.
 fn examples(help: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let text = help.strip_prefix("Examples:\n");
     let heading = if text.is_some() { "EXAMPLES" } else { "NOTES" };
@@ -145,7 +148,7 @@ fn examples(help: &str, page: &mut Vec<u8>) -> io::Result<()> {
     writeln!(page, ".fi")
 }
 
-/// A line that means nothing to the formatter.
+/// A line that roff does not read as a request.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }

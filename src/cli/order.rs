@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 /// Most bytes of an order that are read.
 const FILE_MAX: u64 = 16 << 20;
 
-/// Why a file is no order.
+/// Why a file is not an order.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OrderError {
     #[error("failed to read {}", path.display())]
@@ -55,15 +55,15 @@ pub(super) enum OrderError {
     Folder { path: PathBuf },
 }
 
-/// Where the order of an archive stands.
+/// The path of an archive's order.
 pub(super) fn order_beside(archive: &Path) -> PathBuf {
     let mut name = archive.as_os_str().to_owned();
     name.push(".json");
     name.into()
 }
 
-/// The orders a path stands for: a JSON file, an archive with its order beside it, or a directory
-/// with one such pair.
+/// The orders in a path: a JSON file, an archive with its order beside it, or a directory with one
+/// such pair.
 pub(super) fn read(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
     if path.is_dir() {
         return of_archive(&archive_in(path)?);
@@ -82,7 +82,7 @@ pub(super) fn decode(value: &Value) -> Result<ConfigurePlugin, JsonError> {
 /// The digest that the agent will report for the configuration of an order; empty for none.
 pub(super) fn config_hash(order: &ConfigurePlugin) -> String {
     let config = order.manifest.as_ref().and_then(|manifest| manifest.config.clone());
-    // What is asked for is the digest of a configuration, so nothing else of the order matters.
+    // Only the digest of the configuration is used, so the rest of the order does not matter.
     let plugin = Plugin { name: "any".to_owned(), ..Plugin::default() };
     let mut apply = ConfigurePlugin {
         plugin: Some(plugin),
@@ -131,13 +131,13 @@ fn of_text(path: &Path, text: &str) -> Result<Vec<ConfigurePlugin>, OrderError> 
     let mut orders = if has("configurePlugins") || has("configure_plugins") {
         configure_plugin_states_from_json(text).map_err(wrong)?.configure_plugins
     } else if has("plugin") || value.is_none() {
-        // What is no JSON at all is refused by the decoder, which says where.
+        // The decoder refuses text that is not JSON, and names the place.
         vec![configure_plugin_from_json(text).map_err(wrong)?]
     } else {
         return Err(OrderError::Shape { path: path.to_owned() });
     };
     for order in &mut orders {
-        // Who hands a plugin to `install` and does not say more wants it installed.
+        // A ConfigurePlugin without an action that is given to `install` means INSTALL.
         if order.action() == Action::Unspecified {
             order.set_action(Action::Install);
         }

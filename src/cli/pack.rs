@@ -70,10 +70,10 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         return Err(Failure::usage("the archive would be inside the directory it is made of")
             .hint("write it elsewhere with -o"));
     }
-    // A key that cannot be used is found out before the work is done.
+    // An unusable key is reported before the archive is written.
     let key = flags.sign_key.as_deref().map(SigningKey::read).transpose().map_err(unsigned)?;
     let compression = if flags.zstd { Compression::Zstd } else { Compression::Gzip };
-    // Of a bundle the archive is a part only.
+    // In a bundle, the archive is only one of the members.
     let aside = if flags.bundle { Some(folder_beside(&output)?) } else { None };
     let archive = match &aside {
         Some(folder) => folder.path().join("archive"),
@@ -87,7 +87,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         Some(revision) => revision.clone(),
         None => sha256[..12]
             .parse()
-            .map_err(|error| Failure::failed("the digest is no revision").because(&error))?,
+            .map_err(|error| Failure::failed("the digest is no valid revision").because(&error))?,
     };
     let signature = key.map(|key| key.sign(&archive, &name, &revision));
     let signature = signature.transpose().map_err(unsigned)?;
@@ -159,7 +159,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     Ok(())
 }
 
-/// A folder for what does not stay, on the file system of what does.
+/// A temporary folder, on the file system of the result.
 fn folder_beside(output: &Path) -> Result<tempfile::TempDir, Failure> {
     let parent = output.parent().unwrap_or(Path::new("/"));
     tempfile::tempdir_in(parent).map_err(|error| {
@@ -167,7 +167,7 @@ fn folder_beside(output: &Path) -> Result<tempfile::TempDir, Failure> {
     })
 }
 
-/// Where the signature of an archive stands.
+/// The path of an archive's signature.
 fn signature_beside(archive: &Path) -> PathBuf {
     let mut name = archive.as_os_str().to_owned();
     name.push(trust::SUFFIX);
@@ -194,14 +194,14 @@ fn name_of(dir: &Path) -> Result<PluginName, Failure> {
     let real = dir.canonicalize().map_err(|error| unreadable(dir, &error))?;
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.parse().map_err(|error| {
-        Failure::usage("the directory's name is no name for a plugin")
+        Failure::usage("the directory's name is not a valid plugin name")
             .because(&error)
             .hint("choose one with --name")
     })
 }
 
-/// An entry point that was named must be there and be executable: finding out now is cheaper than
-/// on every machine it is installed on.
+/// A named entry point must exist and be executable: this check is cheaper here than on every
+/// machine that installs the plugin.
 fn checked(dir: &Path, path: &EntryPoint) -> Result<EntryPoint, Failure> {
     let file = dir.join(path.as_str());
     let found = std::fs::metadata(&file).map_err(|error| unreadable(&file, &error))?;
@@ -225,14 +225,14 @@ fn only_executable(dir: &Path) -> Result<EntryPoint, Failure> {
     found.sort();
     match found.as_slice() {
         [only] => EntryPoint::parse(only)
-            .map_err(|error| Failure::failed("the executable has an odd name").because(&error)),
+            .map_err(|error| Failure::failed("the executable's name is not valid").because(&error)),
         [] => Err(Failure::usage(format_args!(
-            "there is no executable at the top of {}",
+            "no executable is at the top of {}",
             dir.display()
         ))
         .hint("name it with --entry-point, or make it executable with chmod +x")),
         many => Err(Failure::usage(format_args!(
-            "there is more than one executable at the top of {}: {}",
+            "more than one executable is at the top of {}: {}",
             dir.display(),
             many.join(", ")
         ))

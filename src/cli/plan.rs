@@ -7,9 +7,9 @@
 //!              └──► the agent's status           the difference to what runs
 //! ```
 //!
-//! Nothing is ordered and nothing of the agent's is touched. An admission plugin is asked as the
-//! installation would ask: about the digest that was ordered, whether or not the archive was looked
-//! at. An archive that would have to be fetched is fetched only with `--download`.
+//! `plan` gives no order and changes no file of the agent. It asks the admission plugin as the
+//! installation would: about the ordered digest, whether or not the archive was checked. It
+//! downloads an archive only with `--download`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,24 +58,24 @@ pub(super) struct Flags {
     download: bool,
 }
 
-/// What would become of one order. The names of its fields never change.
+/// The effect that one order would have. Field names never change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Planned {
     pub(super) name: String,
     /// install, upgrade, reconcile, apply, remove or nothing.
     pub(super) action: &'static str,
     pub(super) revision: String,
-    /// What is there now.
+    /// The plugin as it is now.
     pub(super) running: Option<Running>,
-    /// What would be another than now, in words.
+    /// The changes, in words.
     pub(super) changes: Vec<String>,
-    /// What is in the archive, where it was looked at.
+    /// The content of the archive, if it was checked.
     pub(super) archive: Option<Contents>,
-    /// What stands in the way, and what may.
+    /// Problems that would prevent the installation, and possible problems.
     pub(super) findings: Vec<Finding>,
 }
 
-/// What the agent says of a plugin.
+/// The agent's status of a plugin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Running {
     pub(super) revision: String,
@@ -85,7 +85,7 @@ pub(super) struct Running {
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
-    // What a bundle was laid out in, until it was looked at.
+    // The folder with the members of a bundle, until they were checked.
     let mut scratch = None;
     let orders = match upload::open(&flags.file)? {
         None => submit::orders_in(&flags.file)?,
@@ -98,7 +98,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             vec![laid_out.await.map_err(|error| Failure::failed(failed).because(&error))??]
         }
     };
-    // A second provider would be an error of ours alone; it is the same one.
+    // This fails only if a provider is installed already, and that is the same one.
     drop(rustls::crypto::ring::default_provider().install_default());
     let mut agent = context.connect().await?;
     let config = context.load()?.config;
@@ -143,7 +143,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
 }
 
-/// What an order would change of what there is. Pure.
+/// The changes that an order would make. Pure.
 pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) -> Planned {
     let plugin = order.plugin.clone().unwrap_or_default();
     let revision = plugin.revision_id;
@@ -154,11 +154,11 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
     let action = match (order.action(), there) {
         (Action::Remove, None) => "nothing",
         (Action::Remove, Some(status)) => {
-            changes.push(format!("revision {} and the plugin's own data go", status.revision));
+            changes.push(format!("deletes revision {} and the plugin's own data", status.revision));
             "remove"
         }
         (Action::Apply, None) => {
-            changes.push("there is no such plugin to configure".to_owned());
+            changes.push("no plugin has this name".to_owned());
             "nothing"
         }
         (Action::Apply, Some(status)) if !is_reconfigured(status) => "nothing",
@@ -169,11 +169,11 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
         (Action::Install | Action::Unspecified, None) => "install",
         (Action::Install | Action::Unspecified, Some(status)) => {
             if is_local(status) {
-                changes.push(format!("takes the place of the local revision {}", status.revision));
+                changes.push(format!("replaces the local revision {}", status.revision));
             } else if status.revision.is_empty() {
                 changes.push("it was ordered before and is not installed".to_owned());
             } else if status.revision != revision {
-                changes.push(format!("revision {} gives way to {revision}", status.revision));
+                changes.push(format!("revision {revision} replaces revision {}", status.revision));
             }
             if is_reconfigured(status) {
                 changes.push("its configuration".to_owned());
@@ -232,7 +232,7 @@ async fn refusal(agent: &mut Client, order: &ConfigurePlugin) -> Result<Option<S
             false
         }
     };
-    // The agent says so itself when the plugin takes too long.
+    // The agent itself reports a plugin that takes too long.
     let answer = client::next(&mut answer, Patience::Forever).await?;
     Ok(answer.filter(|it| !is_open(it)).map(|it| it.reason))
 }
@@ -256,8 +256,8 @@ async fn look(
             } else {
                 planned.findings.push(Finding::new(
                     Severity::Note,
-                    "the archive was not looked at",
-                    format!("it would have to be fetched from {url}"),
+                    "the archive was not checked",
+                    format!("it would have to be downloaded from {url}"),
                     "`plan --download` fetches it to look inside, and throws it away",
                 ));
             }
@@ -284,7 +284,7 @@ fn spec_of(order: &ConfigurePlugin) -> Result<Option<Arc<PluginSpec>>, Finding> 
     }
 }
 
-/// What a rehearsal failed of. What preflight found has its own words.
+/// Why a dry run failed. Preflight findings have their own texts.
 fn of_rehearsal(error: InstallError) -> Vec<Finding> {
     match error.cause.downcast::<Unfit>() {
         Ok(unfit) => unfit.0,

@@ -1,6 +1,6 @@
 //! `registry`: what plugins offer each other.
 //!
-//! Everything but `list` and `get` follows the agent's watch, so nothing here asks twice.
+//! All verbs but `list` and `get` follow the agent's watch, so none of them polls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,7 +46,7 @@ enum What {
     },
     /// Show one entry
     Get(Named),
-    /// Wait until somebody offers it and answers on its socket
+    /// Wait until a plugin offers it and answers on its socket
     Wait {
         #[command(flatten)]
         named: Named,
@@ -58,7 +58,7 @@ enum What {
     Watch(Which),
 }
 
-/// Which entries are meant.
+/// Selects entries.
 #[derive(Debug, clap::Args)]
 struct Which {
     /// Only of this name
@@ -68,7 +68,7 @@ struct Which {
     kind: Option<Kind>,
 }
 
-/// Which entry is meant.
+/// Selects one entry.
 #[derive(Debug, clap::Args)]
 struct Named {
     /// Its name
@@ -96,7 +96,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             show::list(&entries, json, console)
         }
         What::Get(named) => {
-            // All of them, because who asks for a type that nobody has may mean another.
+            // All types are shown, because an unknown type may be a typing error.
             let entries = list(&mut client, None, true).await?;
             show::one(named.pick(&entries)?, json, console)
         }
@@ -108,7 +108,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
                     let waited = format_duration(timeout);
                     let what = format!("{} was not offered within {waited}", named.name);
                     return Err(Failure::new(Exit::TimedOut, what)
-                        .hint("`guest-agent registry list` shows what is"));
+                        .hint("`guest-agent registry list` shows all entries"));
                 }
             };
             show::one(&entry, json, console)
@@ -147,7 +147,7 @@ async fn watch(
     Ok(client.watch(WatchRequest { r#type, name }).await?.into_inner())
 }
 
-/// Follows the watch until the entry is there and somebody answers.
+/// Follows the watch until the entry exists and a process answers on its socket.
 async fn wait(client: &mut Client, named: &Named) -> Result<Entry, Failure> {
     let mut told = watch(client, named.kind.as_ref(), Some(&named.name)).await?;
     let mut known: BTreeMap<(String, String), Entry> = BTreeMap::new();
@@ -182,7 +182,7 @@ async fn wait(client: &mut Client, named: &Named) -> Result<Entry, Failure> {
 // === impl Named ===
 
 impl Named {
-    /// The entry that is meant: the newest of the name, if there is one type that has it.
+    /// The selected entry: the newest instance of the name, if only one type has the name.
     fn pick<'a>(&self, entries: &'a [Entry]) -> Result<&'a Entry, Failure> {
         let named = entries.iter().filter(|entry| {
             let offer = show::offer(entry);
@@ -198,13 +198,13 @@ impl Named {
         kinds.sort_unstable();
         kinds.dedup();
         if kinds.len() > 1 {
-            let what = format!("there is more than one {}", self.name);
+            let what = format!("more than one instance has the name {}", self.name);
             let hint = format!("name one with --type: {}", kinds.join(", "));
             return Err(Failure::new(Exit::Usage, what).hint(hint));
         }
         named.into_iter().max_by_key(|entry| entry.order).ok_or_else(|| {
             let of_kind = self.kind.as_ref().map(|kind| format!(" of the type {kind}"));
-            let what = format!("nobody offers {}{}", self.name, of_kind.unwrap_or_default());
+            let what = format!("no plugin offers {}{}", self.name, of_kind.unwrap_or_default());
             let offers = || entries.iter().map(show::offer);
             let of_name = || offers().filter(|offer| offer.name == self.name.as_str());
             let failure = Failure::failed(what);
@@ -216,7 +216,7 @@ impl Named {
             }
             match client::nearest(self.name.as_str(), offers().map(|offer| offer.name.as_str())) {
                 Some(known) => failure.hint(format_args!("did you mean {known}?")),
-                None => failure.hint("`guest-agent registry list --all` shows what is offered"),
+                None => failure.hint("`guest-agent registry list --all` shows all entries"),
             }
         })
     }

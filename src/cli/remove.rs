@@ -17,7 +17,7 @@ Examples:
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,
-    /// Wait until it is gone
+    /// Wait until it is removed
     #[arg(long)]
     wait: bool,
     /// How long to wait
@@ -30,7 +30,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let name = flags.name.as_str();
     let known = super::client::status(&mut client).await?.plugins;
     // The agent takes an order for a plugin it does not have and reports the failure as an event,
-    // as the control plane expects; a person is better served by being told at once.
+    // as the control plane expects; a person should see the failure at once.
     if !known.iter().any(|plugin| plugin.name == name) {
         let names = known.iter().map(|plugin| plugin.name.as_str());
         return Err(super::client::unknown_plugin(name, names));

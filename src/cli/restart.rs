@@ -9,7 +9,7 @@ use serde_json::json;
 use super::client;
 use super::context::Context;
 use super::failure::Failure;
-use super::follow::{Awaited, Goal, Verdict, follow};
+use super::follow::{Awaited, FollowedOrder, Goal, follow};
 use super::progress::Progress;
 use crate::config::parse_duration;
 
@@ -44,9 +44,11 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let mut show = |status: &PluginStatus| progress.show(status);
         let verdicts = follow(&mut client, &awaited, flags.timeout, &mut show).await?;
         match verdicts.into_iter().next() {
-            Some(Verdict::Failed(why)) => return Err(Failure::failed(format!("{name}: {why}"))),
-            Some(Verdict::Done(reached)) => state = Some(reached),
-            Some(Verdict::Waiting) | None => {}
+            Some(FollowedOrder::Failed(why)) => {
+                return Err(Failure::failed(format!("{name}: {why}")));
+            }
+            Some(FollowedOrder::Done(reached)) => state = Some(reached),
+            Some(FollowedOrder::Waiting) | None => {}
         }
     }
     let console = context.console;

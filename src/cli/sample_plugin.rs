@@ -1,4 +1,4 @@
-//! `sample-plugin`: this binary as a plugin, for `dev` and for tests. In no help text.
+//! `sample-plugin`: this binary as a plugin, for `dev` and for tests. No help text shows it.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::services::Services;
 use crate::dev::SamplePluginArgs;
 
-/// What the verb is called.
+/// The name of the verb.
 pub(super) const VERB: &str = "sample-plugin";
 
 pub(super) fn run(args: &[OsString], services: &Services<'_>) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use crate::dev::{DevArgs, SamplePluginArgs};
 use crate::install::pack::{Compression, Packed};
 use crate::process::logs::keeper::KeeperArgs;
 
-/// A function that does the work of a verb with these arguments, or says which step failed.
+/// A function that does the work of a verb with these arguments, or returns the failed step.
 pub(super) type Work<'a, A> = Box<dyn Fn(A) -> Result<(), Cause> + 'a>;
 
 /// A function that says what is wrong with a configuration.
@@ -25,7 +25,8 @@ pub(super) type Packing<'a> = Box<dyn Fn(&Path, &Path, Compression) -> Result<Pa
 pub struct Services<'a> {
     /// Sends log lines to standard error, and panics to the log.
     pub start_logging: Box<dyn Fn(&LogConfig) + 'a>,
-    /// Checks what the service would not start with, beyond what reading the configuration checks.
+    /// Checks everything that would keep the service from starting, beyond the checks of the
+    /// configuration reader.
     pub check: Check<'a>,
     /// Runs the service until a signal stops it.
     pub run: Work<'a, RunArgs>,
@@ -33,7 +34,7 @@ pub struct Services<'a> {
     pub dev: Work<'a, DevArgs>,
     /// Behaves as a plugin until the agent stops it.
     pub sample_plugin: Work<'a, SamplePluginArgs>,
-    /// Keeps the logs of plugins short while there is no agent.
+    /// Shortens the logs of plugins while no agent runs.
     pub keep_logs: Work<'a, KeeperArgs>,
     /// Writes a reproducible archive.
     pub pack: Packing<'a>,

@@ -1,6 +1,6 @@
 //! `status`: what runs, what is pending and why not.
 //!
-//! `json.rs` is the form that scripts hold on to; `table.rs` is the form for people.
+//! `json.rs` is the output for scripts; `table.rs` is the output for people.
 
 use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse};
 
@@ -25,7 +25,7 @@ pub(super) struct Flags {
     /// Show it again after every change
     #[arg(long)]
     watch: bool,
-    /// Text to stand above what is shown; `dev` says there how to go on
+    /// Text above the output; `dev` shows its instructions there
     #[arg(long, hide = true, requires = "watch", conflicts_with = "json", value_name = "TEXT")]
     note: Option<String>,
 }
@@ -46,7 +46,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             continue;
         }
         if console.width.is_some() {
-            // From the top left corner, over what stood there.
+            // Draws from the top left corner, over the old text.
             console.text("\x1b[H\x1b[J")?;
         } else if !first {
             console.line("")?;

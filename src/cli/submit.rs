@@ -1,5 +1,5 @@
-//! Orders on their way to the agent: `install`, `remove` and `apply` submit them, wait for them if
-//! asked to, and print how each ended.
+//! Sends orders to the agent for `install`, `remove` and `apply`; with `--wait`, waits for them;
+//! prints how each ended.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use serde::Serialize;
 use super::client::{self, Client};
 use super::console::Console;
 use super::failure::Failure;
-use super::follow::{Awaited, Goal, REMOVED, Verdict, follow};
+use super::follow::{Awaited, FollowedOrder, Goal, REMOVED, follow};
 use super::format::one_line;
 use super::order::{self, OrderError};
 use super::progress::Progress;
 use crate::config::Environment;
 
 /// The words for a removed plugin of which another version came with the machine.
-const STAYS: &str = ", as the version that came with the machine; it goes with its files";
+const STAYS: &str = ", as the version that came with the machine; it is deleted with its files";
 
 /// The outcome of one order, as JSON.
 #[derive(Serialize)]
@@ -35,7 +35,7 @@ struct Outcome<'a> {
 struct Ended<'a> {
     order: &'a ConfigurePlugin,
     result: ConfigureResult,
-    verdict: Verdict,
+    verdict: FollowedOrder,
 }
 
 /// Hands orders over, waits for them when there is a timeout, and prints how they ended.
@@ -101,17 +101,17 @@ fn accepted(orders: &[ConfigurePlugin], results: &[ConfigureResult]) -> Vec<Awai
 fn ended(
     orders: &[ConfigurePlugin],
     results: Vec<ConfigureResult>,
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<FollowedOrder>,
 ) -> Vec<Ended<'_>> {
     let mut verdicts = verdicts.into_iter();
     let pairs = orders.iter().zip(results);
     pairs
         .map(|(order, result)| {
             let verdict = if result.error.is_empty() {
-                verdicts.next().unwrap_or(Verdict::Waiting)
+                verdicts.next().unwrap_or(FollowedOrder::Waiting)
             } else {
                 let why = one_line(&result.error);
-                Verdict::Failed(format!("the agent refused the order: {why}"))
+                FollowedOrder::Failed(format!("the agent refused the order: {why}"))
             };
             Ended { order, result, verdict }
         })
@@ -131,7 +131,7 @@ fn failure(ended: &[Ended<'_>]) -> Result<(), Failure> {
     }
 }
 
-/// The orders that a file stands for.
+/// The orders in a file.
 pub(super) fn orders_in(file: &Path) -> Result<Vec<ConfigurePlugin>, Failure> {
     order::read(file).map_err(|error| {
         let failure = Failure::of(&error);
@@ -169,11 +169,11 @@ impl Ended<'_> {
     fn text(&self) -> Option<String> {
         let name = name_of(self.order);
         match &self.verdict {
-            Verdict::Failed(_) => None,
-            Verdict::Waiting => {
+            FollowedOrder::Failed(_) => None,
+            FollowedOrder::Waiting => {
                 Some(format!("{name}: accepted as order {}", self.result.generation))
             }
-            Verdict::Done(state) => {
+            FollowedOrder::Done(state) => {
                 let is_local = goal_of(self.order) == Goal::Removed && state != REMOVED;
                 let stays = if is_local { STAYS } else { "" };
                 Some(format!("{name}: {state}{stays}"))
@@ -183,8 +183,8 @@ impl Ended<'_> {
 
     fn failure(&self) -> Option<String> {
         match &self.verdict {
-            Verdict::Failed(why) => Some(format!("{}: {why}", name_of(self.order))),
-            Verdict::Waiting | Verdict::Done(_) => None,
+            FollowedOrder::Failed(why) => Some(format!("{}: {why}", name_of(self.order))),
+            FollowedOrder::Waiting | FollowedOrder::Done(_) => None,
         }
     }
 }
@@ -196,8 +196,8 @@ impl<'a> From<&'a Ended<'a>> for Outcome<'a> {
         Self {
             name: &result.name,
             generation: Some(result.generation).filter(|_| result.error.is_empty()),
-            state: if let Verdict::Done(state) = verdict { Some(state) } else { None },
-            error: if let Verdict::Failed(why) = verdict { Some(why) } else { None },
+            state: if let FollowedOrder::Done(state) = verdict { Some(state) } else { None },
+            error: if let FollowedOrder::Failed(why) = verdict { Some(why) } else { None },
         }
     }
 }

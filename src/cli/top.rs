@@ -6,7 +6,7 @@
 //!   time ─────────────────┘        └─► which plugin is looked at ─► feed.rs
 //! ```
 //!
-//! Where nobody is looking (a pipe, a file, `--json`), one snapshot is printed instead.
+//! Without a terminal (a pipe, a file, `--json`), it prints one snapshot instead.
 
 use std::time::Duration;
 
@@ -93,18 +93,18 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             Some(()) = ends.recv() => return Ok(()),
             _ = beat.tick() => Happened::Beat,
             told = told.recv() => match told {
-                Some(told) => Happened::Told(told),
+                Some(told) => Happened::Update(told),
                 None => return Ok(()),
             },
             key = keys.recv() => match key {
                 Some(key) => Happened::Pressed(key),
-                // The terminal is gone.
+                // The terminal was closed.
                 None => return Ok(()),
             },
         };
         let mut waiting = vec![happened];
         while let Ok(told) = told.try_recv() {
-            waiting.push(Happened::Told(told));
+            waiting.push(Happened::Update(told));
         }
         for happened in waiting {
             if model.update(happened, now()) == Flow::Quit {
@@ -120,7 +120,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
 }
 
-/// The signals that end a process in the ordinary way, so that the terminal is put back first.
+/// The signals that end a process in the ordinary way. They are caught, so that the terminal is
+/// restored first.
 fn signals() -> std::io::Result<mpsc::Receiver<()>> {
     let (came, comes) = mpsc::channel(1);
     for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {

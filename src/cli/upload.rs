@@ -40,13 +40,13 @@ pub(super) struct Given {
 /// Opens a bundle. Returns `None` when the file is not a bundle.
 pub(super) fn open(path: &Path) -> Result<Option<Given>, Failure> {
     let failed = |error: BundleError| {
-        Failure::failed(format_args!("{} is no bundle that can be installed", path.display()))
+        Failure::failed(format_args!("{} is not a valid bundle", path.display()))
             .because(&error)
     };
     if !path.is_file() {
         return Ok(None);
     }
-    // The caller reads a file that is not a bundle as an order, and reports what is wrong with it.
+    // The caller reads such a file as an order, and reports the mistakes in it.
     let Some(bundle) = Bundle::open(path).map_err(failed)? else { return Ok(None) };
     let order = order::of_bundle(path, &bundle.manifest).map_err(|error| Failure::of(&error))?;
     Ok(Some(Given { order, bundle }))
@@ -73,7 +73,7 @@ pub(super) async fn hand_over(
         Ok(Ok(Some(placed))) => {
             let path = PathBuf::from(placed.path);
             let url = file_url(&path).map_err(|error| {
-                Failure::failed("the agent has an odd directory").because(&error)
+                Failure::failed("the agent's directory is not usable").because(&error)
             })?;
             if let Some(plugin) = &mut order.plugin {
                 plugin.gcs_signed_url = url;
@@ -81,14 +81,14 @@ pub(super) async fn hand_over(
             Ok(order)
         }
         placed => {
-            // What is wrong with the file on this side is nearer than what the agent makes of it.
+            // An error of the file on this side is closer to the cause than the agent's error.
             if let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), reading).await
             {
-                return Err(Failure::failed("the bundle cannot be handed over").because(&error));
+                return Err(Failure::failed("the bundle cannot be uploaded").because(&error));
             }
             Err(match placed {
                 Ok(Err(failure)) => failure,
-                Ok(Ok(_)) => Failure::failed("the agent did not say where it put the archive"),
+                Ok(Ok(_)) => Failure::failed("the agent did not return the path of the archive"),
                 Err(_elapsed) => {
                     Failure::new(Exit::TimedOut, "the agent did not take the archive in time")
                 }

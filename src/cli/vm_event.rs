@@ -1,4 +1,4 @@
-//! `vm-event`: tells all plugins what happens to the machine, and prints how each took it.
+//! `vm-event`: sends a VM event to all plugins, and prints the answer of each.
 
 use clap::ValueEnum;
 use guest_agent_actors::model::vm_event::VmEvent;
@@ -33,7 +33,7 @@ enum Word {
     Specialize,
 }
 
-/// How one plugin took it, as scripts see it; the names are a promise.
+/// The answer of one plugin, as scripts see it; field names never change.
 #[derive(Serialize)]
 struct ResultJson<'a> {
     plugin: &'a str,
@@ -56,27 +56,28 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     if failed.is_empty() {
         return Ok(());
     }
-    let count = format!("{} of {} plugins could not be told", failed.len(), results.len());
+    let count = format!("{} of {} plugins did not get the event", failed.len(), results.len());
     Err(failed.into_iter().fold(Failure::failed(count), |failure, result| {
         failure.cause(format_args!("{}: {}", result.plugin, result.message))
     }))
 }
 
-/// Whether a plugin was to hear of it and did not. One that does not run was not to.
+/// Whether a plugin should have received the event and did not. A plugin that does not run should
+/// not receive it.
 fn went_wrong(result: &NotifiedPlugin) -> bool {
     !matches!(result.status, 0 | NOT_RUNNING)
 }
 
 fn print(results: &[NotifiedPlugin], console: &mut Console<'_>) -> Result<(), Failure> {
     if results.is_empty() {
-        return Ok(console.line("there are no plugins")?);
+        return Ok(console.line("the agent has no plugins")?);
     }
     let widest = results.iter().map(|result| result.plugin.chars().count()).max().unwrap_or(0);
     for result in results {
         let (tone, word) = match result.status {
-            0 if result.message.is_empty() => (Tone::Good, "told"),
+            0 if result.message.is_empty() => (Tone::Good, "sent"),
             0 => (Tone::Quiet, "passed"),
-            NOT_RUNNING => (Tone::Quiet, "not told"),
+            NOT_RUNNING => (Tone::Quiet, "not sent"),
             FAILED => (Tone::Bad, "failed"),
             _ => (Tone::Bad, "unknown"),
         };

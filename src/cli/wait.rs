@@ -1,4 +1,4 @@
-//! `wait`: until a plugin is in a state, or answers a question with a code.
+//! `wait`: waits until a plugin is in a state, or answers a question with a code.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         }
         Err(_elapsed) => {
             let waited = format_duration(flags.timeout);
-            let reason = format!("{name} was not as wanted within {waited}");
+            let reason = format!("{name} did not reach the state within {waited}");
             let failure = Failure::new(Exit::TimedOut, reason);
             Err(match last.words {
                 Some(words) => failure.cause(words),
@@ -157,7 +157,8 @@ async fn for_code(
     }
 }
 
-/// Whether a question may be answered later: the plugin is not there, does not run, or was busy.
+/// Whether a later question may get an answer: the plugin does not exist yet, does not run, or was
+/// busy.
 fn goes_by(error: &tonic::Status) -> bool {
     use tonic::Code;
     matches!(

@@ -1,5 +1,5 @@
-//! Addresses, as configuration keys hold them: a text, where an empty one means that nothing was
-//! said.
+//! Addresses, as configuration keys hold them: a text, where an empty one means that no address is
+//! set.
 
 /// For `#[serde(with)]`: the control plane's endpoint, or nothing as an empty text.
 pub(super) mod control {

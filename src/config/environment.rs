@@ -38,7 +38,8 @@ pub struct MapEnvironment {
 
 impl Environment for ProcessEnvironment {
     fn variables(&self) -> BTreeMap<String, String> {
-        // A variable that is not Unicode is somebody else's, or becomes a value that is refused.
+        // A variable that is not Unicode belongs to another program, or becomes a value that is
+        // refused.
         std::env::vars_os()
             .map(|(name, value)| {
                 (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())

@@ -76,7 +76,7 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
         merged.put(layer);
     }
     let mut config = extract(&merged)?;
-    // What clients of the metadata server agree on holds where our own settings say nothing.
+    // The common variable of metadata clients is used where no own setting is given.
     if config.instance.metadata_url.is_empty()
         && let Some(host) = environment.variable(METADATA_HOST)
     {
@@ -147,7 +147,7 @@ impl Schema {
                 Some(_) => problems.push(Problem {
                     key: section.clone(),
                     origin: layer.origin.clone(),
-                    reason: format!("there is no such section{}", self.nearest_section(section)),
+                    reason: format!("the section is unknown{}", self.nearest_section(section)),
                 }),
                 None => problems.push(self.unknown(section, &layer.origin)),
             }
@@ -208,8 +208,8 @@ impl Schema {
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .filter(|(score, _)| *score > 0.7);
         let reason = match nearest {
-            Some((_, known)) => format!("there is no such key; did you mean {known}?"),
-            None => "there is no such key".to_owned(),
+            Some((_, known)) => format!("the key is unknown; did you mean {known}?"),
+            None => "the key is unknown".to_owned(),
         };
         Problem { key: key.to_owned(), origin: origin.to_owned(), reason }
     }

@@ -129,17 +129,17 @@ fn an_unknown_key_is_named_with_its_place_and_its_nearest_neighbour() {
     let problem = Fixture::new().file("conf.d/x.toml", "[agent]\nstate_dri = \"/x\"").problem();
     assert_eq!(problem.key, "agent.state_dri");
     assert!(problem.origin.ends_with("conf.d/x.toml"), "{}", problem.origin);
-    assert_eq!(problem.reason, "there is no such key; did you mean agent.state_dir?");
+    assert_eq!(problem.reason, "the key is unknown; did you mean agent.state_dir?");
 
     let problem = Fixture::new().variable("GUEST_AGENT__PLUGINS__PROBATIN", "1s").problem();
     assert_eq!(problem.origin, "environment variable GUEST_AGENT__PLUGINS__PROBATIN");
-    assert_eq!(problem.reason, "there is no such key; did you mean plugins.probation?");
+    assert_eq!(problem.reason, "the key is unknown; did you mean plugins.probation?");
 
     let problem = Fixture::new().set("agent.endpoint=unix:/x").problem();
-    assert_eq!(problem.reason, "there is no such key; did you mean control_plane.endpoint?");
+    assert_eq!(problem.reason, "the key is unknown; did you mean control_plane.endpoint?");
 
     let problem = Fixture::new().file("guest-agent.toml", "[plugin]\nprobation = \"1s\"").problem();
-    assert_eq!(problem.reason, "there is no such section; did you mean [plugins]?");
+    assert_eq!(problem.reason, "the section is unknown; did you mean [plugins]?");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn values_of_another_kind_are_refused_with_what_is_expected() {
     check("agent.name=", "use 1 to 63");
     check("instance.id=../x", "cannot be the name of a directory");
     check("instance.metadata_url=ftp://x", "http://HOST");
-    check("instance.metadata_url=http://x/path", "or write \"none\" to ask nobody");
+    check("instance.metadata_url=http://x/path", "or write \"none\" to use no metadata server");
 }
 
 #[test]

@@ -8,28 +8,28 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use minisign_verify::PublicKey;
 
-/// What a key is called: minisign writes it into the key's own comment.
+/// The id of a key, which minisign writes into the key's comment, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(u64);
 
 /// Why a public key cannot be used. No text here repeats it.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// It is not one.
+    /// The text is not a minisign public key.
     #[error(
         "a key is not a public key of minisign; write the line of its .pub file that begins with RW"
     )]
     NotAKey,
-    /// It is the other half.
+    /// The text is a secret key instead of a public key.
     #[error(
         "a key is a SECRET key; write the line of its .pub file instead, and make a new pair: this \
          one is in a configuration now"
     )]
     Secret,
-    /// A file of keys holds no key.
-    #[error("there is no key in it")]
+    /// The file contains no key.
+    #[error("it contains no key")]
     Empty,
-    /// There are more than anybody needs.
+    /// There are more keys than the limit.
     #[error("there are more than {most} keys")]
     TooMany {
         /// How many there may be.
@@ -42,7 +42,7 @@ pub enum KeyError {
         #[source]
         source: io::Error,
     },
-    /// A file with keys holds something else.
+    /// The content of a file with keys is not valid.
     #[error("the key file {} cannot be used", path.display())]
     InFile {
         path: PathBuf,

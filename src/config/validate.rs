@@ -68,7 +68,7 @@ fn instance(config: &Config, rules: &mut Rules<'_>) {
     };
     rules.require("instance.metadata_url", wrong.is_none(), || {
         format!(
-            "{}; or write {NO_METADATA:?} to ask nobody",
+            "{}; or write {NO_METADATA:?} to use no metadata server",
             wrong.map(|wrong| wrong.to_string()).unwrap_or_default()
         )
     });
@@ -93,13 +93,13 @@ fn control_plane(config: &Config, rules: &mut Rules<'_>) {
     }
     if control.endpoint.is_some() && config.instance.metadata_url == NO_METADATA {
         rules.require("control_plane.resource", !control.resource.is_empty(), || {
-            "it is empty, and instance.metadata_url forbids to ask for it; name this machine's \
-             resource id"
+            "it is empty, and instance.metadata_url turns the metadata server off; write this \
+             machine's resource id"
                 .to_owned()
         });
         rules.require("control_plane.auth", control.auth != Auth::Metadata, || {
-            "instance.metadata_url forbids to ask for tokens; use \"token-file\", \"mtls\" or \
-             \"none\", or allow it"
+            "instance.metadata_url turns the metadata server off, which gives the tokens; use \
+             \"token-file\", \"mtls\" or \"none\", or set the URL"
                 .to_owned()
         });
     }
@@ -154,8 +154,8 @@ fn plugins(config: &Config, rules: &mut Rules<'_>) {
     let is_path = is_path && parent.split('/').all(|part| part != "..");
     rules.require("plugins.cgroup_parent", is_path, || {
         format!(
-            "{parent:?} is no path of a control group; write it as it stands in /proc/PID/cgroup, \
-             such as \"/system.slice/guest-agent-plugins.service\""
+            "{parent:?} is not the path of a control group; write it as in /proc/PID/cgroup, such \
+             as \"/system.slice/guest-agent-plugins.service\""
         )
     });
     rules.number("plugins.max_tasks", plugins.max_tasks, 0, 1 << 22);
@@ -253,7 +253,7 @@ fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
             || {
                 format!(
                     "{address} can be reached from other machines; listen on 127.0.0.1, or set \
-                 api.http_allow_remote = true if that is meant"
+                 api.http_allow_remote = true if you want that"
                 )
             },
         );

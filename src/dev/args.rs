@@ -1,11 +1,11 @@
-//! What `dev` and the sample plugin are started with.
+//! The arguments of `dev` and of the sample plugin.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use guest_agent_actors::manager::plan::PLUGINS_MAX;
 
-/// What `dev` is started with.
+/// The arguments of `dev`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +24,7 @@ pub struct DevArgs {
     pub dir: Option<PathBuf>,
 }
 
-/// Reads how many; the agent takes no more in one message.
+/// Reads the number of plugins; the agent accepts no more in one message.
 fn plugins(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| *count <= PLUGINS_MAX);
     count.ok_or_else(|| format!("write a number up to {PLUGINS_MAX}"))

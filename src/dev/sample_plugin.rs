@@ -1,4 +1,4 @@
-//! This binary as a plugin: a greeter with nothing to greet, for `dev` and for trying things out.
+//! This binary as a plugin: a greeter for `dev` and for trials.
 //!
 //! A real plugin is a program of its own made with `guest-agent-plugin`; see
 //! `plugin-sdk/examples/echo_plugin.rs`. This one differs only in that it needs no second binary.
@@ -14,7 +14,7 @@ use guest_agent_plugin::{
 
 use crate::dev::SamplePluginArgs;
 
-/// An argument that makes the plugin refuse to start: what a bad release looks like.
+/// An argument that makes the plugin refuse to start, as a bad release would.
 pub const BROKEN: &str = "--broken";
 
 struct Greeter {

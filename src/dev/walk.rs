@@ -1,7 +1,8 @@
-//! One whole life of a plugin, step by step, each with what was seen and how long it took.
+//! A plugin from its installation to its removal, step by step; each step prints its result and its
+//! duration.
 //!
-//! Every step waits for facts: events that the control plane recorded, and what the agent's own
-//! socket says. A step that does not come true is an error that names it.
+//! Every step waits for facts: events that the control plane recorded, and the status from the
+//! agent's own socket. A step that fails returns an error with its name.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::dev::sample_plugin::BROKEN;
 
 const NAME: &str = "sample";
 
-/// Something that should have happened and did not.
+/// A step that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("step \"{step}\": {problem}")]
 struct Unseen {
@@ -29,7 +30,7 @@ struct Unseen {
     problem: String,
 }
 
-/// A step that is under way.
+/// A step in progress.
 struct Step {
     name: &'static str,
     since: Instant,
@@ -81,7 +82,7 @@ pub(super) async fn walk(world: &mut World) -> Result<(), Cause> {
     let upgraded = step.since.elapsed();
     event(world, &step, Kind::PluginRemoved, "1").await?;
     step.done(format!(
-        "revision 2 is RUNNING after {}, and revision 1 was let go after probation",
+        "revision 2 is RUNNING after {}, and revision 1 was deleted after probation",
         shown(upgraded)
     ));
 
@@ -108,7 +109,7 @@ pub(super) async fn walk(world: &mut World) -> Result<(), Cause> {
     step.check(!files.exists(), || format!("{} is still there", files.display()))?;
     step.done("its process and its files are gone".to_owned());
 
-    println!("all of it happened, in {}", shown(whole.elapsed()));
+    println!("all steps succeeded, in {}", shown(whole.elapsed()));
     Ok(())
 }
 
@@ -169,7 +170,7 @@ async fn until(
         }
         tokio::time::sleep(BEAT).await;
     }
-    Err(step.unseen(format!("the plugin is not as it should be: {last:?}")))
+    Err(step.unseen(format!("the plugin is not in the expected state: {last:?}")))
 }
 
 fn pid(plugin: &PluginStatus) -> i32 {

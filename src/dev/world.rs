@@ -21,7 +21,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::install::pack::{Compression, Packed, pack};
 
-/// What the agent calls itself to the control plane.
+/// The agent's resource id for the control plane.
 pub(super) const RESOURCE: &str = "projects/0/zones/local/instances/dev";
 
 /// Longest that any one step may take.
@@ -30,7 +30,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Everything `dev` consists of.
 pub(super) struct World {
     dir: PathBuf,
-    /// Removes the directory at the end, when nobody asked for it to stay.
+    /// Removes the directory at the end, unless an argument names one.
     _temporary: Option<tempfile::TempDir>,
     program: PathBuf,
     pub(super) control_plane: ControlPlane,
@@ -119,7 +119,7 @@ impl World {
         let log =
             std::fs::File::options().create(true).append(true).open(self.dir.join("agent.log"))?;
         let mut agent = Command::new(&self.program);
-        // Settings of another agent, which would win over the file.
+        // Settings of another agent, which would override the file.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("GUEST_AGENT__") {
                 agent.env_remove(name);
@@ -177,7 +177,7 @@ impl World {
         Ok(())
     }
 
-    /// What the agent's own socket says about a plugin.
+    /// The status of a plugin, from the agent's own socket.
     pub(super) async fn plugin(&self, name: &str) -> Result<Option<PluginStatus>, Cause> {
         let mut client = LocalAgentClient::new(dial(self.socket()).await?);
         let status = client.get_status(GetStatusRequest::default()).await?.into_inner();
@@ -189,7 +189,7 @@ impl World {
         eprintln!("\nfailed: {}", guest_agent_actors::error::Chain(error));
         let log = std::fs::read_to_string(self.dir.join("agent.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        eprintln!("the agent's last words:");
+        eprintln!("the last lines of the agent's log:");
         for line in &lines[lines.len().saturating_sub(30)..] {
             eprintln!("  {line}");
         }
@@ -202,7 +202,7 @@ impl World {
             if let Some(pid) = pid {
                 let _gone_already = kill(Pid::from_raw(pid), Signal::SIGTERM);
             }
-            // `kill_on_drop` ends one that does not listen.
+            // `kill_on_drop` ends an agent that does not react.
             drop(tokio::time::timeout(PATIENCE, agent.wait()).await);
         }
         self.control_plane.shutdown().await;

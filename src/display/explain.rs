@@ -53,7 +53,7 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
                 ExitKind::Exited
                 | ExitKind::Signaled
                 | ExitKind::Unknown
-                | ExitKind::Unspecified => "ended, how is unknown".to_owned(),
+                | ExitKind::Unspecified => "ended, with an unknown cause".to_owned(),
             },
         };
         say(format!("its last process {how}{}", ago(exit.at.as_ref(), now)));
@@ -61,7 +61,7 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
     if let Some(trouble) = &answer.trouble {
         let when = ago(trouble.at.as_ref(), now);
         let (kind, why) = (one_line(&trouble.r#type), one_line(&trouble.why));
-        say(format!("last trouble{when}: {kind}: {why}"));
+        say(format!("last failure{when}: {kind}: {why}"));
     }
     let shortfalls = status.map(|status| status.not_enforced.as_slice()).unwrap_or_default();
     all.extend(shortfalls.iter().map(|shortfall| Sentence {
@@ -80,7 +80,7 @@ pub(crate) fn rules_heads(rules: &RulesVerdict) -> (Sentence, String) {
         RulesDecision::Unknown | RulesDecision::Unspecified => ("not decided", Tone::Busy),
     };
     let policy = format!(
-        "{} where {} of them hold, else {}",
+        "{} if {} of them hold, else {}",
         one_line(&rules.on_match),
         one_line(&rules.match_policy),
         one_line(&rules.on_default)

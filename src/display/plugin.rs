@@ -75,7 +75,7 @@ pub(crate) fn exit(exit: &LastExit) -> String {
         (ExitKind::Exited, Some(code), _) => format!("exited with code {code}"),
         (ExitKind::Signaled, _, Some(signal)) => format!("killed by signal {signal}"),
         (ExitKind::OutOfMemory, _, _) if exit.detail.is_empty() => {
-            "killed for want of memory".to_owned()
+            "killed because memory ran out".to_owned()
         }
         (ExitKind::OutOfMemory, _, _) => exit.detail.clone(),
         (ExitKind::Exited | ExitKind::Signaled | ExitKind::Unknown | ExitKind::Unspecified, ..) => {

@@ -21,8 +21,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             Severity::Warning,
             "the control plane is not connected",
             agent.link.clone(),
-            "check control_plane.endpoint and what stands between; plugins run on, orders and \
-             events wait",
+            "check control_plane.endpoint, and proxies and firewalls between; plugins continue to \
+             run, orders and events wait",
         ));
     }
     // Where nothing is configured, the metadata server may say where it is; most machines have
@@ -30,9 +30,10 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     if config.enabled && !wanted && agent.link.starts_with("not connected") {
         findings.push(Finding::new(
             Severity::Note,
-            "there is no control plane",
+            "no control plane is configured",
             agent.link,
-            "set control_plane.endpoint; or control_plane.enabled = false, if none is meant to be",
+            "set control_plane.endpoint; or control_plane.enabled = false, to have no control \
+             plane",
         ));
     }
     if agent.outbox_depth >= WAITING {

@@ -1,4 +1,4 @@
-//! What a check of `doctor` is given and what it answers.
+//! The input and the result of a check of `doctor`.
 //!
 //! ```text
 //! Host ─► Check::run ─► findings
@@ -11,7 +11,7 @@ use guest_agent_proto::local::{ExamineResponse, PluginStatus, SweepResponse};
 use crate::config::Config;
 pub use crate::hostinfo::preflight::finding::{Finding, Severity};
 
-/// What is looked at.
+/// The examined machine.
 #[derive(Debug)]
 pub struct Host<'a> {
     /// As the agent would be started.

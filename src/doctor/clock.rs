@@ -16,7 +16,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         && started > host.now + SLACK
     {
         let what = "the agent was started in the future";
-        let why = "the clock was set back since; events are not in the order of their times";
+        let why = "the clock was set back after that; the times of events are not in order";
         findings.push(Finding::new(Severity::Warning, what, why, SET_CLOCK));
     }
     findings

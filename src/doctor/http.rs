@@ -28,9 +28,9 @@ fn listener(host: &Host<'_>) -> Option<Finding> {
             TcpStream::connect_timeout(&address, CONNECT_WAIT).ok()?;
             Some(Finding::new(
                 Severity::Error,
-                format!("somebody else listens on {address}"),
-                "the agent does not run, and api.http_listen says that it is its own",
-                "see who it is with `ss -ltnp`, or change api.http_listen",
+                format!("another process listens on {address}"),
+                "the agent does not run, and api.http_listen names this address",
+                "see with `ss -ltnp` which process it is, or change api.http_listen",
             ))
         }
         Agent::Answers { itself, .. } => {
@@ -39,12 +39,12 @@ fn listener(host: &Host<'_>) -> Option<Finding> {
                 return None;
             }
             let trouble = agent.troubles.iter().find(|trouble| trouble.contains("over HTTP"));
-            let why = trouble.map_or("the agent that runs has another configuration", |why| why);
+            let why = trouble.map_or("the running agent has another configuration", |why| why);
             Some(Finding::new(
                 Severity::Error,
-                format!("nothing is served on {address}, which api.http_listen names"),
+                format!("the agent does not listen on {address}, which api.http_listen names"),
                 why,
-                "put that right; the agent tries again by itself, and takes another address at \
+                "correct that; the agent tries again by itself, and takes another address at \
                  `systemctl reload guest-agent`",
             ))
         }
@@ -59,7 +59,7 @@ fn token(key: &str, file: &str) -> Option<Finding> {
             return Some(Finding::new(
                 Severity::Error,
                 format!("{file}, which {key} names, cannot be looked at"),
-                format!("{error}; without it nobody has the token"),
+                format!("{error}; without the file no request with this token is accepted"),
                 format!("write one: `(umask 077; openssl rand -hex 32 > {file})`"),
             ));
         }
@@ -71,12 +71,12 @@ fn token(key: &str, file: &str) -> Option<Finding> {
     };
     Some(Finding::new(
         severity,
-        format!("others may {what} {file}, which {key} names"),
+        format!("other users may {what} {file}, which {key} names"),
         format!(
-            "its mode is {:04o}; anyone who has the token has the access",
+            "its mode is {:04o}; every user who reads the token gets its access",
             stat.mode() & 0o7777
         ),
-        format!("`chmod 600 {file}`, and write another token if somebody may have it"),
+        format!("`chmod 600 {file}`, and write another token if another user may have read it"),
     ))
 }
 
@@ -106,7 +106,8 @@ mod tests {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
             let found = look();
             let expected = expected.map(|(severity, what)| {
-                (severity, format!("others may {what} {file}, which api.http_token_file names"))
+                let text = "which api.http_token_file names";
+                (severity, format!("other users may {what} {file}, {text}"))
             });
             assert_eq!(found.map(|found| (found.severity, found.what)), expected, "{mode:o}");
         }

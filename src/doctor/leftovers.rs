@@ -14,7 +14,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         Ok(report) => report,
         Err(why) => {
             let what = "the agent cannot tell which files are needed";
-            let fix = "try again in a moment; until then it deletes none";
+            let fix = "try again in a moment; until then the agent deletes no files";
             return vec![Finding::new(Severity::Note, what, why, fix)];
         }
     };
@@ -25,16 +25,16 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         Finding::new(Severity::Warning, what, item.why.as_str(), fix)
     });
     let left = of(SweepFate::LeftAlone).map(|item| {
-        let what = format!("{} is left alone", item.path);
-        let fix = "move it away if it is yours, delete it if nobody needs it";
+        let what = format!("{} is not deleted", item.path);
+        let fix = "move it away if it is yours, delete it if it is not needed";
         Finding::new(Severity::Note, what, item.why.as_str(), fix)
     });
     let mut findings: Vec<Finding> = failed.take(NAMED).chain(left.take(NAMED)).collect();
     let more = of(SweepFate::LeftAlone).count().saturating_sub(NAMED);
     if more > 0 {
-        let what = format!("{more} more files are left alone");
+        let what = format!("{more} more files are not deleted");
         let fix = "`guest-agent doctor --sweep` names them all";
-        findings.push(Finding::new(Severity::Note, what, "they are not the agent's", fix));
+        findings.push(Finding::new(Severity::Note, what, "the agent did not make them", fix));
     }
     findings
 }

@@ -13,7 +13,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             .into_iter()
             .map(|(name, why)| {
                 let fix = format!(
-                    "mend what is in {}, then have it read again: systemctl reload guest-agent",
+                    "correct the files in {}, then reload the agent: systemctl reload guest-agent",
                     dir.join(&name).display()
                 );
                 let what = format!("the local plugin {name} is refused");
@@ -22,9 +22,9 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             .collect(),
         Err(error) => vec![Finding::new(
             Severity::Error,
-            "nothing is known of local plugins",
+            "the local plugins cannot be read",
             Chain(&error).to_string(),
-            format!("make {} a folder that only root may change", dir.display()),
+            format!("make {} a folder that only root may write to", dir.display()),
         )],
     }
 }

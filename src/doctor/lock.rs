@@ -1,4 +1,4 @@
-//! Who holds the state directory.
+//! The process that holds the state directory.
 //!
 //! Read from the kernel's list of locks and not by trying: a lock that is tried is held for a
 //! moment, and an agent that starts in that moment would be refused.
@@ -17,8 +17,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         Agent::Silent { .. } => vec![Finding::new(
             Severity::Error,
             format!("process {holder} holds {place}, but does not answer on its socket"),
-            "an agent that starts, stops or hangs; or one with another runtime_dir",
-            format!("see what it is with `ps -fp {holder}`; name its socket with --socket"),
+            "that agent starts, stops or hangs, or it has another runtime_dir",
+            format!("look at the process with `ps -fp {holder}`; name its socket with --socket"),
         )],
         Agent::Answers { itself, .. } => {
             let pid = itself.agent.as_ref().map(|agent| agent.pid);
@@ -28,7 +28,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             vec![Finding::new(
                 Severity::Warning,
                 format!("process {holder} holds {place}, and another agent answers"),
-                format!("the one that answers is process {}", pid.unwrap_or_default()),
+                format!("the answering agent is process {}", pid.unwrap_or_default()),
                 "name the same configuration to both with --config, or stop one of them",
             )]
         }

@@ -1,4 +1,4 @@
-//! Who may write where the agent keeps its state and its sockets.
+//! Which users may write to the directories of the agent's state and sockets.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -43,8 +43,10 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         findings.push(Finding::new(
             Severity::Warning,
             format!("{} and {} belong to different users", state.display(), runtime.display()),
-            format!("one belongs to user {one}, the other to user {other}; the agent is only one"),
-            "`chown` the one that is wrong to the user that the agent runs as",
+            format!(
+                "one belongs to user {one}, the other to user {other}; the agent runs as one user"
+            ),
+            "`chown` the wrong one to the user that the agent runs as",
         ));
     }
     findings
@@ -61,7 +63,10 @@ fn writable(dir: &Path, mode: u32) -> Option<Finding> {
     Some(Finding::new(
         Severity::Error,
         format!("{who} may write to {}", dir.display()),
-        format!("its mode is {:04o}; who writes there decides what the agent runs", mode & 0o7777),
+        format!(
+            "its mode is {:04o}; a user who writes there decides what the agent runs",
+            mode & 0o7777
+        ),
         format!("`chmod go-w {}`", dir.display()),
     ))
 }

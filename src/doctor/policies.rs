@@ -45,7 +45,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
                 "the kernel does not filter system calls, as {} should have it",
                 tables(&filtered)
             ),
-            "it was built without, or for a processor without a profile",
+            "it was built without seccomp, or the agent has no profile for this processor",
             "use a kernel with CONFIG_SECCOMP_FILTER, or remove seccomp from the policy",
         ));
     }
@@ -64,7 +64,7 @@ fn accounts(
             Severity::Error,
             format!("the policy {} cannot be followed", table(name)),
             error.to_string(),
-            format!("make the account (`useradd --system`), or correct {}", table(name)),
+            format!("create the account (`useradd --system`), or correct {}", table(name)),
         )),
         Ok(_) if !agent_is_root => Some(Finding::new(
             Severity::Warning,
@@ -86,7 +86,7 @@ fn paths(name: &str, own: &Policy) -> Vec<Finding> {
         .map(|(key, path)| {
             let what = format!("{} of {}, does not exist", path.display(), table(name));
             let why =
-                format!("{key} opens what is there when the plugin starts, and nothing later");
+                format!("{key} opens only paths that exist when the plugin starts");
             let fix = format!("make {} and restart the plugin, or remove it", path.display());
             Finding::new(Severity::Note, what, why, fix)
         })
@@ -102,14 +102,14 @@ fn landlock(walled: &BTreeSet<String>, version: u32) -> Option<Finding> {
         0 => Finding::new(
             Severity::Warning,
             format!("the kernel has no Landlock, which {tables} would need"),
-            "plugins are not kept to their files",
+            "the access of plugins to files is not restricted",
             "use a kernel from 5.13 on, with landlock in its lsm= parameter",
         ),
         version => Finding::new(
             Severity::Warning,
-            format!("Landlock of this kernel has version {version}, {tables} would need more"),
+            format!("Landlock of this kernel has version {version}, {tables} needs a later one"),
             format!(
-                "before version {LANDLOCK_WHOLE}, files can be truncated that may only be read"
+                "before version {LANDLOCK_WHOLE}, a plugin can truncate files that it may only read"
             ),
             "use a kernel from 6.2 on",
         ),

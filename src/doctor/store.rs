@@ -17,8 +17,9 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             Severity::Error,
             "the store cannot be read or written",
             itself.store_trouble.as_str(),
-            "make room on the file system of state_dir, and check that it is writable; the agent \
-             continues with what it knows and tries again by itself, but nothing new is durable",
+            "free space on the file system of state_dir, and check that it is writable; the agent \
+             continues with the data in memory and tries again by itself, but no new data is \
+             durable",
         ));
     }
     findings.extend(itself.stores.iter().map(|path| set_aside(path)));
@@ -36,8 +37,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             Severity::Warning,
             what,
             format!("{}{more}", named.join("; ")),
-            "order again what they were about; `guest-agent doctor --json` lists them, and \
-             `guest-agent doctor --clear-quarantine` forgets them",
+            "give the orders of those records again; `guest-agent doctor --json` lists them, and \
+             `guest-agent doctor --clear-quarantine` deletes them",
         ));
     }
     findings
@@ -48,7 +49,7 @@ fn set_aside(path: &str) -> Finding {
         Severity::Warning,
         format!("a damaged store was set aside in {path}"),
         "the agent began with an empty one, and files of plugins that it does not know are kept",
-        format!("order the plugins again; when nobody needs it any more, `rm -r {path}`"),
+        format!("order the plugins again; when it is not needed any more, `rm -r {path}`"),
     )
 }
 

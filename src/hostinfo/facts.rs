@@ -17,7 +17,7 @@ use crate::hostinfo;
 /// Why a scope has no attributes before the metadata server has answered.
 const NOT_ASKED: &str = "the metadata server has not answered";
 
-/// What is known of this machine.
+/// The facts about this machine.
 #[derive(Debug)]
 pub struct LocalFacts(watch::Sender<Arc<FactSet>>);
 

@@ -1,4 +1,4 @@
-//! Which id this machine goes by, so that it stays the same machine.
+//! Chooses the instance id of this machine, and keeps it stable.
 //!
 //! ```text
 //!   configured ─► that          else: remembered, and still the same machine ─► that
@@ -31,7 +31,7 @@ pub struct Identity {
     pub source: InstanceSource,
 }
 
-/// What is remembered of the machine.
+/// The saved data about the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     identity: Option<Identity>,
@@ -67,7 +67,7 @@ enum Plan {
     },
 }
 
-/// The memory of who this machine is, for one life of the agent.
+/// The saved instance id, for one run of the agent.
 #[derive(Debug)]
 pub struct Memory {
     path: PathBuf,
@@ -98,12 +98,14 @@ impl Memory {
         let record = match text {
             Ok(text) => serde_json::from_str::<Record>(&text)
                 .inspect_err(|error| {
-                    tracing::warn!(path = %path.display(), %error, "who this machine is was forgotten");
+                    tracing::warn!(
+                        path = %path.display(), %error, "the saved instance id was deleted"
+                    );
                 })
                 .ok(),
             Err(_) => None,
         };
-        // What was written is a plain word, so anything else is damage.
+        // The agent writes a plain word, so other content means damage.
         let sound =
             |record: &Record| record.identity.as_ref().is_none_or(|known| is_plain(&known.id));
         Self { path, record: record.filter(sound).unwrap_or_default() }
@@ -150,7 +152,7 @@ impl Memory {
         self.save_if_changed(&before);
     }
 
-    /// The metadata server says that this is another machine: the next start goes by that id.
+    /// The metadata server gave another instance id: the next start uses it.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -183,7 +185,7 @@ impl Memory {
             && let Err(error) = self.save()
         {
             use guest_agent_actors::error::Chain;
-            tracing::warn!(error = %Chain(&error), "who this machine is was not remembered");
+            tracing::warn!(error = %Chain(&error), "the instance id was not saved");
         }
     }
 
@@ -237,7 +239,7 @@ fn local(looks: &Looks) -> Identity {
     if let Some(id) = looks.firmware.as_ref().or(looks.machine_id.as_ref()) {
         return Identity { id: id.clone(), source: InstanceSource::Machine };
     }
-    tracing::warn!("the machine has no id of its own; it gets one that is remembered");
+    tracing::warn!("the machine has no id of its own; the agent makes one and saves it");
     Identity { id: uuid::Uuid::new_v4().to_string(), source: InstanceSource::Random }
 }
 

@@ -1,8 +1,7 @@
-//! The metadata server of the machine's host: who this machine is, tokens that prove it,
-//! attributes.
+//! The metadata server of the machine's host: the instance id, identity tokens, attributes.
 //!
 //! ```text
-//!   agent ─► Client ─┬─ text(path)   ─► Place: resource id, endpoint        (place.rs)
+//!   agent ─► Client ─┬─ text(path)   ─► Location: resource id, endpoint     (location.rs)
 //!                    ├─ text(…token) ─► IdentityToken, for the link         (token.rs)
 //!                    └─ tree(etag)   ─► Watcher ─► watch::Receiver<State>   (watch.rs, tree.rs)
 //! ```
@@ -17,14 +16,14 @@
 
 mod client;
 mod error;
-mod place;
+mod location;
 mod token;
 mod tree;
 mod watch;
 
 pub use client::Client;
 pub use error::MetadataError;
-pub use place::{Place, PlaceError};
+pub use location::{Location, LocationError};
 pub use token::IdentityToken;
 pub use tree::{Etag, Fetched, Tree, TreeError};
 pub use watch::{Source, State, Watcher};

@@ -1,4 +1,5 @@
-//! What on this machine would keep a plugin from running, found before anything is touched.
+//! Finds everything on this machine that would keep a plugin from running, before a file is
+//! changed.
 //!
 //! ```text
 //! install pipeline ─► usable, has_room  how the file system is mounted, bytes, inodes  (place)
@@ -22,14 +23,14 @@ use crate::hostinfo::preflight::finding::{Finding, Severity};
 
 pub mod contents;
 pub mod elf;
+pub mod file_system;
 pub mod finding;
 pub mod host;
 pub mod limits;
-pub mod place;
 pub mod program;
 
 use contents::Contents;
-use place::{Needed, Place};
+use file_system::{FileSystem, Needed};
 
 /// Folders in which plugins look for commands where the agent was given none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -42,7 +43,7 @@ const LEAST: Needed = Needed { bytes: 64 << 10, files: 8 };
 #[error("{}", listed(.0))]
 pub struct Unfit(pub Vec<Finding>);
 
-/// What is to be installed, and where.
+/// The revision to install, and its folder.
 #[derive(Debug)]
 pub struct Candidate<'a> {
     /// Of the agent that would install it.
@@ -79,7 +80,7 @@ pub const CHECKS: [Check; 5] = [
 /// # Errors
 /// Its file system is mounted so that nothing on it can be written or run.
 pub(crate) fn usable(folder: &Path) -> Result<(), Unfit> {
-    unfit(Place::nearest(folder).map_or_else(Vec::new, |place| place.mounted()))
+    unfit(FileSystem::nearest(folder).map_or_else(Vec::new, |place| place.mounted()))
 }
 
 /// Whether a folder has room for any plugin at all. Blocks.
@@ -87,7 +88,7 @@ pub(crate) fn usable(folder: &Path) -> Result<(), Unfit> {
 /// # Errors
 /// Its file system is full, or can make no more files.
 pub(crate) fn has_room(folder: &Path) -> Result<(), Unfit> {
-    unfit(Place::nearest(folder).map_or_else(Vec::new, |place| place.room(LEAST)))
+    unfit(FileSystem::nearest(folder).map_or_else(Vec::new, |place| place.room(LEAST)))
 }
 
 /// Whether this machine can run the program of an unpacked revision. What is below `plugins` is
@@ -125,7 +126,7 @@ pub(crate) fn search_path() -> OsString {
 // === checks ===
 
 fn room(candidate: &Candidate<'_>) -> Vec<Finding> {
-    let Some(place) = Place::nearest(&candidate.config.agent.state_dir) else {
+    let Some(place) = FileSystem::nearest(&candidate.config.agent.state_dir) else {
         return Vec::new();
     };
     let needed = candidate.contents.map_or(LEAST, |contents| Needed {
@@ -154,7 +155,7 @@ fn security(candidate: &Candidate<'_>) -> Vec<Finding> {
 
 fn admission(candidate: &Candidate<'_>) -> Vec<Finding> {
     let refused = candidate.refused.map(|why| {
-        let what = format!("{} would not be admitted", candidate.spec.name);
+        let what = format!("the admission plugin would deny {}", candidate.spec.name);
         let content = candidate.spec.source.sha256();
         let fix = format!(
             "have the policy of admission.command admit the content {content} of {}, then \

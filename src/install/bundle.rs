@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A plain tar with these members in this order, so that any tar shows what is in it. It is read
-//! strictly and once: what `pack` writes is taken and nothing else, and no more of it than the two
-//! small members is ever in memory. The command line reads bundles; an agent gets the parts. It
+//! strictly and once: only the format that `pack` writes is accepted, and only the two small
+//! members are ever in memory. The command line reads bundles; an agent gets the parts. Reading
 //! blocks.
 
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ const MANIFEST: &str = "guest-agent-bundle-1/manifest.json";
 const SIGNATURE: &str = "guest-agent-bundle-1/archive.minisig";
 const ARCHIVE: &str = "guest-agent-bundle-1/archive";
 
-/// What the first member of any version of this format begins with.
+/// The beginning of the first member in every version of this format.
 const ANY_VERSION: &[u8] = b"guest-agent-bundle-";
 
 /// Most bytes of an order.
@@ -56,10 +56,10 @@ pub enum BundleError {
     #[error("the bundle is damaged: {0}")]
     Damaged(&'static str),
     /// A later version made it.
-    #[error("the bundle is of a newer kind; install it with a newer guest-agent")]
+    #[error("the bundle has a newer format; install it with a newer guest-agent")]
     Version,
     /// A member is larger than it can be.
-    #[error("{member} in the bundle has {bytes} bytes; at most {most} are taken")]
+    #[error("{member} in the bundle has {bytes} bytes; the limit is {most}")]
     TooLarge {
         member: &'static str,
         /// How large it is.
@@ -89,7 +89,7 @@ struct Head {
 // === impl Bundle ===
 
 impl Bundle<File> {
-    /// Opens a bundle; nothing if the file is something else.
+    /// Opens a bundle; `None` if the file is not a bundle.
     ///
     /// # Errors
     /// It is one and cannot be used.
@@ -204,11 +204,11 @@ fn head(from: &mut impl Read) -> Result<Head, BundleError> {
             },
         );
     };
-    let bytes = octal(&block[124..136]).ok_or(BundleError::Damaged("a size is no number"))?;
+    let bytes = octal(&block[124..136]).ok_or(BundleError::Damaged("a size is not a number"))?;
     // `pack` writes one and the same header for a member of this size. A header with a link,
     // another mode or a long name is therefore damaged.
     if block != header(member, bytes) {
-        return Err(BundleError::Damaged("a header is not as it was written"));
+        return Err(BundleError::Damaged("a header was changed"));
     }
     Ok(Head { member, bytes })
 }

@@ -1,16 +1,15 @@
-//! Keeps archives that were installed, by what they hash to, so that they can be installed again
-//! without a network.
+//! Keeps installed archives by their SHA-256, so that they can be installed again without a
+//! network.
 //!
 //! ```text
 //! <instance>/cache/   archives, their signatures if they were installed with one, and what arrives
 //!                     (archive_store)
 //! ```
 //!
-//! Nothing here is trusted: what is taken from the cache is hashed, and its signature checked, like
-//! anything else. So nothing here has to be durable either. The cache is a convenience: whatever
-//! goes wrong with it is logged and fails no installation, it is the first to yield when the disk
-//! is full, and the archives of what is installed are the last of it to go. The pipeline and the
-//! sweep call this; it blocks.
+//! The cache is not trusted: the pipeline hashes an archive from the cache and checks its signature
+//! like any other. So the cache need not be durable. An error in it is logged and fails no
+//! installation. When the disk is full, the agent deletes cached archives first, and those of
+//! installed revisions last. The pipeline and the sweep call this; it blocks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -33,7 +32,8 @@ mod tee;
 
 pub(super) use tee::Tee;
 
-/// With less room than this on its file system, the cache keeps what is installed only.
+/// With less free space than this on its file system, the cache keeps only the archives of
+/// installed revisions.
 const ROOM_LOW: u64 = 128 << 20;
 
 /// Archives that were installed.
@@ -42,7 +42,7 @@ pub(super) struct Cache {
     archives: ArchiveStore,
     plugins_dir: PathBuf,
     max_bytes: AtomicU64,
-    /// Names of what arrives now. Held for each short change of the folder.
+    /// The names of archives that arrive now. The lock is held for each short change of the folder.
     arriving: Mutex<BTreeSet<String>>,
 }
 
@@ -62,10 +62,10 @@ pub(super) struct Incoming {
     bytes: u64,
 }
 
-/// What the cache gives up when something else needs the room.
+/// The archives that the cache deletes when another file needs the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Yield {
-    /// What is not installed.
+    /// Archives of revisions that are not installed.
     Unneeded,
     /// Everything.
     All,
@@ -97,13 +97,13 @@ impl Cache {
         self.max_bytes() > 0
     }
 
-    /// From now on it is not larger than this, as far as what is installed allows.
+    /// Sets the size limit. Archives of installed revisions may exceed it.
     pub(super) fn set_max(&self, max_bytes: u64) {
         self.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
-    /// Deletes what an earlier life left half way, and what is over the bound: the disk may have
-    /// become full, or the bound smaller. Before anything arrives.
+    /// Deletes incomplete files of an earlier agent process, and archives over the size limit: the
+    /// disk may have become full, or the limit smaller. Called before the first archive arrives.
     pub(super) fn settle(&self) {
         let mut report = SweepReport::default();
         self.sweep(SweepManner::Delete, &mut report, &mut || true);
@@ -128,7 +128,7 @@ impl Cache {
         Some(Kept { path, signature: read.is_ok().then_some(signature) })
     }
 
-    /// Deletes an archive that turned out not to be what its name says.
+    /// Deletes an archive whose bytes do not have the checksum in its name.
     pub(super) fn forget(&self, sha256: Sha256Digest) {
         let _changing = self.lock();
         self.archives.delete(sha256);
@@ -163,8 +163,8 @@ impl Cache {
         Ok(Incoming { cache: Arc::clone(self), file, name, bytes: 0 })
     }
 
-    /// Deletes what interrupted installations left, and what is over the bound, and names what is
-    /// not the cache's.
+    /// Deletes files of interrupted installations and archives over the size limit, and names files
+    /// that the cache did not make.
     pub(super) fn sweep(
         &self,
         manner: SweepManner,
@@ -183,7 +183,7 @@ impl Cache {
                 Kind::Incoming if arriving.contains(name) => continue,
                 Kind::Incoming => "an interrupted installation left it",
                 Kind::Signature(sha256) if !names.contains(&sha256.to_string()) => {
-                    "its archive is not there"
+                    "its archive is missing"
                 }
                 Kind::Archive(_) | Kind::Signature(_) => continue,
                 Kind::Odd => {
@@ -194,7 +194,7 @@ impl Cache {
             self.archives.sweep_away(name, why, manner, report);
         }
         for Entry { sha256, .. } in self.over(self.most_now(), None) {
-            let why = "the cache is over its bound";
+            let why = "the cache is larger than its limit";
             self.archives.sweep_away(&sha256.to_string(), why, manner, report);
             let signature = self.archives.signature_name(sha256);
             if names.contains(&signature) {
@@ -213,14 +213,14 @@ impl Cache {
         if self.archives.room().is_ok_and(|free| free < ROOM_LOW) { 0 } else { self.max_bytes() }
     }
 
-    /// What has to go for the rest to be no larger than `most`: what was not used for longest
-    /// first, and what is installed never, but when the cache is switched off. What arrives anew is
-    /// not counted.
+    /// The archives to delete so that the rest is no larger than `most`: the least recently used
+    /// first, and those of installed revisions only when the cache is switched off. Arriving
+    /// archives are not counted.
     fn over(&self, most: u64, arriving: Option<Sha256Digest>) -> Vec<Entry> {
         let Ok((mut entries, mut total)) = self.list(arriving) else { return Vec::new() };
         if total <= most {
-            // What is installed is only looked at when it matters: that takes as long as there are
-            // plugins.
+            // The installed revisions are listed only when necessary: that takes longer with every
+            // plugin.
             return Vec::new();
         }
         let needed = if self.max_bytes() == 0 { Some(BTreeSet::new()) } else { self.needed() };
@@ -303,11 +303,11 @@ impl Incoming {
         let most = cache.most_now().checked_sub(bytes);
         let over = most.map(|most| (most, cache.over(most, Some(sha256))));
         let Some((most, over)) = over else {
-            return Err(io::Error::other("there is no room for it"));
+            return Err(io::Error::other("the disk has no space for it"));
         };
         over.iter().for_each(|entry| cache.archives.delete(entry.sha256));
         if cache.list(Some(sha256))?.1 > most {
-            return Err(io::Error::other("what is installed takes all of install.cache_max_bytes"));
+            return Err(io::Error::other("installed archives use all of install.cache_max_bytes"));
         }
         // It may be there already, and be read by others: each file is replaced at once or stays as
         // it is. It is hashed again when it is used, so a torn one costs a download and nothing
@@ -316,7 +316,7 @@ impl Incoming {
         if let Some(text) = signature
             && fs::read(&path).ok().as_deref() != Some(text.as_bytes())
         {
-            // The archive makes the entry, so what vouches for it is there first.
+            // The archive makes the entry valid, so its signature is written first.
             let mut options = File::options();
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(path)?.write_all(text.as_bytes())?;

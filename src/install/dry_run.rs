@@ -1,4 +1,5 @@
-//! An installation that leaves nothing: what is in an archive, and whether it would be taken.
+//! An installation that leaves no files: returns the content of an archive, and whether it would be
+//! installed.
 //!
 //! `plan` calls this. Everything is done that an installation does, signatures and limits included,
 //! but in a temporary folder that is deleted again.
@@ -15,7 +16,7 @@ use super::trust::Trust;
 use crate::config::Config;
 use crate::hostinfo::preflight::contents::Contents;
 
-/// What file systems give a file or folder at least, and in multiples of what.
+/// The allocation unit of common file systems: the least space of a file or folder.
 const BLOCK_BYTES: u64 = 4096;
 
 /// Installs a revision in a temporary folder, measures it, and deletes it.
@@ -31,7 +32,7 @@ pub async fn dry_run(config: &Config, spec: &Arc<PluginSpec>) -> Result<Contents
         at("plugins"),
         at("state"),
         at("log"),
-        // What is only looked at is not kept.
+        // An archive that is only checked is not kept.
         (at("cache"), 0),
         at("spool"),
     );

@@ -40,16 +40,16 @@ pub enum FetchError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No server can be trusted over TLS.
+    /// The machine has no CA certificates, so no TLS server can be checked.
     #[error(
-        "https needs the certificates of authorities and this machine has none that can be read; install \
-         the package ca-certificates, or name a file of them in SSL_CERT_FILE"
+        "https needs CA certificates and this machine has no readable ones; install the package \
+         ca-certificates, or name a file of them in SSL_CERT_FILE"
     )]
     NoAuthorities {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No answer came.
+    /// The server sent no answer.
     #[error("no answer from {url}")]
     Request {
         /// Without its secrets.
@@ -57,7 +57,7 @@ pub enum FetchError {
         #[source]
         source: reqwest::Error,
     },
-    /// The server redirected too often, or somewhere it may not.
+    /// The server redirected too often, or to an address that is not allowed.
     #[error("the redirection from {url} was not followed")]
     Redirect {
         /// Without its secrets.
@@ -65,17 +65,17 @@ pub enum FetchError {
         #[source]
         source: reqwest::Error,
     },
-    /// The server answered something else than the archive.
+    /// The server answered with an error status instead of the archive.
     #[error("{url} answered with HTTP status {status}{}", hint(*status))]
     Status {
         /// Without its secrets.
         url: String,
         /// The status.
         status: u16,
-        /// How long the server asked us to stay away.
+        /// How long the server asked the agent to wait, from `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The transfer broke off.
+    /// The connection ended before the whole archive had arrived.
     #[error("the transfer from {url} broke off after {received} bytes{}", of(*total))]
     Broken {
         /// Without its secrets.
@@ -87,7 +87,7 @@ pub enum FetchError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The transfer ended with another size than was announced.
+    /// The server sent fewer or more bytes than its `Content-Length` announced.
     #[error("{url} sent {received} bytes where {total} were announced")]
     Short {
         /// Without its secrets.
@@ -97,7 +97,7 @@ pub enum FetchError {
         /// How much was announced.
         total: u64,
     },
-    /// One attempt took longer than the order allows.
+    /// One attempt took longer than the `download_timeout` of the order.
     #[error(
         "the download from {url} was not done within {timeout:?} ({received} bytes had arrived); \
          a larger download_timeout may help"
@@ -124,7 +124,7 @@ pub enum FetchError {
         #[source]
         source: io::Error,
     },
-    /// What a `file:` URL names is not a regular file.
+    /// The path of a `file:` URL is not a regular file.
     #[error("{path} is not a regular file")]
     NotAFile { path: String },
 }
@@ -135,7 +135,7 @@ pub enum FetchError {
 pub struct Exhausted {
     /// How many there were.
     pub attempts: u32,
-    /// What the last one died of.
+    /// Why the last attempt failed.
     #[source]
     pub last: FetchError,
 }
@@ -155,27 +155,27 @@ pub struct ChecksumError {
     pub actual: Sha256Digest,
 }
 
-/// Why an archive that is handed over is not taken.
+/// Why an archive that `guest-agent install -f` uploads is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
-    /// It is larger than any archive may be.
+    /// The archive is larger than the limit for archives.
     #[error("the archive has more than the {limit} bytes that are allowed")]
     TooLarge { limit: u64 },
-    /// Others wait already.
+    /// Too many uploaded archives wait for their installation already.
     #[error(
         "{waiting} archives wait in {} already, or others arrive just now; try again when they are \
-         installed, or delete those that nobody wants", place.display()
+         installed, or delete those that are not needed", place.display()
     )]
     TooMany { waiting: usize, place: PathBuf },
     /// The disk is full.
     #[error(transparent)]
     Space(#[from] SpaceError),
-    /// It is another one.
+    /// The checksum of the uploaded bytes differs from the announced checksum.
     #[error(
         "the checksum of the archive is {actual}, but {expected} was announced; the file is damaged"
     )]
     Other {
-        /// What was announced.
+        /// The announced checksum.
         expected: Sha256Digest,
         /// What arrived.
         actual: Sha256Digest,
@@ -202,7 +202,7 @@ pub enum SignError {
         #[source]
         source: io::Error,
     },
-    /// A file is no key that can be used.
+    /// A file is not a usable secret key.
     #[error(
         "{} is not a secret key of minisign without a password; make one with `guest-agent keygen` \
          or `minisign -G -W`", path.display()
@@ -215,7 +215,7 @@ pub enum SignError {
         #[source]
         source: io::Error,
     },
-    /// The machine gives out no random numbers.
+    /// The kernel returned no random bytes.
     #[error("cannot make a key")]
     Random {
         #[source]
@@ -223,90 +223,91 @@ pub enum SignError {
     },
 }
 
-/// Why nobody whom this machine trusts vouches for an archive.
+/// Why the signature of an archive is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum SignatureError {
-    /// It is not known whom this machine trusts.
+    /// The trusted keys of this machine cannot be read.
     #[error(
-        "the keys of [trust] cannot be read, and without them nothing is installed: {why}; put that \
-         right and reload the agent"
+        "the keys of [trust] cannot be read, and without them nothing is installed: {why}; correct \
+         that and reload the agent"
     )]
     Keys { why: String },
-    /// There is no signature.
+    /// The archive has no signature.
     #[error(
-        "the archive is not signed, which [trust] demands: there is nothing at {place}; sign it with \
+        "the archive is not signed, which [trust] demands: no file is at {place}; sign it with \
          `guest-agent pack --sign-key FILE` or `minisign -S -t plugin:NAME`, and put the signature \
          there"
     )]
     Missing {
-        /// Where it was looked for, without secrets.
+        /// Where the agent looked for the signature, without secrets.
         place: String,
     },
-    /// Something else is where the signature should be.
-    #[error("what is at {place} is no signature of minisign: {reason}")]
+    /// The file at the place of the signature is not a signature.
+    #[error("the file at {place} is not a minisign signature: {reason}")]
     Malformed {
         /// Where it is, without secrets.
         place: String,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// It needs the whole archive at once.
+    /// The signature has minisign's old format, for which the whole archive must be in memory.
     #[error(
-        "the signature by key {key} is of minisign's old kind, which cannot be checked while an \
+        "the signature by key {key} has minisign's old format, which cannot be checked while an \
          archive is unpacked; sign again with minisign 0.10 or later"
     )]
     Legacy {
-        /// Who signed.
+        /// The key that signed.
         key: KeyId,
     },
-    /// Somebody else signed.
+    /// A key that this machine does not trust signed the archive.
     #[error(
         "the archive is signed by key {found}, which this machine does not trust; it trusts {}",
         trusted.join(", ")
     )]
     UnknownKey {
-        /// Who signed.
+        /// The key that signed.
         found: KeyId,
-        /// Who may.
+        /// The keys that this machine trusts.
         trusted: Vec<String>,
     },
-    /// Something else was signed.
+    /// The signature does not match the bytes of the archive, or its trusted comment.
     #[error(
-        "the signature by key {key} is not one of this archive and its comment; one of them was \
-         changed, or somebody else uses this key's id"
+        "the signature by key {key} does not match this archive and its trusted comment; one of \
+         them was changed, or another key has the same id"
     )]
     Wrong {
         /// The id of the key that the signature names.
         key: KeyId,
     },
-    /// It does not say what it is for.
+    /// The trusted comment does not name the plugin or the revision.
     #[error(
-        "the signature by key {key} does not say which {field} it is for; sign with a trusted comment \
-         that has {field}:{ordered}, or set trust.binding (its trusted comment is {comment})"
+        "the signature by key {key} does not name the {field} it is for; sign with a trusted \
+         comment that has {field}:{ordered}, or set trust.binding (its trusted comment is \
+         {comment})"
     )]
     Unbound {
-        /// Who signed.
+        /// The key that signed.
         key: KeyId,
         /// What is missing.
         field: &'static str,
         /// What was ordered.
         ordered: String,
-        /// What it says, escaped.
+        /// The trusted comment, escaped.
         comment: String,
     },
-    /// It is for something else.
+    /// The trusted comment names another plugin or revision than the order.
     #[error(
-        "the signature by key {key} is for another {field} than the ordered {ordered} (its trusted \
-         comment is {comment})"
+        "the signature by key {key} is for another {field} than {ordered}, which was ordered (its \
+         trusted comment is {comment})"
     )]
     Other {
-        /// Who signed.
+        /// The key that signed.
         key: KeyId,
         /// What differs.
         field: &'static str,
         /// What was ordered.
         ordered: String,
-        /// What it says, escaped.
+        /// The trusted comment, escaped.
         comment: String,
     },
 }
@@ -314,7 +315,7 @@ pub enum SignatureError {
 /// Why an archive could not be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// The first bytes belong to no supported format.
+    /// The first bytes match no supported format.
     #[error("not a gzip, zstd, xz or plain tar archive: {found}")]
     Format {
         /// What it looks like instead.
@@ -329,8 +330,11 @@ pub enum UnpackError {
         #[source]
         source: io::Error,
     },
-    /// There is no thread to expand it.
-    #[error("failed to start a thread that expands the archive; too many run, or memory is short")]
+    /// The thread that expands the archive could not be started.
+    #[error(
+        "failed to start a thread that expands the archive; too many threads run, or memory is \
+         short"
+    )]
     Thread {
         /// What the system says.
         #[source]
@@ -339,10 +343,10 @@ pub enum UnpackError {
     /// The tar stream ends without an end marker.
     #[error("the archive has no end marker; it was probably cut off before it was published")]
     NoEndMarker,
-    /// Something follows the end of the archive.
+    /// More data follows the end of the archive.
     #[error("there is data after the end of the archive")]
     TrailingData,
-    /// A limit was passed.
+    /// The archive exceeds a limit on its members, names or sizes.
     #[error("the archive has more than {limit} {what}, which is the limit")]
     Limit {
         /// What is counted.
@@ -350,13 +354,13 @@ pub enum UnpackError {
         /// How much is allowed.
         limit: u64,
     },
-    /// One byte became too many.
+    /// The archive expands to too many times its compressed size.
     #[error("the archive expands more than {limit}:1, which only a decompression bomb does")]
     Ratio {
         /// How much is allowed.
         limit: u64,
     },
-    /// A member's name is not one that stays inside.
+    /// The name of a member is not valid, or it leads out of the archive's folder.
     #[error("the member {member} {reason}")]
     Name {
         /// Its name, escaped.
@@ -364,7 +368,7 @@ pub enum UnpackError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A member is something that plugins do not need.
+    /// The type of a member, for example a device, is not allowed.
     #[error("the member {member} is a {kind}, which is not allowed in an archive")]
     Kind {
         /// Its name, escaped.
@@ -372,7 +376,7 @@ pub enum UnpackError {
         /// What it is.
         kind: String,
     },
-    /// A link's target is not inside, or not there.
+    /// The target of a link is missing, or it is outside of the archive.
     #[error("the {kind} {member} points to {target}, which {reason}")]
     Link {
         /// Which sort of link.
@@ -384,13 +388,13 @@ pub enum UnpackError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// Two members want the same place and neither can yield.
-    #[error("the member {member} is in the way of another, or another is in its way")]
+    /// Two members have the same path, or one needs a folder where the other has a file.
+    #[error("the path of the member {member} conflicts with that of another member")]
     Conflict {
         /// Its name, escaped.
         member: String,
     },
-    /// What is to be executed is not there or cannot be executed.
+    /// The file of the entry point is missing or not executable.
     #[error("the entry point {path:?} {found}")]
     EntryPoint {
         /// As ordered.
@@ -409,7 +413,7 @@ pub enum UnpackError {
     /// The disk is full.
     #[error(transparent)]
     Space(#[from] SpaceError),
-    /// No more files can be made.
+    /// The file system has no inodes left.
     #[error(
         "{} has no inodes left, so the member {member} cannot be made; delete files there and order \
          again", place.display()
@@ -419,8 +423,8 @@ pub enum UnpackError {
         /// Its name, escaped.
         member: String,
     },
-    /// The download ended before the archive did; the download knows why.
-    #[error("the download was given up")]
+    /// The download ended before the end of the archive; the download's own error says why.
+    #[error("the download was cancelled")]
     Abandoned,
 }
 
@@ -453,7 +457,7 @@ pub enum FolderError {
     /// The disk is full.
     #[error(transparent)]
     Space(#[from] SpaceError),
-    /// The revision is there, made from another archive.
+    /// The revision is installed already, from an archive with another checksum.
     #[error(
         "revision {revision} is installed from an archive with checksum {installed}, but the order \
          names {ordered}; a changed archive needs a revision of its own"
@@ -465,25 +469,25 @@ pub enum FolderError {
         /// What was ordered.
         ordered: Sha256Digest,
     },
-    /// Something is where the revision belongs, and the agent did not put it there.
+    /// The path of the revision exists already, and the agent did not make it.
     #[error(
-        "{} exists, but there is no record of where it came from; \
-         move it away or order another revision", path.display()
+        "{} exists, but the agent has no record that it made it; move it away or order another \
+         revision", path.display()
     )]
     Foreign { path: PathBuf },
-    /// The revision is there, but what is to be executed is not in it.
+    /// The revision is installed, but it has no executable file at the entry point.
     #[error("the installed revision has no executable file {path:?}; correct the entry point")]
     EntryPoint {
         /// As ordered.
         path: String,
     },
-    /// A revision that is not installed cannot be switched to.
+    /// The agent was to switch to a revision that is not installed.
     #[error("revision {revision} is not installed")]
     NotInstalled { revision: RevisionId },
-    /// The installation was given up before it could be published.
-    #[error("the installation was given up")]
+    /// The installation was cancelled before its files were moved into place.
+    #[error("the installation was cancelled")]
     Abandoned,
-    /// A bug: the thread that does the work panicked.
+    /// A bug in the agent: the thread that changes files panicked.
     #[error("the thread that changes files panicked")]
     Panicked,
 }
@@ -561,7 +565,7 @@ impl FetchError {
         }
     }
 
-    /// How long the server asked us to stay away.
+    /// How long the server asked the agent to wait, from `Retry-After`.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -574,9 +578,9 @@ impl FetchError {
 // === impl UnpackError ===
 
 impl UnpackError {
-    /// Whether the bytes of the archive are to blame, and not the machine it is unpacked on. Such a
-    /// verdict yields to that of the checksum: of damaged bytes one wants to hear that they are
-    /// not the ordered ones.
+    /// Whether the bytes of the archive are to blame, and not the machine it is unpacked on. A
+    /// checksum error has precedence over such an error: for damaged bytes, "not the ordered
+    /// checksum" is the more useful report.
     #[must_use]
     pub fn is_about_content(&self) -> bool {
         !matches!(self, Self::Write { .. } | Self::Space(_) | Self::Inodes { .. } | Self::Abandoned)
@@ -586,7 +590,7 @@ impl UnpackError {
 fn hint(status: u16) -> &'static str {
     match status {
         401 | 403 => "; a signed URL may have expired",
-        404 | 410 => "; there is no such archive",
+        404 | 410 => "; the archive does not exist",
         _ => "",
     }
 }

@@ -1,4 +1,5 @@
-//! One plugin's folder: which revisions are complete, and how one comes, goes and becomes current.
+//! One plugin's folder: which revisions are complete, and how a revision is added, removed and made
+//! current.
 //!
 //! ```text
 //! <plugins>/<name>/<revision>/             complete, always: it appears by one rename
@@ -80,8 +81,8 @@ impl PluginFolder {
         Self { plugins_dir: plugins_dir.to_owned(), path, name: name.clone(), locks }
     }
 
-    /// Clears away what an interrupted installation left, and tells whether the revision is there
-    /// already, made from the ordered archive.
+    /// Deletes the files of an interrupted installation, and returns whether the revision is
+    /// installed already from the ordered archive.
     pub(super) fn prepare(&self, spec: &PluginSpec) -> Result<bool, FolderError> {
         let (revision, ordered) = (&spec.revision, spec.source.sha256());
         let _changing = self.lock();
@@ -277,7 +278,7 @@ impl PluginFolder {
         target.into_string().ok()
     }
 
-    /// Deletes what interrupted steps left, and records whose revision never appeared.
+    /// Deletes the files of interrupted steps, and records without a revision.
     fn sweep(&self, folder: &OwnedFd) -> Result<(), DeleteError> {
         remove::sweep(folder.as_fd(), &self.path, |name| {
             if let Some(revision) = name.strip_prefix(RECORD) {
@@ -318,8 +319,8 @@ impl Staging {
         self.folder.path.join(&self.name)
     }
 
-    /// Makes everything durable, and then the revision visible, unless `commit` says that nobody
-    /// wants it any more.
+    /// Makes all files durable, and then the revision visible, unless `commit` returns that it was
+    /// cancelled.
     pub(super) fn publish(
         mut self,
         revision: &RevisionId,

@@ -1,4 +1,4 @@
-//! What of one plugin's folder nothing refers to: told apart from everything else, and deleted.
+//! Finds and deletes the files in one plugin's folder that nothing refers to.
 //!
 //! Called by the sweep with the plugin's claim. A revision is deleted only if it is one of ours: a
 //! real folder of our own user, next to a readable record of the archive it was made from. Whatever
@@ -25,17 +25,17 @@ pub(crate) const NAMES_MAX: usize = 10_000;
 /// A plugin's folder whose installations are shut out.
 pub(crate) struct SweepTurn {
     folder: PluginFolder,
-    /// None for a rehearsal, which shuts nobody out.
+    /// `None` for a dry run, which needs no lock.
     _turn: Option<Turn>,
 }
 
-/// What a name in a plugin's folder stands for.
+/// The meaning of a name in a plugin's folder.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind<'a> {
     Current,
     /// The record of a revision.
     Record(&'a str),
-    /// What an interrupted step left.
+    /// A file of an interrupted step.
     Leftover,
     /// A name that a revision may have.
     Revision(RevisionId),
@@ -45,12 +45,12 @@ enum Kind<'a> {
 // === impl SweepTurn ===
 
 impl SweepTurn {
-    /// A turn in a folder; without the plugin's own turn it shuts nobody out.
+    /// Access to a folder; without the plugin's own permit it excludes no other user.
     pub(super) fn new(folder: PluginFolder, turn: Option<Turn>) -> Self {
         Self { folder, _turn: turn }
     }
 
-    /// Deletes what nothing refers to. `go_on` is asked before each deletion.
+    /// Deletes files that nothing refers to. `go_on` is called before each deletion.
     pub(crate) fn sweep(
         &self,
         claim: &Claim,
@@ -119,7 +119,7 @@ impl Found<'_> {
             Kind::Record(revision) => {
                 let there = rustix::fs::statat(self.folder, revision, AtFlags::SYMLINK_NOFOLLOW);
                 if matches!(there, Err(Errno::NOENT)) {
-                    self.delete(name, "its revision is not there", |found| {
+                    self.delete(name, "its revision is missing", |found| {
                         let _changing = found.turn.folder.lock();
                         remove::destroy(found.folder.as_fd(), found.at, name)
                     });
@@ -128,7 +128,7 @@ impl Found<'_> {
             Kind::Revision(revision) => self.look_at_revision(&revision),
             // Goes with the revision it points to, or with the folder.
             Kind::Current => {}
-            Kind::Odd => self.leave(name, "no name that this agent gives"),
+            Kind::Odd => self.leave(name, "the agent gives no such name"),
         }
     }
 
@@ -184,8 +184,8 @@ impl Found<'_> {
         self.report.push(shown(&self.at.join(name)), SweepFate::Failed, why);
     }
 
-    /// The folder of a plugin that is gone: its link, if it leads nowhere, and itself, if nothing
-    /// of somebody else is in it.
+    /// The folder of a removed plugin: its link, if the target is missing, and the folder itself,
+    /// if it has no files of another owner.
     fn let_go_of_the_folder(&self) {
         let _changing = self.turn.folder.lock();
         if let Ok(target) = rustix::fs::readlinkat(self.folder, CURRENT, Vec::new())
@@ -227,13 +227,13 @@ fn is_leftover(name: &str) -> bool {
     random.is_some_and(is_random)
 }
 
-/// Of what a name in a folder of ours is the trash: what it was called before it was to be deleted.
+/// The original name of a file that was renamed for its deletion.
 pub(crate) fn trash_of(name: &str) -> Option<&str> {
     let (of, random) = name.strip_prefix(remove::TRASH)?.rsplit_once('-')?;
     (!of.is_empty() && is_random(random)).then_some(of)
 }
 
-/// Whether this is the random end of a name that this agent gives to what is not finished.
+/// Whether this is the random end of a name that this agent gives to unfinished files.
 pub(crate) fn is_random(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

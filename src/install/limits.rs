@@ -1,4 +1,4 @@
-//! What an archive may cost, at most.
+//! The limits of an archive.
 //!
 //! An archive is judged while it streams by: the first limit that is passed ends the installation,
 //! so a bomb costs no more than its limit. Read by `transfer`, `limits_reader`, `unpack` and

@@ -1,4 +1,4 @@
-//! What there is to install of a plugin that came with the machine: nothing but to look at it.
+//! The installation of a local plugin: only a check of its files.
 //!
 //! The pipeline calls this instead of downloading. Its files are the image's; none is written here.
 
@@ -26,7 +26,8 @@ pub(super) async fn preflight(spec: &PluginSpec, files: &LocalFiles) -> Result<(
     })
     .await?;
     if found != recorded {
-        // Files of the image are replaced in place. What is there now is what its owner wants.
+        // Files of the image are replaced in place. The current file is the one that its owner
+        // wants.
         tracing::warn!(
             plugin = %spec.name,
             revision = %spec.revision,
@@ -38,7 +39,7 @@ pub(super) async fn preflight(spec: &PluginSpec, files: &LocalFiles) -> Result<(
     Ok(())
 }
 
-/// What the entry point of a local plugin hashes to now.
+/// The current SHA-256 of a local plugin's entry point.
 ///
 /// # Errors
 /// It is not there, cannot be executed, or must not be because others may change it.

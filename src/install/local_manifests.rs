@@ -5,11 +5,11 @@
 //! <local_plugin_dir>/<name>/manifest.binpb   the same, encoded
 //! ```
 //!
-//! The manager calls this at the start and at SIGHUP. Nothing is written here, ever: the files are
-//! the image's. What a manifest says is checked field by field in the core (`wire::decode_local`);
+//! The manager calls this at the start and at SIGHUP. The agent never writes here: the files belong
+//! to the image. What a manifest says is checked field by field in the core (`wire::decode_local`);
 //! here it is checked whether the files may be trusted at all (`trust`) and whether the entry point
-//! could be started. A folder whose manifest cannot be used is refused by its name, and spoils no
-//! other one. A folder without a manifest is not a plugin, and neither is anything whose name
+//! could be started. A folder with an invalid manifest is refused by its name, and does not affect
+//! the others. A folder without a manifest is not a plugin, and neither is anything whose name
 //! begins with a dot.
 
 use std::fs::File;
@@ -66,7 +66,7 @@ pub enum FoldersError {
         #[source]
         cause: io::Error,
     },
-    /// Others may change what is in it.
+    /// Other users may change its content.
     #[error("the folder of local plugins cannot be trusted")]
     Distrusted(#[source] Distrust),
     /// It holds more than any machine runs.
@@ -86,27 +86,27 @@ pub enum ManifestError {
     /// It is a link to a folder.
     #[error("its folder is a link; put the folder itself there")]
     Link,
-    /// There are two, and they may differ.
+    /// The folder has two manifests, and they may differ.
     #[error("it has both a {JSON} and a {BINARY}; remove one of them")]
     Two,
-    /// Something cannot be read.
+    /// A file cannot be read.
     #[error("failed to read {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         cause: io::Error,
     },
-    /// Something is not a file.
+    /// A path is not a regular file.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// Something is larger than it may be.
+    /// A file is larger than its limit.
     #[error("{} is larger than {max} bytes", path.display())]
     TooLarge {
         path: PathBuf,
         /// How large it may be.
         max: u64,
     },
-    /// Others may change what would be run.
+    /// Other users may change the program.
     #[error("it cannot be trusted")]
     Distrusted(#[from] Distrust),
     /// It is not text.
@@ -176,7 +176,7 @@ impl PluginFolders {
         Ok(scan)
     }
 
-    /// The plugin in one folder; nothing where there is no manifest.
+    /// The plugin in one folder; `None` without a manifest.
     fn plugin(&self, all: &OwnedFd, name: &str) -> Result<Option<Arc<PluginSpec>>, ManifestError> {
         let path = self.path.join(name);
         let unread = |errno: Errno| ManifestError::Read { path: path.clone(), cause: errno.into() };
@@ -184,8 +184,8 @@ impl PluginFolders {
         let folder = match rustix::fs::openat(all, name, flags, Mode::empty()) {
             Ok(folder) => folder,
             Err(Errno::NOTDIR | Errno::LOOP) => return self.no_folder(all, name),
-            // It went while the others were read; or its name is not UTF-8, so it is asked for
-            // under another one.
+            // The folder was deleted while the others were read; or its name is not UTF-8, so
+            // another name was opened.
             Err(Errno::NOENT) if !name.contains(char::REPLACEMENT_CHARACTER) => return Ok(None),
             Err(errno) => return Err(unread(errno)),
         };
@@ -327,7 +327,7 @@ fn bounded(file: File, path: &Path) -> Result<Vec<u8>, ManifestError> {
     Ok(bytes)
 }
 
-/// The encoded message that a JSON manifest stands for.
+/// The encoded message of a JSON manifest.
 fn of_json(bytes: &[u8]) -> Result<Vec<u8>, ManifestError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ManifestError::NotUtf8)?;
     Ok(configure_plugin_from_json(text)?.encode_to_vec())

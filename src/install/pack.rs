@@ -1,8 +1,8 @@
 //! Makes an archive of a folder that is the same, byte for byte, whenever the files are the same.
 //!
 //! Members are sorted; times, owners and all of the modes but "executable or not" are left out.
-//! What the agent would refuse to install is refused here already. The `pack` verb calls this; it
-//! blocks.
+//! Files that the agent would refuse to install are refused here already. The `pack` verb calls
+//! this; it blocks.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -43,10 +43,10 @@ pub struct Packed {
     pub entries: u64,
 }
 
-/// Packs what is in `dir` into the file `out`, which appears only when it is complete.
+/// Packs the content of `dir` into the file `out`, which appears only when it is complete.
 ///
 /// # Errors
-/// A file cannot be read or written, or is something that an agent would not install.
+/// A file cannot be read or written, or an agent would not install it.
 pub fn pack(dir: &Path, out: &Path, compression: Compression) -> Result<Packed, PackError> {
     let unwritable = |source| PackError::Write { path: out.to_owned(), source };
     let parent = match out.parent() {
@@ -69,7 +69,7 @@ pub fn pack(dir: &Path, out: &Path, compression: Compression) -> Result<Packed, 
     Ok(Packed { sha256, bytes, entries: members.len() as u64 })
 }
 
-/// Something that goes into an archive.
+/// A member for the archive.
 #[derive(Debug)]
 enum Member {
     Folder,
@@ -83,13 +83,13 @@ enum WriteError {
     Archive(io::Error),
 }
 
-/// Compresses what is written to it.
+/// Compresses the bytes that are written to it.
 enum Encoder<W: Write> {
     Gzip(flate2::write::GzEncoder<Hashed<W>>),
     Zstd(zstd::stream::write::Encoder<'static, Hashed<W>>),
 }
 
-/// Hashes and counts what is written through it.
+/// Hashes and counts the bytes that are written through it.
 struct Hashed<W> {
     inner: W,
     digest: Sha256,

@@ -1,4 +1,4 @@
-//! The pipeline: what each call of the `Installer` port does, and in which order.
+//! The pipeline: the steps of each call of the `Installer` port, in order.
 //!
 //! One installation or removal of a plugin runs at a time; how an archive is downloaded and
 //! unpacked is the downloader's part. The composition root makes the pipeline, the sweep asks it
@@ -32,7 +32,7 @@ use crate::config::Config;
 use crate::hostinfo::preflight;
 use crate::os::remove::{DeleteError, open_folder};
 
-/// Where plugins live and what they may cost.
+/// The folders of plugins and the limits of their archives.
 #[derive(Clone, Debug)]
 pub struct PipelineConfig {
     /// `<state_dir>/<instance>/plugins`; made if it is missing.
@@ -102,9 +102,8 @@ impl PipelineConfig {
     }
 }
 
-/// Makes room of what is kept for later, where the disk is full, and clears away what an earlier
-/// life left of it. For the start of the agent: whatever is to be opened then may need that room.
-/// Blocks.
+/// Deletes cached archives if the disk is full, and incomplete files of an earlier agent process.
+/// Called at the start of the agent, because the store may need that space to open. Blocks.
 pub fn settle_cache(config: &PipelineConfig) {
     let (dir, plugins) = (config.cache_dir.clone(), config.plugins_dir.clone());
     Cache::new(dir, plugins, config.cache_max_bytes).settle();
@@ -154,7 +153,7 @@ impl Pipeline {
         self.downloader.set_trust(trust);
     }
 
-    /// Keeps so much in the cache from now on; what is there goes with the next sweep.
+    /// Sets the size limit of the cache; the next sweep deletes the archives over it.
     pub fn set_cache_max(&self, bytes: u64) {
         self.downloader.cache.set_max(bytes);
     }
@@ -165,10 +164,10 @@ impl Pipeline {
         self.spool.clone()
     }
 
-    /// Lets go of an archive that was handed over: what is installed is more than a copy of it.
+    /// Deletes an uploaded archive after its installation.
     fn was_installed(&self, artifact: &Artifact) {
         let (spool, sha256) = (self.spool.clone(), artifact.sha256);
-        // What becomes of it fails nothing.
+        // An error here fails no installation.
         drop(tokio::task::spawn_blocking(move || spool.installed(sha256)));
     }
 
@@ -182,7 +181,7 @@ impl Pipeline {
         if let Some(locks) = all.get(name).and_then(Weak::upgrade) {
             return locks;
         }
-        // Plugins come and go; what nobody holds is forgotten.
+        // Plugins are added and removed; entries without a holder are dropped.
         all.retain(|_, locks| locks.strong_count() > 0);
         let locks = Arc::new(PluginLocks::default());
         all.insert(name.clone(), Arc::downgrade(&locks));
@@ -203,7 +202,7 @@ impl Pipeline {
         &self.config.state_root
     }
 
-    /// Where plugins' output goes.
+    /// The folder for the output of plugins.
     pub(crate) fn log_dir(&self) -> &Path {
         &self.config.log_dir
     }
@@ -270,7 +269,7 @@ impl Installer for Pipeline {
             let checked = tokio::task::spawn_blocking(move || {
                 preflight::usable(&plugins_dir)?;
                 let has_room = || preflight::has_room(&plugins_dir);
-                // What is only kept for later yields.
+                // Cached archives are deleted first.
                 let yielding =
                     |how, unfit| if cache.make_room(how) { has_room() } else { Err(unfit) };
                 has_room()

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::config::InstallConfig;
 
-/// Where the kernel says how short memory is on this machine.
+/// The kernel's files with the memory pressure of this machine.
 const MACHINE_PRESSURE: &str = "/proc/pressure/memory";
 
 /// Pause between two looks. The kernel's own average is over ten seconds.
@@ -26,9 +26,9 @@ const HELD_UP: &str = "the machine is short of memory";
 /// When installations are held back.
 #[derive(Clone, Debug)]
 pub struct PressurePolicy {
-    /// Files in which the kernel says how short memory is; those that are not there say nothing.
+    /// The pressure files of the kernel; missing files are ignored.
     pub files: Vec<PathBuf>,
-    /// Percent of the last ten seconds in which somebody waited for memory; 0 holds nobody back.
+    /// Percent of the last ten seconds in which a process waited for memory; 0 turns the check off.
     pub most: u32,
     /// Longest that an installation is held back.
     pub patience: Duration,
@@ -64,7 +64,7 @@ impl PressurePolicy {
         let until = Instant::now() + self.patience;
         while self.is_high() {
             if Instant::now() >= until {
-                tracing::warn!(what, "begins although memory is short: it waited long enough");
+                tracing::warn!(what, "begins although memory is short: the longest wait is over");
                 break;
             }
             tokio::time::sleep(BEAT).await;
@@ -72,7 +72,7 @@ impl PressurePolicy {
         progress.send_replace(Progress::default());
     }
 
-    /// Whether any of the files says so. They are the kernel's: reading them waits for nothing.
+    /// Whether the value of any file is above the limit. Reading these kernel files does not block.
     fn is_high(&self) -> bool {
         self.most > 0
             && self
@@ -83,7 +83,7 @@ impl PressurePolicy {
     }
 }
 
-/// Percent of the last ten seconds in which somebody waited.
+/// Percent of the last ten seconds in which a process waited.
 fn stalled(text: &str) -> Option<f64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let average = some.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?;

@@ -4,16 +4,16 @@ use std::time::{Duration, SystemTime};
 
 use crate::net::backoff::{Jitter, Schedule};
 
-/// What is waited on top of what the server asked for.
+/// The pause in addition to the server's `Retry-After`.
 const PAUSES: Schedule =
     Schedule::doubling(Duration::from_millis(200), Duration::from_secs(10), Jitter::Full);
 
 /// A server may ask for hours; the order's deadline does not wait that long.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
-/// The pause after failed attempt number `attempt`, which counts from 1: what the server asked for,
-/// and on top of it somewhere between nothing and a bound that doubles each time. Many agents that
-/// were asked for the same do not come back in step. `random` is in `0.0..1.0`.
+/// The pause after failed attempt number `attempt`, which counts from 1: the server's
+/// `Retry-After`, plus a random time below a bound that doubles each time. So many agents with the
+/// same `Retry-After` do not try again at the same moment. `random` is in `0.0..1.0`.
 pub(super) fn pause(attempt: u32, asked: Option<Duration>, random: f64) -> Duration {
     asked.unwrap_or_default().min(LONGEST_ASKED) + PAUSES.wait(attempt.saturating_sub(1), random)
 }

@@ -1,8 +1,8 @@
 //! Whole installations, against real files and real sockets on loopback.
 //!
-//! `rig` has the pipeline in a temporary folder, `tarball` writes archives no honest tool would,
-//! `corpus` is full of those, `witness` notices what they change, `server` answers HTTP badly on
-//! purpose.
+//! `rig` has the pipeline in a temporary folder, `tarball` writes archives that no ordinary tool
+//! would, `corpus` is full of those, `witness` notices what they change, `server` answers HTTP
+//! badly on purpose.
 
 mod archives;
 mod caching;

@@ -26,7 +26,7 @@ mod signature;
 
 pub(super) use signature::{SIGNATURE_MAX, Signature};
 
-/// What a file beside an archive is called that holds its signature.
+/// The ending of the file beside an archive that holds its signature.
 pub const SUFFIX: &str = ".minisig";
 
 /// Most bytes of a file with keys.
@@ -43,7 +43,8 @@ pub enum Trust {
     Anybody,
     /// Archives that one of these keys signed.
     Keys(Keyring),
-    /// Nobody's: keys are configured, and the agent cannot read them, for this reason.
+    /// No signature is trusted: keys are configured, but the agent cannot read them, for this
+    /// reason.
     Unreadable(String),
 }
 
@@ -91,7 +92,7 @@ impl Trust {
         Ok(Self::Keys(Keyring { keys, binding: config.binding }))
     }
 
-    /// The same, and what cannot be read is no reason to trust anybody.
+    /// The same, but keys that cannot be read make no signature trusted.
     #[must_use]
     pub fn load_or_nobody(config: &TrustConfig) -> Self {
         Self::load(config).unwrap_or_else(|error| Self::Unreadable(Chain(&error).to_string()))
@@ -163,7 +164,7 @@ impl Check<'_> {
         self.verifier.finalize().map_err(|_| SignatureError::Wrong { key: self.key })
     }
 
-    /// Who signed it.
+    /// The key that signed it.
     pub(super) fn key(&self) -> KeyId {
         self.key
     }
@@ -177,7 +178,7 @@ impl Check<'_> {
 /// Checks that bytes have the form of a signature, and returns the id of the key that it names.
 ///
 /// # Errors
-/// The bytes do not have that form; the text says what is wrong with them.
+/// The bytes do not have that form; the text names the mistake.
 pub fn check_signature(bytes: &[u8]) -> Result<KeyId, &'static str> {
     Signature::parse(bytes).map(|signature| signature.key())
 }

@@ -39,7 +39,7 @@ pub(crate) mod member;
 pub(crate) mod tree;
 pub(crate) mod write_out;
 
-/// What a tar stream is made of.
+/// The block size of tar.
 const BLOCK_BYTES: u64 = 512;
 
 /// What tells compressions apart is in the first bytes; a tar header has one block.
@@ -65,8 +65,8 @@ type Stream = LimitsReader<DecoderThread>;
 // === impl Unpacking ===
 
 impl Unpacking<'_> {
-    /// Unpacks what comes through the channel. Answers when every byte was read and written, and
-    /// the download has said that the checksum is right.
+    /// Unpacks the bytes from the channel. Returns when all bytes are read and written, and the
+    /// download has reported that the checksum is right.
     pub(super) fn run(self, pieces: mpsc::Receiver<Piece>) -> Result<(), UnpackError> {
         let mut source = Source::new(pieces);
         let format = match block_on(source.peek(PEEK_BYTES)) {
@@ -79,7 +79,8 @@ impl Unpacking<'_> {
             let (ahead, expanding) = DecoderThread::begin(scope, format, source, Rc::clone(&meter))
                 .map_err(|source| UnpackError::Thread { source })?;
             let unpacked = block_on(self.unpack(ahead, format, meter));
-            // Nobody listens to it any more, so it ends at once; a panic of it was an error here.
+            // Its receiver is dropped, so the thread ends at once; a panic of it is a bug of the
+            // agent.
             drop(expanding.join());
             unpacked
         })
@@ -185,14 +186,14 @@ impl Unpacking<'_> {
             return Err(refused("sparse file".to_owned()));
         }
         if !is_size_unambiguous(entry.header().as_bytes()) {
-            return Err(wrong("has a size that is negative or too large to be read by all"));
+            return Err(wrong("has a size that is negative or too large for some tar readers"));
         }
         let path = MemberPath::parse(&raw, self.limits)?;
         if path.is_root() && kind != EntryType::Directory {
             return Err(wrong("has no name"));
         }
         if kind == EntryType::Regular {
-            // Very old archives mark a folder like this; nobody should have to guess.
+            // Very old archives mark a folder like this; a reader should not have to guess.
             if raw.ends_with(b"/") {
                 return Err(wrong("is a file, but its name ends with a slash"));
             }
@@ -222,7 +223,7 @@ impl Unpacking<'_> {
         };
         match self.tree.hard_link(&path, &inside) {
             Err(Obstacle::NoSuchFile) => {
-                Err(wrong("is not a regular file that stands earlier in the archive"))
+                Err(wrong("is not a regular file earlier in the archive"))
             }
             result => result.map_err(|obstacle| self.blame(&path, obstacle, 0)),
         }
@@ -264,7 +265,7 @@ impl Unpacking<'_> {
         let path = self.entry_point.as_str();
         let wrong = |found: String| Err(UnpackError::EntryPoint { path: path.to_owned(), found });
         let Ok(end) = links.resolve(path) else {
-            return wrong("is a link that leads nowhere".to_owned());
+            return wrong("is a link without a target".to_owned());
         };
         match self.tree.stat(&end) {
             Ok(found) if !is_file(&found) => wrong("is not a regular file".to_owned()),
@@ -330,7 +331,7 @@ async fn drain(mut rest: Stream, meter: &Meter, format: Format) -> Result<(), Un
     if meter.is_verified() { Ok(()) } else { Err(UnpackError::TrailingData) }
 }
 
-/// What a member is, if it is something that is not taken.
+/// The type of a member, if it is not allowed.
 fn forbidden(kind: EntryType) -> Option<String> {
     let name = match kind {
         EntryType::Regular | EntryType::Directory | EntryType::Symlink | EntryType::Link => {

@@ -1,4 +1,4 @@
-//! What a link is made with: where it leads, how long it waits, and who hears its messages.
+//! The parameters of a link: its destination, its timeouts, and the listener for its messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct LinkConfig {
     pub(super) vsock: Arc<dyn DialVsock>,
 }
 
-/// Hears what the link hears.
+/// Receives the messages of the link.
 #[async_trait]
 pub trait LinkListener: Send + Sync {
     /// A message arrived. The next frame of its stream is read when this returns, acknowledgements

@@ -64,7 +64,7 @@ impl Pending {
         Ok(Ticket { pending: self, id: id.to_owned(), number, answer })
     }
 
-    /// Passes on what the server answered. Says whether anybody waited.
+    /// Passes on the server's answer. Returns whether a caller waited for it.
     pub(super) fn settle(&self, id: &str, answer: Answer) -> bool {
         let mut table = self.table();
         let Some(waiters) = table.waiting.remove(id) else { return false };

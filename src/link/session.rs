@@ -246,7 +246,7 @@ impl Live {
             Some(Err(error)) if error.is_panic() => {
                 StreamEnd::new(Code::Internal, "handling a message failed")
             }
-            Some(Err(_)) | None => StreamEnd::new(Code::Cancelled, "the stream was let go"),
+            Some(Err(_)) | None => StreamEnd::new(Code::Cancelled, "the agent closed the stream"),
         }
     }
 
@@ -260,7 +260,7 @@ impl Live {
             _ = self.ended() => return,
         }
         session.outgoing().take();
-        // Late or not, it is gone now.
+        // Late or not, the entry is removed now.
         drop(tokio::time::timeout(drain, self.ended()).await);
     }
 }
@@ -334,7 +334,7 @@ impl Reader {
         let answer = status::answer(response.status);
         if let Some(registered) = self.registered.take() {
             answer?;
-            // Nobody waits for it when the attempt was given up just now.
+            // No caller waits for it if the attempt was just cancelled.
             registered.send(()).ok();
             return Ok(());
         }
@@ -346,7 +346,7 @@ impl Reader {
             tracing::debug!(
                 stream = self.session.number,
                 id = shown(id),
-                "an acknowledgement came too late or was never waited for"
+                "an acknowledgement came too late, or no message waits for it"
             );
         }
         Ok(())

@@ -13,8 +13,8 @@ use super::session::{self, Live};
 use super::shared::{LinkState, Shared};
 use super::status::StreamEnd;
 
-/// The end of a link that somebody has to run. Dropping it, or the future of
-/// [`LinkTask::run`], cuts every stream at once.
+/// The end of a link that the caller has to run. Dropping it, or the future of [`LinkTask::run`],
+/// cuts every stream at once.
 #[must_use = "a link does nothing until its task runs"]
 pub struct LinkTask {
     config: LinkConfig,

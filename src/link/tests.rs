@@ -210,7 +210,7 @@ async fn what_a_server_answers_is_told_apart() {
         let link = agent.link.clone();
         let delivery = tokio::spawn(async move { link.deliver(outbound("x")).await });
         peer.next().await;
-        // One that nobody waits for changes nothing.
+        // A receipt without a waiting message changes nothing.
         peer.respond("unknown", Some((3, "stray"))).await;
         peer.respond("x", Some((code, "because"))).await;
         assert_eq!(within("the delivery ends", delivery).await.unwrap(), expected);
@@ -228,7 +228,7 @@ async fn a_delivery_that_is_not_acknowledged_times_out() {
     agent.connects().await;
     assert_eq!(agent.link.deliver(outbound("1")).await, Err(DeliveryError::TimedOut));
     assert_eq!(peer.next().await.message_id, "1");
-    // Its late acknowledgement harms nobody.
+    // Its late acknowledgement has no effect.
     peer.respond("1", None).await;
     peer.send_body("m", labels("x"), b"").await;
     agent.receives().await;

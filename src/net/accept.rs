@@ -18,7 +18,7 @@ use super::with_permit::WithPermit;
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Something that accepts connections.
+/// A listener.
 pub(crate) trait Listener: Send + 'static {
     /// A connection.
     type Stream: Send + 'static;

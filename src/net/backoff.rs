@@ -1,5 +1,5 @@
-//! How long to wait before the next attempt: longer after each failure in a row, up to a bound, and
-//! not at the same moment as everybody else who lost the same server. Pure.
+//! The wait before the next attempt: longer after each failure in a row, up to a bound, with jitter
+//! so that clients of one server do not return at the same moment. Pure.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) struct Schedule {
     pub(crate) first: Duration,
     /// By how much each further failure multiplies it.
     pub(crate) factor: u32,
-    /// What no wait exceeds.
+    /// The longest wait.
     pub(crate) ceiling: Duration,
     /// Which part of the longest wait is waited.
     pub(crate) jitter: Jitter,
@@ -19,7 +19,7 @@ pub(crate) struct Schedule {
 /// Which part of the longest wait of a round is waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jitter {
-    /// All of it: nobody else waits for the same.
+    /// The whole wait, without jitter: no other client waits for the same server.
     None,
     /// At least half of it.
     UpperHalf,

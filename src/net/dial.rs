@@ -19,7 +19,7 @@ use tower::service_fn;
 
 use crate::net::endpoint::{Endpoint, Kind};
 
-/// How often a quiet connection is asked whether it still lives.
+/// The interval of keepalive pings on an idle connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long the answer may take.
@@ -36,7 +36,7 @@ pub struct TlsFiles {
     /// The authorities that may have signed the server's certificate (PEM); without it those of the
     /// system.
     pub authorities: Option<PathBuf>,
-    /// What the agent shows of itself, for mutual TLS.
+    /// The client certificate of the agent, for mutual TLS.
     pub client: Option<ClientCertificate>,
 }
 

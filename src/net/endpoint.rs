@@ -37,7 +37,8 @@ pub struct EndpointError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Problem {
     #[error(
-        "has no known form; write unix:/path, vsock:CID:PORT, http://127.0.0.1:PORT or https://HOST:PORT"
+        "has an unknown form; write unix:/path, vsock:CID:PORT, http://127.0.0.1:PORT or \
+         https://HOST:PORT"
     )]
     UnknownForm,
     #[error("has a relative socket path; write unix:/ and the path from the root")]
@@ -47,7 +48,8 @@ enum Problem {
     #[error("has a socket path with a NUL character in it; remove it")]
     NulInPath,
     #[error(
-        "would send everything in the clear to another machine; use https://, or http:// with 127.0.0.1, [::1] or localhost"
+        "would send all data unencrypted to another machine; use https://, or http:// with \
+         127.0.0.1, [::1] or localhost"
     )]
     NotLoopback,
     #[error("has no port; write http://HOST:PORT")]
@@ -57,12 +59,13 @@ enum Problem {
     #[error("has no valid host; write https://HOST:PORT, an IPv6 address in brackets")]
     BadHost,
     #[error(
-        "has a user name or password in it; remove it and say so where credentials are configured"
+        "has a user name or password in it; remove it and configure the credentials under their \
+         own keys"
     )]
     UserInfo,
-    #[error("has a path or query behind the port; remove it")]
+    #[error("has a path or query after the port; remove it")]
     Trailing,
-    #[error("has not two numbers behind vsock:; write vsock:CID:PORT, the host is CID 2")]
+    #[error("does not have two numbers after vsock:; write vsock:CID:PORT, the host is CID 2")]
     BadVsock,
 }
 

@@ -1,7 +1,7 @@
 //! Unix sockets that the agent listens on.
 //!
 //! The local API and the command socket are opened here. What is in the way is replaced only when
-//! it is a socket that nobody answers on: a file of somebody else is never deleted.
+//! it is a socket that no process answers on: a file of another user is never deleted.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{UnixListener, UnixStream};
 
-/// Who may use a socket.
+/// The permissions of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Permission bits, at most `0777`. Connecting takes the right to write.
@@ -24,14 +24,19 @@ pub struct Access {
 /// Why a socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody else answers on it.
-    #[error("another agent answers on {}; stop it, or give this one another runtime_dir", .0.display())]
+    /// Another process answers on it.
+    #[error(
+        "another agent answers on {}; stop it, or configure another runtime_dir for this one",
+        .0.display()
+    )]
     InUse(PathBuf),
-    /// There is something that is no socket.
-    #[error("{} is in the way and is no socket; move it elsewhere", .0.display())]
+    /// A file that is not a socket exists there.
+    #[error("{} exists and is not a socket; move it elsewhere", .0.display())]
     Foreign(PathBuf),
     /// The group it is to belong to cannot be found.
-    #[error("there is no group {name:?} for {}; create it, or name another", path.display())]
+    #[error(
+        "the group {name:?} for {} does not exist; create it, or name another group", path.display()
+    )]
     Group {
         path: PathBuf,
         /// The group.
@@ -64,11 +69,11 @@ pub async fn bind_private(path: &Path) -> Result<UnixListener, SocketError> {
     bind(path, &Access::owner_only()).await
 }
 
-/// Makes a unix socket. A socket file that nobody answers on is replaced.
+/// Makes a unix socket. A socket file that no process answers on is replaced.
 ///
 /// # Errors
-/// When somebody answers on it, something that is no socket is in the way, there is no such group,
-/// or it cannot be made.
+/// A process answers on it, another file exists at the path, the group does not exist, or the
+/// socket cannot be made.
 pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketError> {
     let failed = |cause| SocketError::Listen { path: path.to_owned(), cause };
     let group = group_of(path, &access.group).await?;
@@ -93,13 +98,14 @@ pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketEr
     Ok(listener)
 }
 
-/// Whether this is a socket, and nobody listens on it. Never waits.
+/// Whether this is a socket, and no process listens on it. Never waits.
 pub(crate) fn is_deserted(path: &Path) -> bool {
     let found = std::fs::symlink_metadata(path);
     found.is_ok_and(|found| found.file_type().is_socket()) && refuses(path)
 }
 
-/// Whether connecting there is refused, as it is by a socket that nobody listens on. Never waits.
+/// Whether connecting there is refused, as it is by a socket that no process listens on. Never
+/// waits.
 pub(crate) fn refuses(path: &Path) -> bool {
     let connect = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

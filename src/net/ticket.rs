@@ -1,5 +1,4 @@
-//! Secrets by which those who call the agent are known: made once, given out once, kept as a
-//! digest.
+//! Secrets that identify the callers of the agent: made once, given out once, kept as a digest.
 //!
 //! A table of digests is compared in no time that says anything, and gives no ticket away when it
 //! is dumped.
@@ -10,7 +9,7 @@ use guest_agent_actors::model::id::Sha256Digest;
 use rand::TryRngCore;
 use rand::rand_core::OsError;
 
-/// Longest text that is looked up: hashing megabytes for a stranger is no service to anybody.
+/// Longest text that is looked up: the agent must not hash megabytes for an unknown caller.
 const TEXT_MAX: usize = 256;
 
 /// A ticket that was just made.

@@ -1,4 +1,4 @@
-//! Where the token comes from that says who this agent is.
+//! The source of the token that identifies this agent.
 
 use std::path::PathBuf;
 
@@ -30,11 +30,11 @@ pub struct TokenError {
     pub cause: Cause,
 }
 
-/// No token: the transport says who the agent is, or nobody asks.
+/// No token: the transport identifies the agent, or the server needs no identity.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoToken;
 
-/// A token in a file that somebody else keeps fresh.
+/// A token in a file that another program renews.
 #[derive(Clone, Debug)]
 pub struct FileToken {
     path: PathBuf,

@@ -74,7 +74,7 @@ pub fn set_level(level: &str) {
     if let Some(controls) = STARTED.get()
         && let Err(error) = controls.filter.reload(log_filter::filter(level))
     {
-        tracing::error!(%error, "the log stays as it was");
+        tracing::error!(%error, "the log settings stay unchanged");
     }
 }
 
@@ -107,7 +107,7 @@ pub fn report_last_unwritten() {
 fn report_lost(controls: &Controls) {
     match controls.journal.as_ref().map_or(0, Journal::take_lost) {
         0 => {}
-        lines => tracing::warn!(lines, "the journal did not take {lines} lines"),
+        lines => tracing::warn!(lines, "the journal did not accept {lines} lines"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What there is to measure, in the formats that Prometheus reads.
+//! The metrics, in the formats that Prometheus reads.
 //!
 //! ```text
 //!   manager, outbox, link, counters, /proc/self ─► Snapshot ─► figures (catalogue) ─┬─► page ─► OpenMetrics or 0.0.4
@@ -41,7 +41,7 @@ pub struct Sources {
     pub manager: Addr<ManagerActor>,
     /// Says how much waits for the control plane.
     pub backlog: Recipient<WeighBacklog>,
-    /// Counts what the actors do.
+    /// Counts the actions of the actors.
     pub counts: Arc<Counts>,
     /// What plugins offer each other.
     pub offers: RegistryView,

@@ -56,11 +56,11 @@ impl Pidfd {
     pub(crate) fn is_dead(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interrupted look says nothing; the caller looks again or waits.
+        // An interrupted look has no result; the caller looks again or waits.
         matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
     }
 
-    /// Sends a signal. The result tells whether there was a process to take it.
+    /// Sends a signal. Returns whether the process still existed.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(pidfd_send_signal(&self.0, signal)?)
     }

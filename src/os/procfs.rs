@@ -77,7 +77,7 @@ pub(crate) fn all() -> Option<Vec<Stat>> {
 }
 
 /// The environment a process was started with: `KEY=value` items, each ended by a NUL. `None` when
-/// it may not be read or the process is gone.
+/// it may not be read or the process has ended.
 pub(crate) fn environ(pid: u32) -> Option<Vec<u8>> {
     read_bytes(&format!("/proc/{pid}/environ"))
 }
@@ -104,7 +104,7 @@ pub(crate) fn variable<'a>(environ: &'a [u8], key: &str) -> Option<&'a [u8]> {
 }
 
 /// Memory of a process in bytes, of what it shares with others only its part. `None` when it may
-/// not be read or the process is gone. The kernel looks at all of its pages for this.
+/// not be read or the process has ended. The kernel looks at all of its pages for this.
 pub(crate) fn proportional_memory(pid: u32) -> Option<u64> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     bytes_of(&rollup, "Pss:")

@@ -17,19 +17,19 @@ use rustix::io::Errno;
 /// What names of things that are being deleted begin with. Plugins and revisions never do.
 pub(crate) const TRASH: &str = ".trash-";
 
-/// More rounds than any honest tree is deep. Only a process that keeps writing needs more.
+/// More rounds than any ordinary tree is deep. Only a process that keeps writing needs more.
 const MAX_ROUNDS: usize = 100_000;
 
 /// How often a folder that was just emptied may turn out not to be.
 const MAX_SURPRISES: usize = 16;
 
-/// Why something could not be deleted.
+/// Why a file or folder could not be deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum DeleteError {
     /// A system call failed.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The failed action, as a verb.
         action: &'static str,
         path: PathBuf,
         #[source]
@@ -38,7 +38,7 @@ pub enum DeleteError {
     /// New files appear as fast as old ones are deleted.
     #[error("{} does not become empty; something still writes there", path.display())]
     NeverEmpty { path: PathBuf },
-    /// A bug: the thread that does the work panicked.
+    /// A bug in the agent: the thread that deletes files panicked.
     #[error("the thread that deletes files panicked")]
     Panicked,
 }

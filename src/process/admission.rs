@@ -3,12 +3,12 @@
 //! ```text
 //!   core ── run ──► process: one line of JSON on its standard input { port, ticket }
 //!                      │ gRPC on 127.0.0.1, every call with its ticket
-//!   desk ◄── service ◄─┘   (door: who calls, and may they)
+//!   queue ◄─ service ◄─┘   (door: who calls, and may they)
 //!   core ── end ──► standard input closed ► 5 s ► SIGKILL
 //! ```
 //!
-//! The port is opened with the first launch and shared by all lives; a ticket is good for one life.
-//! What is asked, and what an answer means, is decided in `guest_agent_actors::admission`.
+//! The port is opened with the first launch and shared by all runs of the plugin; a ticket is valid
+//! for one run. `guest_agent_actors::admission` decides what to ask, and what an answer means.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::ports::{AdmissionCommand, AdmissionHost, Cause, DeskRecipients};
+use guest_agent_actors::ports::{AdmissionCommand, AdmissionHost, Cause, QueueRecipients};
 use rand::TryRngCore;
 use tokio::net::TcpListener;
 use tokio::sync::{OnceCell, oneshot, watch};
@@ -39,15 +39,15 @@ mod tests;
 use door::{Caller, Door};
 use process::Running;
 
-/// Longest that ending all plugins may take: what they are given, and a moment.
+/// Longest time for the end of all plugins: their grace period, and a margin.
 const CLOSE_WAIT: Duration = Duration::from_secs(7);
 
 /// Why an admission plugin could not be asked.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
-    #[error("no port of the loopback interface can be listened on")]
+    #[error("the agent cannot listen on any port of the loopback interface")]
     Listen(#[source] io::Error),
-    #[error("the system has no random bytes for a ticket")]
+    #[error("the kernel returned no random bytes for a ticket")]
     Ticket(#[source] rand::rand_core::OsError),
     #[error(transparent)]
     Process(#[from] process::SpawnError),
@@ -55,8 +55,8 @@ enum RunError {
 
 /// Runs admission plugins as processes of this machine. Cheap to clone; clones share everything.
 ///
-/// Its methods must be called on the runtime, on the thread the agent lives on: a plugin is killed
-/// when the thread ends that started it.
+/// Its methods must be called on the main thread of the runtime: the kernel kills a plugin when the
+/// thread that started it ends (PR_SET_PDEATHSIG).
 #[derive(Clone)]
 pub struct PluginHost {
     shared: Arc<Shared>,
@@ -89,17 +89,17 @@ impl PluginHost {
         }
     }
 
-    /// Ends every plugin that still runs, and waits until their processes are gone.
+    /// Ends every plugin that still runs, and waits until their processes have ended.
     pub async fn close(&self) {
         let running = std::mem::take(&mut *self.running());
         for told in running.into_values() {
-            // One that just ended by itself hears nothing.
+            // A plugin that has just ended by itself gets no signal.
             told.send(()).ok();
         }
         let mut alive = self.shared.alive.subscribe();
         let all_gone = alive.wait_for(|alive| *alive == 0);
         if tokio::time::timeout(CLOSE_WAIT, all_gone).await.is_err() {
-            tracing::warn!("an admission plugin may outlive the agent: it does not die");
+            tracing::warn!("an admission plugin may outlive the agent: SIGKILL did not end it");
         }
     }
 
@@ -127,11 +127,11 @@ impl PluginHost {
         &self,
         life: ProcessRun,
         command: &AdmissionCommand,
-        desk: DeskRecipients,
+        queue: QueueRecipients,
     ) -> Result<Running, RunError> {
         let port = self.port().await?;
         let name = name_of(command);
-        let caller = Caller::Admission { life, name: name.clone(), desk };
+        let caller = Caller::Admission { life, name: name.clone(), queue };
         let ticket = self.shared.door.issue(life, caller).map_err(RunError::Ticket)?;
         Ok(process::spawn(command, &name, port, &ticket).await?)
     }
@@ -143,30 +143,30 @@ impl AdmissionHost for PluginHost {
         &self,
         life: ProcessRun,
         command: AdmissionCommand,
-        desk: DeskRecipients,
+        queue: QueueRecipients,
     ) -> String {
         let (told, go) = oneshot::channel();
         self.running().insert(life, told);
         let registered = Registered(self, life);
-        let running = match self.start(life, &command, desk).await {
+        let running = match self.start(life, &command, queue).await {
             Ok(running) => running,
             Err(error) => return Chain(&error).to_string(),
         };
         let alive = Alive::new(self.shared.alive.clone());
-        // In a task of its own, so that the process is seen off also when nobody waits here any
-        // more.
+        // In a task of its own, so that the process is ended and reaped also when the caller has
+        // gone.
         let ending = tokio::spawn(async move {
             let _alive = alive;
             running.until(go).await
         });
-        let how = ending.await.unwrap_or_else(|_| "nobody watched it to its end".to_owned());
+        let how = ending.await.unwrap_or_else(|_| "the watching task panicked".to_owned());
         drop(registered);
         how
     }
 
     fn end(&self, life: ProcessRun) {
         if let Some(told) = self.running().remove(&life) {
-            // One that just ended by itself hears nothing.
+            // A plugin that has just ended by itself gets no signal.
             told.send(()).ok();
         }
     }
@@ -175,7 +175,8 @@ impl AdmissionHost for PluginHost {
         let mut salt = [0; 32];
         match rand::rngs::OsRng.try_fill_bytes(&mut salt) {
             Ok(()) => salt,
-            // Good enough to tell lives of the agent apart; tickets are not made without.
+            // This is enough to tell two starts of the agent apart; tickets are not made without
+            // random bytes.
             Err(_) => rand::random(),
         }
     }
@@ -192,7 +193,7 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// Counts a process that lives.
+/// Counts a running process.
 struct Alive(watch::Sender<usize>);
 
 impl Alive {
@@ -211,12 +212,12 @@ impl Drop for Alive {
 /// Whether the program of an admission plugin could be started. Blocks.
 ///
 /// # Errors
-/// Names what is wrong with it, and what would mend it.
+/// Names the error, and how to correct it.
 pub(crate) fn check_program(program: &Path) -> Result<(), Cause> {
     Ok(process::check(program)?)
 }
 
-/// What a plugin is called in the log: the name of its program.
+/// The name of a plugin in the log: that of its program.
 fn name_of(command: &AdmissionCommand) -> Arc<str> {
     let program = PathBuf::from(command.program());
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned());

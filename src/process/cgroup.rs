@@ -42,7 +42,7 @@ pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
 use files::{is_below, members_below, remove_below, write};
-use hierarchy::{Found, KEEPER_LEAF, OWN_LEAF, Place, Together};
+use hierarchy::{Found, Hierarchy, KEEPER_LEAF, OWN_LEAF, Together};
 
 /// How long a group that is being killed may take to become empty.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -57,18 +57,18 @@ const AGENT_RESERVE: u64 = 64 << 20;
 /// All of this agent's groups.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
-    places: Vec<Place>,
+    places: Vec<Hierarchy>,
     trouble: Vec<String>,
     tasks_max: Option<u64>,
     when_absent: Absence,
     total: Total,
-    /// What of the total does not hold.
+    /// The parts of the total limit that are not enforced.
     total_missing: Unenforced,
     /// Whether plugins are in another group than the agent's own.
     apart: bool,
 }
 
-/// What the agent and all plugins together may use. `None` is unlimited.
+/// The limit of the agent and all plugins together. `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
     /// Memory, in bytes.
@@ -96,7 +96,7 @@ pub struct Group {
     when_absent: Absence,
     /// No group may have more than all together.
     total: Total,
-    /// What does not hold of all groups together.
+    /// The total limits that are not enforced.
     total_missing: Unenforced,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Entrance {
     doors: Vec<File>,
 }
 
-/// Why something could not be done to a group.
+/// Why an operation on a group failed.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {action} the control group {}", path.display())]
 pub struct CgroupError {
@@ -182,7 +182,7 @@ impl Cgroups {
         self.places.iter().flat_map(|place| place.controllers.iter().copied()).collect()
     }
 
-    /// What stood in the way, for people.
+    /// The problems, for people.
     #[must_use]
     pub fn trouble(&self) -> &[String] {
         &self.trouble
@@ -191,7 +191,7 @@ impl Cgroups {
     /// The group of a plugin, whether it exists or not.
     #[must_use]
     pub fn group(&self, name: &PluginName) -> Group {
-        let room = |place: &Place| Room::of(place, place.base.join(name.as_str()));
+        let room = |place: &Hierarchy| Room::of(place, place.base.join(name.as_str()));
         let Self { tasks_max, when_absent, total, .. } = *self;
         Group {
             rooms: self.places.iter().map(room).collect(),
@@ -274,7 +274,7 @@ impl Total {
 
 impl Room {
     /// The group with this path in a hierarchy.
-    fn of(place: &Place, dir: PathBuf) -> Self {
+    fn of(place: &Hierarchy, dir: PathBuf) -> Self {
         Self { version: place.version, controllers: Arc::clone(&place.controllers), dir }
     }
 }
@@ -316,11 +316,11 @@ impl Group {
         Ok(Entrance { doors: self.rooms.iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Moves a living process inside, without what it has forked. A plugin enters by itself, before
-    /// there is anything to move.
+    /// Moves a running process into the group, without its children. A plugin enters by itself,
+    /// before it can have children.
     ///
     /// # Errors
-    /// It is gone, or may not be moved.
+    /// The process has ended, or may not be moved.
     pub fn take_in(&self, pid: u32) -> Result<(), CgroupError> {
         for room in &self.rooms {
             write(&room.dir, "cgroup.procs", &pid.to_string()).map_err(|cause| CgroupError {
@@ -384,7 +384,7 @@ impl Group {
         if by_kernel {
             return;
         }
-        // Frozen processes fork no more, so nobody is missed; the signal ends them when they thaw.
+        // Frozen processes cannot fork, so none is missed; the signal ends them when they thaw.
         let freezer = self.freezer();
         let frozen = freezer.is_some_and(|room| v1::freeze(&room.dir).is_ok());
         for room in &self.rooms {
@@ -393,7 +393,7 @@ impl Group {
         if let Some(room) = freezer.filter(|_| frozen)
             && let Err(error) = v1::thaw(&room.dir)
         {
-            tracing::warn!(group = %room.dir.display(), %error, "a group cannot be thawed");
+            tracing::warn!(group = %room.dir.display(), %error, "a control group cannot be thawed");
         }
     }
 
@@ -445,9 +445,9 @@ impl Group {
         Self { rooms: vec![room], ..Self::default() }
     }
 
-    /// What the processes in the group, dead ones included, have used. `None` where the machine
-    /// does not count. `charge` is what was found the last time, for as long as that may be
-    /// believed, and becomes what was found now.
+    /// The usage of the processes in the group, including ended ones. `None` where the machine does
+    /// not count. `charge` is the last measured charge, reused while it is recent, and becomes the
+    /// new one.
     #[must_use]
     pub fn usage(&self, charge: &mut Option<Charge>) -> Option<Usage> {
         let cpu_time = self.rooms.iter().find_map(|room| match room.version {
@@ -493,7 +493,7 @@ impl Group {
             Ok(watch) => Some(watch),
             Err(error) => {
                 let group = memory.dir.display();
-                tracing::debug!(%group, %error, "nobody will tell of OOM kills");
+                tracing::debug!(%group, %error, "OOM kills in this group are not reported");
                 None
             }
         }
@@ -509,7 +509,7 @@ impl Entrance {
         Self { doors: vec![door] }
     }
 
-    /// Whether there is nowhere to go.
+    /// Whether no hierarchy is usable.
     pub(crate) fn is_empty(&self) -> bool {
         self.doors.is_empty()
     }

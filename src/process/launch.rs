@@ -84,9 +84,9 @@ pub struct LauncherConfig {
     /// Sockets of plugins are made in `plugins/` below it, or in `confined/<name>/` for those whose
     /// policy keeps them from there.
     pub runtime_dir: PathBuf,
-    /// Takes what plugins print.
+    /// Stores the output of plugins.
     pub logs: PluginLogs,
-    /// What plugins may call.
+    /// The services that plugins may call.
     pub host_socket: PathBuf,
     /// How plugins listen.
     pub transport: Transport,
@@ -94,9 +94,9 @@ pub struct LauncherConfig {
     pub boot: BootId,
     /// Where plugins are walled in.
     pub cgroups: Cgroups,
-    /// What this machine can enforce of policies.
+    /// The parts of policies that this machine can enforce.
     pub host: Host,
-    /// What plugins may do, until others are given.
+    /// The current policies.
     pub policies: Policies,
 }
 
@@ -143,7 +143,7 @@ struct Shared {
     strangers: Strangers,
 }
 
-/// What the launcher knows of plugins: one slot each, kept until the plugin is wiped.
+/// The launcher's data about plugins: one slot each, kept until the plugin is wiped.
 #[derive(Debug)]
 struct Table {
     slots: HashMap<PluginName, Slot>,
@@ -167,9 +167,9 @@ pub enum Holder {
         /// Its process. The caller may be a helper of that process.
         process: Process,
     },
-    /// A plugin of an earlier life of the agent, whose process was not found again yet.
+    /// A plugin of an earlier agent process; its process was not found again yet.
     ComingBack(PluginName),
-    /// Nobody: it is not of a plugin's newest launch, or that has ended.
+    /// No plugin: the ticket is not of a plugin's newest launch, or that process has ended.
     Nobody,
 }
 
@@ -203,7 +203,7 @@ impl ProcessLauncher {
         Ok(launcher)
     }
 
-    /// Who has this ticket, for the socket that plugins call.
+    /// The plugin with this ticket, for the socket that plugins call.
     #[must_use]
     pub fn holder(&self, ticket: &str) -> Holder {
         let table = self.table();
@@ -220,12 +220,12 @@ impl ProcessLauncher {
         }
     }
 
-    /// Has every launch from now on follow these policies. What runs is not touched.
+    /// Applies these policies to all later launches. Running plugins keep theirs.
     pub fn use_policies(&self, policies: Policies) {
         *self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
-    /// What holds for a plugin that is launched now.
+    /// The policy of a plugin that is launched now.
     fn policy(&self, name: &PluginName) -> Policy {
         self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner).of(name)
     }
@@ -262,7 +262,7 @@ impl ProcessLauncher {
         gate.lock_owned().await
     }
 
-    /// What is known of a plugin's processes: the newest one, what it left, and those given.
+    /// The known processes of a plugin: the newest one, its leftovers, and the given ones.
     fn family(&self, name: &PluginName, given: Option<&Process>) -> Family {
         let mut known = self.newest(name).map(|watched| watched.known()).unwrap_or_default();
         known.extend(given.cloned());
@@ -283,8 +283,8 @@ impl ProcessLauncher {
         self.family(name, given).look(&self.shared.lookout).await
     }
 
-    /// Whether no process of a plugin can be there: none was ever launched or found, nobody is in
-    /// its group, and no earlier life of the agent left one.
+    /// Whether a plugin can have no process: none was ever launched or found, its group is empty,
+    /// and no earlier agent process left one.
     async fn is_new(&self, name: &PluginName) -> bool {
         if self.newest(name).is_some()
             || self.shared.strangers.may_have(name, &self.shared.lookout).await
@@ -304,7 +304,7 @@ impl ProcessLauncher {
         }
         let pidfd = Pidfd::open_proven(process, &self.shared.config.boot)?;
         let environ = process_table::environ(process.pid).await;
-        // Somebody else may have been faster.
+        // Another task may have been faster.
         if let Some(watched) = newest() {
             return Some(watched);
         }
@@ -340,8 +340,8 @@ impl ProcessLauncher {
         let own = address::own_socket(&self.confined_dir(), name, &revision);
         let mut argument = OsString::from("--address=");
         argument.push(&own);
-        // Only of two addresses that the agent itself would have given is what the process says
-        // believed.
+        // The address in the process's environment is used only if it is one of the two that the
+        // agent itself would have given.
         let says_own = process_table::look_aside(move || {
             procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, &argument))
         });

@@ -18,8 +18,8 @@
 //! are gone; a *mark* beside the log remembers how many those are, and where the newest launch
 //! began.
 //!
-//! Everything here blocks, and is called on threads that may. Plugins may be hostile: what is no
-//! plain file with one name is neither read nor changed.
+//! Everything here blocks, and is called on threads that may block. Plugins may be hostile: a path
+//! that is not a regular file with one hard link is neither read nor changed.
 
 mod cut;
 mod file;
@@ -68,7 +68,7 @@ struct Shared {
     gate: RwLock<()>,
     /// The logs of the newest launches, also when they have no name any more.
     open: Mutex<HashMap<PluginName, File>>,
-    /// The lock that says who cuts these logs, while it is this process.
+    /// The lock of the process that cuts these logs, while it is this process.
     lock: Mutex<Option<File>>,
     /// Fires with every launch.
     launched: Notify,
@@ -102,8 +102,8 @@ impl PluginLogs {
         &self.shared.dir
     }
 
-    /// Begins a launch: the file that takes what the plugin prints, and a note of where that
-    /// begins. Whatever is in its place and is no log is deleted.
+    /// Begins a launch: opens the file for the plugin's output, and records the offset where that
+    /// output begins. A file in its place that is not a log is deleted.
     ///
     /// # Errors
     /// The file cannot be made.
@@ -118,14 +118,18 @@ impl PluginLogs {
         let mark = Mark { cut, launch: cut.saturating_add(file.metadata()?.len()), errors };
         if let Err(error) = mark.write(&mark_path) {
             // Then older lines may be shown with those of this launch.
-            tracing::warn!(plugin = %name, %error, "the place where its output begins is not noted");
+            tracing::warn!(
+                plugin = %name,
+                %error,
+                "the offset where the output of a launch begins is not saved"
+            );
         }
         self.open_logs().insert(name.clone(), file.try_clone()?);
         self.shared.launched.notify_one();
         Ok(file)
     }
 
-    /// The plugin is gone; its log may go, too.
+    /// The plugin is removed; its log may go, too.
     pub(crate) fn forget(&self, name: &PluginName) {
         self.open_logs().remove(name);
     }
@@ -154,10 +158,12 @@ impl PluginLogs {
     pub(crate) fn tend_all(&self) {
         for name in self.names() {
             if let Err(error) = self.tend(&name) {
-                tracing::warn!(plugin = %name, %error, "its log cannot be kept short");
+                tracing::warn!(plugin = %name, %error, "the log of a plugin cannot be shortened");
             }
             if let Err(error) = self.tend_errors(&name) {
-                tracing::warn!(plugin = %name, %error, "its error log cannot be kept short");
+                tracing::warn!(
+                    plugin = %name, %error, "the error log of a plugin cannot be shortened"
+                );
             }
         }
     }
@@ -174,7 +180,7 @@ impl PluginLogs {
         let Some(stat) = stat else { return Ok(self.shared.bound.max) };
         let length = u64::try_from(stat.st_size).unwrap_or_default();
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(io::Error::other(format!("{} is no plain file", path.display())));
+            return Err(io::Error::other(format!("{} is not a regular file", path.display())));
         }
         if length <= self.shared.bound.trigger() {
             return Ok(self.shared.bound.max - length);
@@ -183,7 +189,7 @@ impl PluginLogs {
         // A log that was given another name is still the one that was opened for the launch.
         let file = file::open_to_cut(&path).or_else(|error| self.nameless(name, error))?;
         let mark_path = self.mark_path(name);
-        // A cut may wait for the disk, and the plugin went on meanwhile.
+        // A cut may wait for the disk, and the plugin continues to write meanwhile.
         for _ in 0..CUTS_AT_ONCE {
             let removed = cut::down_to(&file, self.shared.bound)?;
             if removed == 0 {

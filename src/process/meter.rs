@@ -1,5 +1,5 @@
-//! What plugins use: the `Meter` port. Their control groups say so where there are such; for the
-//! rest, process trees are added up from `/proc`.
+//! The CPU time and memory of plugins: the `Meter` port. It reads their control groups; for plugins
+//! without one, it adds up process trees from `/proc`.
 //!
 //! The metrics actor calls it once per sweep for all plugins, so that one look at the process table
 //! serves them all. It runs on a blocking thread. Nothing here keeps samples or computes
@@ -39,7 +39,7 @@ const BELIEVED: u8 = 10;
 /// From so many processes on, those that are gone are looked for.
 const MANY: usize = 64;
 
-/// What is kept between samples. Each of them asks for a part of all plugins.
+/// The data kept between samples. Each sample covers a part of all plugins.
 #[derive(Debug, Default)]
 struct Sweeper {
     known: HashMap<Process, Known>,
@@ -47,7 +47,7 @@ struct Sweeper {
     kept: usize,
 }
 
-/// What is known of a process.
+/// The data about a process.
 #[derive(Debug, Default)]
 struct Known {
     /// The most that was ever reported of its tree.
@@ -175,9 +175,9 @@ impl ProcessTable {
         table
     }
 
-    /// Adds up a tree; never less than `before`. `None` when its process is gone.
+    /// Adds up a tree; never less than `before`. `None` when its process has ended.
     fn measure(&self, process: &Process, before: Duration) -> Option<Usage> {
-        // The same life of the pid, and not only its zombie.
+        // The same process, and not only its zombie.
         self.stats
             .get(&process.pid)
             .filter(|leader| leader.start_ticks == process.start_ticks && !leader.dead)?;

@@ -7,8 +7,9 @@
 //! and many others are open, it is closed after each: an open one takes more memory than all else
 //! that is known of a plugin.
 //!
-//! A plugin is not trusted. Every call has a deadline, every message a size, and what is passed on
-//! of an answer is bounded. Nothing here retries; the callers know when to ask again.
+//! A plugin is not trusted. Every call has a deadline, every message a size limit, and the part of
+//! an answer that is passed on is limited. Nothing here retries; the callers know when to ask
+//! again.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -46,19 +46,19 @@ pub(crate) enum ConfineError {
     Account(#[from] AccountError),
     /// The policy is required, and this machine cannot enforce all of it.
     #[error(
-        "its policy is required, and not all of it can be enforced here: {}; see to it, or set \
-         required = false",
+        "its policy is required, and this machine cannot enforce all of it: {}; correct that, or \
+         set required = false",
         missing.join("; ")
     )]
     Required {
         /// What cannot.
         missing: Vec<String>,
     },
-    /// A rule set of Landlock cannot be made.
-    #[error("failed to prepare the rules for its files")]
+    /// The kernel refused the Landlock ruleset.
+    #[error("failed to prepare its Landlock ruleset")]
     Landlock(#[source] Cause),
-    /// A filter cannot be made.
-    #[error("failed to prepare the filter of its system calls")]
+    /// The seccomp filter could not be made.
+    #[error("failed to prepare its seccomp filter")]
     Seccomp(#[source] Cause),
 }
 

@@ -1,6 +1,6 @@
 //! Names, counts and clears away what was damaged: whole stores beside the one in use.
 //!
-//! A damaged store keeps its files under a name with a number, so that somebody can look at them.
+//! A damaged store keeps its files under a name with a number, so that a person can examine them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,9 @@ pub(super) fn move_away(dir: &Path) -> std::io::Result<PathBuf> {
     let excess = (damaged.len() + 1).saturating_sub(DAMAGED_KEPT);
     for (_, path) in damaged.into_iter().take(excess) {
         if let Err(error) = fs::remove_dir_all(&path) {
-            tracing::warn!(path = %path.display(), %error, "an old damaged store remains");
+            tracing::warn!(
+                path = %path.display(), %error, "an old damaged store could not be deleted"
+            );
         }
     }
     Ok(moved_to)

@@ -74,7 +74,7 @@ impl Survey {
         let Some(recorded) = self.recorded else {
             return match (marked, self.records) {
                 (None, 0) => Ok(Age::New),
-                _ => Err("it has lost its generation record".to_owned()),
+                _ => Err("its generation record is missing".to_owned()),
             };
         };
         if let Some(marked) = marked
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn an_empty_database_without_a_mark_is_new() {
         check(Survey::default(), None, Ok(Age::New));
-        check(Survey::default(), Some(1), Err("lost its generation"));
-        check(Survey { recorded: None, ..WHOLE }, None, Err("lost its generation"));
+        check(Survey::default(), Some(1), Err("generation record is missing"));
+        check(Survey { recorded: None, ..WHOLE }, None, Err("generation record is missing"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One agent per state directory.
 //!
-//! The lock is the kernel's (`flock`), so it is gone the moment its holder is, however it ended.
-//! The pid in the file is only there to be read by people.
+//! The lock is the kernel's (`flock`), so it ends together with its holder, however that ended. The
+//! pid in the file is only for people.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};

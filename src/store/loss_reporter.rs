@@ -45,7 +45,7 @@ pub(crate) struct LossReporter {
 
 /// Which losses were reported: those with lower numbers than these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct ReportedLosses {
     /// One more than the number of the last reported record.
     records: u64,
     /// The number of the last reported store.
@@ -62,7 +62,9 @@ impl LossReporter {
         loop {
             health.mark_unchanged();
             if let Err(error) = self.look(&mut told).await {
-                warn!(error, "cannot tell what the store has lost; tries again when it moves");
+                warn!(
+                    error, "cannot report what the store has lost; tries again at the next change"
+                );
             }
             tokio::time::sleep(CALM).await;
             if health.changed().await.is_err() {
@@ -71,7 +73,7 @@ impl LossReporter {
         }
     }
 
-    async fn look(&self, told: &mut Option<Told>) -> Result<(), String> {
+    async fn look(&self, told: &mut Option<ReportedLosses>) -> Result<(), String> {
         let losses = self.storage.losses().await.map_err(|error| Chain(&error).to_string())?;
         let before = match *told {
             Some(told) => told,
@@ -79,7 +81,7 @@ impl LossReporter {
                 let facts = self.storage.load(Table::Facts).await;
                 let facts = facts.map_err(|error| Chain(&error).to_string())?;
                 let fact = facts.iter().find(|(key, _)| key == TOLD);
-                fact.and_then(|(_, value)| Told::from_bytes(value)).unwrap_or_default()
+                fact.and_then(|(_, value)| ReportedLosses::from_bytes(value)).unwrap_or_default()
             }
         };
         let (events, now) = news(&losses, before, &self.agent, SystemTime::now());
@@ -88,7 +90,7 @@ impl LossReporter {
             return Ok(());
         }
         for event in &events {
-            error!(details = %event.details, "something was lost");
+            error!(details = %event.details, "the store has lost data");
         }
         let (table, key) = (Table::Facts, TOLD.to_vec());
         let writes = vec![Write::Put { table, key, value: now.to_bytes().to_vec() }];
@@ -99,7 +101,12 @@ impl LossReporter {
 }
 
 /// Returns events for the losses that were not reported yet, and the note to save with them.
-fn news(losses: &Losses, told: Told, agent: &str, at: SystemTime) -> (Vec<NewEvent>, Told) {
+fn news(
+    losses: &Losses,
+    told: ReportedLosses,
+    agent: &str,
+    at: SystemTime,
+) -> (Vec<NewEvent>, ReportedLosses) {
     let mut now = told;
     let mut events = Vec::new();
     // Of the event kinds on the wire, `InstallFailed` fits best: an ordered plugin is not in place.
@@ -172,9 +179,9 @@ pub(crate) fn shown_key(record: &QuarantinedRecord) -> String {
     }
 }
 
-// === impl Told ===
+// === impl ReportedLosses ===
 
-impl Told {
+impl ReportedLosses {
     fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.records.to_be_bytes());
@@ -245,7 +252,7 @@ mod tests {
         QuarantinedRecord { number, table, key, reason, at: SystemTime::UNIX_EPOCH }
     }
 
-    fn told_of(losses: &Losses, told: Told) -> (Vec<(String, String)>, Told) {
+    fn told_of(losses: &Losses, told: ReportedLosses) -> (Vec<(String, String)>, ReportedLosses) {
         let (events, now) = news(losses, told, "guest-agent", SystemTime::UNIX_EPOCH);
         let short = |event: NewEvent| (event.plugin.to_string(), event.details.to_string());
         (events.into_iter().map(short).collect(), now)
@@ -258,7 +265,7 @@ mod tests {
         for (table, number) in tables.into_iter().zip(5..) {
             losses.records.push(record(number, table, &7u64.to_be_bytes(), "no such field"));
         }
-        let (events, now) = told_of(&losses, Told::default());
+        let (events, now) = told_of(&losses, ReportedLosses::default());
         assert_eq!(events.len(), 4);
         for (table, (plugin, details)) in
             ["inbox", "outbox", "history", "facts"].iter().zip(&events)
@@ -267,8 +274,8 @@ mod tests {
             assert!(details.contains(table) && details.contains("no such field"), "{details}");
         }
         assert!(events[0].1.contains("the record 7 of the table inbox"), "{}", events[0].1);
-        assert_eq!(now, Told { records: 9, store: 0 });
-        assert_eq!(Told::from_bytes(&now.to_bytes()), Some(now));
+        assert_eq!(now, ReportedLosses { records: 9, store: 0 });
+        assert_eq!(ReportedLosses::from_bytes(&now.to_bytes()), Some(now));
         assert_eq!(told_of(&losses, now).0, []);
         losses.records.push(record(20, Table::Inbox, b"x", "odd"));
         assert_eq!(told_of(&losses, now).0.len(), 1);
@@ -280,7 +287,7 @@ mod tests {
         let lost = record(0, Table::Plugins, b"web", &reason);
         let misread = record(1, Table::Plugins, b"other", "the record cannot be decoded");
         let losses = Losses { records: vec![lost, misread], stores: Vec::new() };
-        let (events, _) = told_of(&losses, Told::default());
+        let (events, _) = told_of(&losses, ReportedLosses::default());
         let plugins: Vec<&str> = events.iter().map(|(plugin, _)| plugin.as_str()).collect();
         assert_eq!(plugins, ["guest-agent", "web", "guest-agent"]);
         assert!(events[1].1.contains("install it again"), "{}", events[1].1);
@@ -290,7 +297,7 @@ mod tests {
     fn a_store_that_was_replaced_is_told_once() {
         let stores = vec!["/s/store.damaged-2".to_owned(), "/s/store.damaged-3".to_owned()];
         let losses = Losses { records: Vec::new(), stores };
-        let (events, now) = told_of(&losses, Told::default());
+        let (events, now) = told_of(&losses, ReportedLosses::default());
         assert_eq!(events.len(), 1);
         assert!(events[0].1.contains("/s/store.damaged-3"), "{}", events[0].1);
         assert_eq!(told_of(&losses, now).0, []);
@@ -300,7 +307,7 @@ mod tests {
     fn a_flood_of_losses_is_a_few_events() {
         let records = (0..1000u64).map(|n| record(n, Table::History, &n.to_be_bytes(), "odd"));
         let losses = Losses { records: records.collect(), stores: Vec::new() };
-        let (events, now) = told_of(&losses, Told::default());
+        let (events, now) = told_of(&losses, ReportedLosses::default());
         assert_eq!(events.len(), EVENTS_MAX + 1);
         assert!(events[EVENTS_MAX].1.contains("980 more"), "{}", events[EVENTS_MAX].1);
         assert_eq!(now.records, 1000);

@@ -59,7 +59,7 @@ pub enum OpenError {
         cause: std::io::Error,
     },
     /// The damaged store could not be moved away.
-    #[error("failed to move the damaged store {} away ({reason})", path.display())]
+    #[error("failed to move away the damaged store {} ({reason})", path.display())]
     SetAside {
         /// The store.
         path: PathBuf,
@@ -126,7 +126,7 @@ fn attempt_with_reserve(dir: &Path, deadline: Duration) -> Result<(Engine, Age),
         Err(Trouble::Environment(cause)) if is_full(&cause) && reserve::release(dir) => {
             tracing::error!(
                 store = %dir.display(),
-                "THE DISK IS FULL; the store is opened with the room that was set by for it"
+                "THE DISK IS FULL; the store is opened with its reserved space"
             );
             attempt(dir, deadline)
         }
@@ -160,7 +160,7 @@ pub(super) fn attempt(dir: &Path, deadline: Duration) -> Result<(Engine, Age), T
                             panics::message(&*panic)
                         )))
                     });
-            // Nobody listens any more when the deadline has passed.
+            // The receiver is dropped when the deadline has passed.
             drop(answer.send(result));
         })
         .map_err(Trouble::Environment)?;

@@ -27,19 +27,19 @@ pub(super) fn log_instead_of_print() {
             tracing::warn!(
                 place,
                 reason = message(panic.payload()),
-                "the store's engine gave up on what it read"
+                "the store's engine panicked on the data that it read"
             );
         }));
     });
 }
 
-/// What a panic said, at most a line of it.
+/// The message of a panic, at most a line of it.
 pub(super) fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| payload.downcast_ref::<&str>().copied())
-        .unwrap_or("no reason given");
+        .unwrap_or("without a reason");
     text.lines().next().unwrap_or_default().chars().take(200).collect()
 }
 

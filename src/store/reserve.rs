@@ -17,12 +17,12 @@ const FILE: &str = "reserve";
 /// Eight times what sled writes at once.
 const BYTES: u64 = 4 << 20;
 
-/// Sets the room by, unless it is. There is nothing to be done when it cannot be.
+/// Reserves the space, unless it is reserved already. A failure is only logged.
 pub(super) fn set_by(dir: &Path) {
     if let Err(error) = try_to_set_by(dir) {
-        // A file that is only partly there would keep room for nobody.
+        // A file that is only partly written would reserve too little.
         release(dir);
-        tracing::debug!(%error, "no room could be set by for the store");
+        tracing::debug!(%error, "no space could be reserved for the store");
     }
 }
 

@@ -191,7 +191,7 @@ fn run(
 /// sled flushes when it is dropped, and that flush may panic like any other call of sled.
 fn drop_quietly(state: State) {
     if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(state))) {
-        tracing::warn!(reason = panics::message(&*panic), "the store did not close well");
+        tracing::warn!(reason = panics::message(&*panic), "the store did not close without errors");
     }
 }
 

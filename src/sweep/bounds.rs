@@ -1,4 +1,4 @@
-//! How much one run of the sweep may do, and how its threads hear that it is over.
+//! The limits of one run of the sweep, and the signal that ends its threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ pub(super) struct Bounds {
 /// Tells the threads of a run that its caller no longer waits.
 pub(super) struct Whistle(pub(super) Arc<Bounds>);
 
-/// Nobody can say any more what must stay, or the run has done enough.
+/// The list of needed files is not available any more, or the run has reached its limit.
 pub(super) struct Ended;
 
 // === impl Bounds ===

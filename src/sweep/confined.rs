@@ -55,7 +55,7 @@ pub(super) fn sweep(
             Whose::Hashed if may_be_needed(name, keep) => continue,
             Whose::Hashed => {}
             Whose::Odd => {
-                report.push(path, SweepFate::LeftAlone, "no name that this agent gives");
+                report.push(path, SweepFate::LeftAlone, "the agent gives no such name");
                 continue;
             }
         }
@@ -67,7 +67,7 @@ pub(super) fn sweep(
             }
             Err(_) => continue,
         }
-        let why = "its plugin is gone";
+        let why = "its plugin was removed";
         if manner == SweepManner::Pretend {
             report.push(path, SweepFate::WouldDelete, why);
             continue;

@@ -1,4 +1,4 @@
-//! Control groups of plugins that are gone, and whatever still lives in them. Blocks.
+//! Control groups of removed plugins, and the processes in them. Blocks.
 //!
 //! A group that this agent made is proof enough: nobody gets into it who was not started there by
 //! the agent or by a process of the plugin. Each process is looked up in it once more after it was
@@ -9,14 +9,14 @@ use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
 
 use crate::process::cgroup::Group;
 
-/// Takes the group of a plugin away that nobody knows. The turn of its installations is held
-/// meanwhile, so that no new plugin of this name can be started.
+/// Removes the group of an unknown plugin. The turn of its installations is held meanwhile, so that
+/// no new plugin of this name can be started.
 pub(super) fn sweep(group: &Group, manner: SweepManner, report: &mut SweepReport) {
     let path = group.path();
     let living = group.members().len();
     let why = match living {
-        0 => "its plugin is gone".to_owned(),
-        living => format!("its plugin is gone; processes that live on in it: {living}"),
+        0 => "its plugin was removed".to_owned(),
+        living => format!("its plugin was removed; processes that live on in it: {living}"),
     };
     if manner == SweepManner::Pretend {
         return report.push(path, SweepFate::WouldDelete, why);

@@ -76,9 +76,9 @@ impl Search {
             }
             let (fate, why) = match self.look_at(&state_dir, &name) {
                 Ok(()) if self.manner == SweepManner::Pretend => {
-                    (SweepFate::WouldDelete, "it is of another instance".to_owned())
+                    (SweepFate::WouldDelete, "it belongs to another instance".to_owned())
                 }
-                Ok(()) => (SweepFate::Deleted, "it was of another instance".to_owned()),
+                Ok(()) => (SweepFate::Deleted, "it belonged to another instance".to_owned()),
                 Err(Stays::Because(why)) => (SweepFate::LeftAlone, why.to_owned()),
                 Err(Stays::Failed(why)) => (SweepFate::Failed, why),
             };
@@ -109,7 +109,7 @@ impl Search {
         let (names, whole) = leftovers::names(&folder, &path).map_err(stays)?;
         let stores: Vec<&String> = names.iter().filter(|name| is_store(name)).collect();
         if !whole || !stores.iter().any(|store| has_mark(&folder, store)) {
-            return Err(Stays::Because("nothing proves that it is a folder of an instance"));
+            return Err(Stays::Because("it has no mark of an instance's folder"));
         }
         // Held until the end, so that no agent begins to use it meanwhile.
         let _held: Vec<File> = stores
@@ -118,12 +118,12 @@ impl Search {
             .collect::<Result<_, _>>()
             .map_err(|()| Stays::Because("another agent uses it"))?;
         if self.alive.below(&path) {
-            return Err(Stays::Because("a process runs from it; stop it, and it can go"));
+            return Err(Stays::Because("a process runs from it; stop it, and the agent deletes it"));
         }
         if !self.may_go {
             return Err(Stays::Because(
-                "this machine's own id was found out and not given, so it stays for now; set \
-                 instance.id to be rid of it at once",
+                "the instance id is detected, not configured, so it is kept for now; set \
+                 instance.id to delete it at once",
             ));
         }
         let is_foreign = |name: &String| !is_ours(name) && leftovers::trash_of(name).is_none();
@@ -131,7 +131,7 @@ impl Search {
         if self.manner == SweepManner::Pretend {
             return match foreign {
                 false => Ok(()),
-                true => Err(Stays::Because("something in it is not ours; the rest would go")),
+                true => Err(Stays::Because("some of its files are not ours; the rest would go")),
             };
         }
         drop(folder);
@@ -145,7 +145,7 @@ impl Search {
         for name in ours {
             leftovers::vanish(&folder, &path, name).map_err(stays)?;
         }
-        Err(Stays::Because("something in it is not ours; the rest of it was deleted"))
+        Err(Stays::Because("some of its files are not ours; the rest was deleted"))
     }
 
     /// Whether one of the agent's other places is in there.

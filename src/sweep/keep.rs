@@ -1,4 +1,4 @@
-//! What a sweep must leave where it is.
+//! The files that a sweep must keep.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Keep {
         self.references.of(name)
     }
 
-    /// Whether a file that names no plugin of ours is of one that is gone.
+    /// Whether a file of an unknown plugin belongs to a removed plugin.
     pub(super) fn knows_all(&self) -> bool {
         self.references.known == Known::All
     }

@@ -1,4 +1,4 @@
-//! Logs of plugins that are gone. Blocks.
+//! Logs of removed plugins. Blocks.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) fn sweep(
         }
         let path = shown(&at.join(file));
         let Some(name) = plugin_of(file) else {
-            report.push(path, SweepFate::LeftAlone, "no name that a log of a plugin has");
+            report.push(path, SweepFate::LeftAlone, "not a valid name of a plugin's log");
             continue;
         };
         match keep.claim(&name) {
@@ -45,12 +45,12 @@ pub(super) fn sweep(
         match rustix::fs::statat(&folder, file.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {}
             Ok(_) => {
-                report.push(path, SweepFate::LeftAlone, "it is no plain file");
+                report.push(path, SweepFate::LeftAlone, "it is not a regular file");
                 continue;
             }
             Err(_) => continue,
         }
-        let why = "its plugin is gone";
+        let why = "its plugin was removed";
         if manner == SweepManner::Pretend {
             report.push(path, SweepFate::WouldDelete, why);
             continue;

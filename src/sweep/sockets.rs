@@ -70,7 +70,7 @@ pub(super) fn sweep(
             continue;
         }
         if !is_name_of_socket(&name) || before.is_none() {
-            report.push(path, SweepFate::LeftAlone, "no socket that this agent made");
+            report.push(path, SweepFate::LeftAlone, "the agent did not make this socket");
             continue;
         }
         if may_be_of_unknown(&name, keep) || is_listened_on(&folder, &name) {
@@ -80,7 +80,7 @@ pub(super) fn sweep(
         if identity(&folder, &name) != before {
             continue;
         }
-        let why = "nobody listens on it";
+        let why = "no process listens on it";
         if manner == SweepManner::Pretend {
             report.push(path, SweepFate::WouldDelete, why);
             continue;

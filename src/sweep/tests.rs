@@ -293,7 +293,7 @@ async fn a_lost_plugin_keeps_everything() {
     drop(UnixListener::bind(rig.path("run/plugins/lost_1.sock")).unwrap());
     rig.change(|set| assert!(set.lost.insert("lost".parse().unwrap())));
     Rig::check(&rig.swept().await, &[("state/me/plugins/lost", LeftAlone)]);
-    // Nobody knows the name: perhaps it is the one.
+    // No record has the name: it may be the lost plugin.
     rig.change(|set| {
         set.lost.clear();
         set.known = Known::Some;
@@ -301,7 +301,7 @@ async fn a_lost_plugin_keeps_everything() {
     Rig::check(&rig.swept().await, &[("state/me/plugins/lost", LeftAlone)]);
     assert!(rig.path("log/plugins/lost.log").exists());
     assert!(rig.path("run/plugins/lost_1.sock").exists());
-    // Nobody knows anything.
+    // No record is known.
     *rig.set.0.lock().unwrap() = None;
     assert!(rig.sweep(SweepManner::Delete).await.unfinished);
     assert!(rig.path("state/me/plugins/lost/1/bin/run").exists());
@@ -503,7 +503,7 @@ async fn groups_of_plugins_that_are_gone_go_with_whoever_lives_in_them() {
     rig.change(|set| set.lost = ["lost".parse().unwrap()].into());
     let rehearsed = rig.sweep(SweepManner::Pretend).await;
     assert_eq!(rehearsed.count(WouldDelete), 2, "{rehearsed:#?}");
-    // Nobody knows whether it was the lost one's.
+    // It may have belonged to the lost plugin.
     rig.change(|set| set.known = Known::Some);
     let unsure = rig.sweep(SweepManner::Delete).await;
     assert_eq!((unsure.count(Deleted), unsure.count(LeftAlone)), (0, 2), "{unsure:#?}");

@@ -160,7 +160,7 @@ async fn a_plugin_that_crashes_denies_what_it_was_asked_and_the_next_one_answers
         assert!(details.contains("exited with code 7"), "{details}");
         assert!(details.contains("told to crash"), "its last words: {details}");
     }
-    // The next life is asked; it has to be told otherwise, or it would crash as well.
+    // The next agent process is asked; it has to be told otherwise, or it would crash as well.
     let path = bed.dir().join("agent.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("--hold=3", "--hold=1")).unwrap();
@@ -325,7 +325,7 @@ async fn an_admission_plugin_in_python_speaks_the_same_protocol() {
 /// The gate by itself: an actor, its host, and a real plugin, without an agent around them.
 struct Alone {
     actor: Addr<AdmissionActor>,
-    desk: Recipient<Ask>,
+    queue: Recipient<Ask>,
     host: PluginHost,
     dir: tempfile::TempDir,
 }
@@ -347,15 +347,15 @@ impl Alone {
             gate,
         )
         .start();
-        Self { desk: actor.clone().recipient(), actor, host, dir }
+        Self { queue: actor.clone().recipient(), actor, host, dir }
     }
 
     fn ask(&self, package: usize) -> impl Future<Output = AdmissionVerdict> + use<> {
-        let desk = self.desk.clone();
+        let queue = self.queue.clone();
         let package = format!("p{package}");
         let sha256 = Sha256Digest::of(package.as_bytes());
         let question = Question { package: package.into(), sha256, metadata: Vec::new() };
-        async move { ask(&desk, question).await }
+        async move { ask(&queue, question).await }
     }
 
     fn lines(&self) -> Vec<String> {

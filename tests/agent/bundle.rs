@@ -76,7 +76,7 @@ async fn a_bundle_installs_upgrades_and_comes_back_without_any_server() {
     assert!(said.code == 1 && said.stderr.contains("not signed"), "{said:?}");
     assert_eq!(bed.running("echo", "2").await.revision, "2");
 
-    // Back to the first, which nobody has any more but the cache.
+    // Back to the first, which only the cache still has.
     bed.until("revision 1 is let go", async || {
         (bed.revisions("echo") == ["2", "current"]).then_some(())
     })

@@ -101,7 +101,7 @@ async fn a_spoilt_archive_in_the_cache_is_fetched_anew() {
     bed.configure(vec![orders::install("p", "1", &archive).order()]).await;
     bed.running("p", "1").await;
     assert_eq!(bed.artifacts.counters("a").requests, 2);
-    assert!(bed.log().contains("it is fetched anew"));
+    assert!(bed.log().contains("the agent downloads it again"));
     bed.until("it is right again", async || {
         fs::read(&entry).is_ok_and(|bytes| bytes == good).then_some(())
     })

@@ -1,5 +1,4 @@
-//! Plugins whose control groups are below a group that somebody names, and not below the agent's
-//! own.
+//! Plugins whose control groups are below a configured group, and not below the agent's own.
 
 use std::path::Path;
 
@@ -40,7 +39,7 @@ async fn plugins_and_what_outlives_the_agent_are_in_the_group_that_is_named() {
     bed.stop_agent().await;
     bed.until("nobody keeps its log any more", async || keepers(&bed).is_empty().then_some(()))
         .await;
-    // A life that nobody outlives takes away what the last one had to leave.
+    // An agent without surviving processes removes the groups that the last one had to leave.
     bed.start_agent().await;
     bed.finish().await;
     let left: Vec<_> = std::fs::read_dir(&given).unwrap().flatten().map(|it| it.path()).collect();
@@ -54,7 +53,7 @@ async fn a_group_that_is_not_there_is_told_and_plugins_run_in_the_agents_own() {
         return;
     }
     let bed = Bed::builder().set("plugins.cgroup_parent=/no/such/group").start().await;
-    assert!(bed.log().contains("there is no group /no/such/group"), "{}", bed.log());
+    assert!(bed.log().contains("the group /no/such/group"), "{}", bed.log());
     let echo = bed.echo().await;
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
     let pid = bed.running("echo", "1").await.pid.unwrap();

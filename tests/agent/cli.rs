@@ -199,7 +199,7 @@ async fn logs_and_events_can_be_followed() {
     bed.tell("t", "exit 5").await;
     let line = events.next_with(&bed, "PLUGIN_CRASHED").await;
     check_fields(&json(&line), &EVENT_FIELDS);
-    // The same process of the reader sees the next life, too.
+    // The same process of the reader sees the next agent process, too.
     bed.status_where("t", "it runs again", |it| it.state == "RUNNING" && it.restarts == 1).await;
     bed.ask("t", "log second life").await;
     logs.next_with(&bed, "second life").await;
@@ -292,7 +292,7 @@ async fn dev_walks_through_a_whole_life() {
     for step in ["install", "crash", "agent crash", "upgrade", "bad upgrade", "remove"] {
         assert!(out.lines().any(|line| line.trim_start().starts_with(step)), "{step}: {out}");
     }
-    assert!(out.contains("all of it happened"), "{out}");
+    assert!(out.contains("all steps succeeded"), "{out}");
 }
 
 #[tokio::test]

@@ -131,7 +131,7 @@ async fn a_foreign_file_in_its_place_is_left_alone_and_the_agent_works() {
     std::fs::write(bed.command_socket(), "precious").unwrap();
     bed.start_agent().await;
     assert_eq!(std::fs::read_to_string(bed.command_socket()).unwrap(), "precious");
-    bed.until("the log says so", async || bed.log().contains("is no socket").then_some(())).await;
+    bed.until("the log says so", async || bed.log().contains("not a socket").then_some(())).await;
     std::fs::remove_file(bed.command_socket()).unwrap();
     bed.finish().await;
 }

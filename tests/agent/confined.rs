@@ -199,7 +199,7 @@ async fn a_policy_that_is_changed_counts_from_the_next_start_on() {
         std::fs::write(&path, format!("{without}{policy}")).unwrap();
         signal(bed.agent_pid(), Signal::SIGHUP);
         bed.until("the log reports the reload", async || {
-            (bed.log().matches("from its next start on").count() == times).then_some(())
+            (bed.log().matches("gets its new one at its next start").count() == times).then_some(())
         })
         .await;
     };

@@ -413,7 +413,7 @@ impl Bed {
     ) -> T {
         let deadline = Instant::now() + patience;
         loop {
-            // An agent that is stuck answers nobody who looks.
+            // An agent that is stuck does not answer.
             let looked = tokio::time::timeout_at(deadline.into(), condition()).await;
             if let Ok(Some(found)) = looked {
                 return found;
@@ -503,7 +503,7 @@ impl Said {
     }
 }
 
-/// Sends a signal to a process of the bed; one that is gone already does not matter.
+/// Sends a signal to a process of the bed; a process that has ended is ignored.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Ok(pid) = i32::try_from(pid) {
         let _gone_already = kill(Pid::from_raw(pid), signal);

@@ -143,7 +143,7 @@ async fn an_address_that_is_taken_stops_nothing_and_is_taken_when_it_is_free() {
     let doctor = ["doctor", "--config", &config, "--set", &instance, "--set", &setting];
     let said = bed.cli(&doctor).await;
     assert_eq!(said.code, 1);
-    let expected = format!("nothing is served on {at}");
+    let expected = format!("the agent does not listen on {at}");
     assert!(said.stdout.contains(&expected) && said.stdout.contains("ss -ltnp"), "{said:?}");
     drop(taken);
     assert_eq!(bed.http().await, at);

@@ -109,11 +109,11 @@ async fn plugins_that_come_and_go_leave_nothing() {
 impl World {
     async fn new() -> Self {
         // Its archive is downloaded once. A sweep is asked for at each look, because logs of
-        // plugins that are gone stay until then.
+        // removed plugins stay until then.
         let bed = Bed::builder()
             .set("install.cache_max_bytes=16777216")
             .set("plugins.restart_initial_backoff=1ms")
-            // A machine that is busy makes nobody look hung.
+            // On a busy machine no plugin counts as hung.
             .set("plugins.health_timeout=30s")
             .set("plugins.health_interval=5s")
             // glibc keeps what was freed for each thread apart, and there are many threads for
@@ -133,7 +133,7 @@ impl World {
         LANES * PLUGINS
     }
 
-    /// A group of plugins, from their orders until they are gone.
+    /// A group of plugins, from their orders to their removal.
     async fn cycle(&self, first: usize) {
         let prefix = format!("p{first:05}-");
         let names: Vec<_> = (0..PLUGINS).map(|number| format!("{prefix}{number}")).collect();

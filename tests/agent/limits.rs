@@ -189,7 +189,7 @@ async fn limits_that_do_not_hold_are_told_wherever_somebody_looks() {
     let why = "plugins.cgroups is \"off\"";
     assert!(installed.details().contains(what) && installed.details().contains(why));
 
-    // Also when the agent that found it out is gone.
+    // Also when the agent that found it has ended.
     for _ in 0..2 {
         let status = bed.cli(&["status", "--json"]).await.ok();
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();

@@ -242,7 +242,7 @@ async fn removing_what_came_with_the_machine_says_that_it_stays() {
     let said = bed.cli(&["remove", "echo", "--wait"]).await.ok();
     assert_eq!(
         said,
-        "echo: RUNNING, as the version that came with the machine; it goes with its files\n"
+        "echo: RUNNING, as the version that came with the machine; it is deleted with its files\n"
     );
     finish(bed, &["echo"]).await;
 }

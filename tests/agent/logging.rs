@@ -17,7 +17,7 @@ fn can_unshare() -> bool {
     tried.is_ok_and(|output| output.status.success())
 }
 
-/// A program that runs the agent where the journal's folder is another one.
+/// A program that runs the agent with another folder for the journal.
 fn with_journal(dir: &Path) -> std::path::PathBuf {
     let path = dir.join("with-journal");
     let (journal, program) = (dir.join("journal"), program());
@@ -93,7 +93,7 @@ async fn the_journal_gets_fields_and_priorities() {
     }
     assert!(done.iter().any(|field| field.starts_with("GUEST_AGENT_MESSAGE_ID=")), "{done:#?}");
     assert!(!bed.log().contains("is done"), "nothing is logged twice");
-    // Nobody listens any more; the agent must not mind.
+    // The socket has no reader any more; the agent must continue.
     journal.reading.abort();
     assert!(journal.reading.await.unwrap_err().is_cancelled());
     bed.finish().await;

@@ -118,7 +118,7 @@ async fn what_the_agent_cannot_understand_is_acknowledged_and_ignored() {
         tapped.send(id, Some(Down::MessageBody(body)));
         tapped.acknowledged(id).await;
     }
-    // Nothing at all, and answers to questions that nobody asked.
+    // Empty messages, and answers without a question.
     tapped.send("nothing", None);
     tapped.acknowledged("nothing").await;
     tapped.send("never-asked", Some(Down::MessageResponse(MessageResponse { status: None })));

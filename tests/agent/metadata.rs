@@ -152,7 +152,7 @@ async fn without_endpoint_and_metadata_server_the_agent_says_so_and_asks_seldom(
     let why = link_says(&bed, "neither endpoint nor resource is configured").await;
     assert!(why.contains("503"), "{why}");
     let log = bed.log();
-    assert_eq!(log.matches("does not answer; asking on").count(), 1, "{log}");
+    assert_eq!(log.matches("does not answer; the agent asks again").count(), 1, "{log}");
     bed.finish().await;
 }
 
@@ -165,7 +165,7 @@ async fn a_metadata_server_that_never_answers_delays_nobody() {
     let bed = Bed::builder().set(&url).start().await;
     bed.finish().await;
     let bed = Bed::builder().set(url).set("instance.id=").start().await;
-    assert!(bed.log().contains("does not say in time who this machine is"), "{}", bed.log());
+    assert!(bed.log().contains("this machine's instance id in time"), "{}", bed.log());
     bed.finish().await;
 }
 
@@ -262,9 +262,9 @@ async fn the_check_refuses_what_run_refuses() {
     let bed = Bed::builder().build().await;
     let config = bed.dir().join("agent.toml").display().to_string();
     for (settings, reason) in [
-        (["control_plane.auth=metadata", "instance.id=test"], "instance.metadata_url forbids"),
+        (["control_plane.auth=metadata", "instance.id=test"], "instance.metadata_url turns"),
         (["control_plane.auth=none", "control_plane.resource=ä"], "not printable ASCII"),
-        (["control_plane.auth=none", "control_plane.resource="], "name this machine's resource id"),
+        (["control_plane.auth=none", "control_plane.resource="], "write this machine's resource"),
     ] {
         let mut said = Vec::new();
         for verb in [&["run"][..], &["config", "check"]] {

@@ -124,7 +124,7 @@ async fn the_agent_is_ready_when_its_boot_critical_plugins_are_or_had_their_chan
     bed.configure(vec![critical("good").order()]).await;
     bed.running("good", "1").await;
     bed.kill_agent().await;
-    // Nobody hears it, and at its next start it will not get up at once.
+    // No service manager receives it, and its next start takes time.
     let pid = bed.processes("good")[0];
     signal(pid, Signal::SIGKILL);
     bed.until("it is dead", async || bed.processes("good").is_empty().then_some(())).await;

@@ -168,7 +168,8 @@ async fn a_plan_says_what_an_install_would_do_and_does_nothing() {
     assert_eq!(looked[0]["action"], "upgrade");
     assert_eq!(looked[0]["archive"]["files"], 2, "{looked}");
     let changes = looked[0]["changes"].to_string();
-    assert!(changes.contains("1 gives way to 2") && changes.contains("configuration"), "{changes}");
+    assert!(changes.contains("2 replaces revision 1"), "{changes}");
+    assert!(changes.contains("configuration"), "{changes}");
     assert_eq!(requests(), 2);
 
     // From the file that `pack` made, without any network.

@@ -260,7 +260,7 @@ async fn a_registration_that_cannot_be_good_is_refused_with_the_fix() {
     let etc = at("n", Path::new("/etc/../x"));
     for (offer, wanted, words) in [
         (at("n", &deaf), Code::FailedPrecondition, "listen on the socket first"),
-        (at("n", &bed.dir().join("nothing")), Code::FailedPrecondition, "nobody answers"),
+        (at("n", &bed.dir().join("nothing")), Code::FailedPrecondition, "no process accepts"),
         (at("n", Path::new("x.sock")), Code::InvalidArgument, "absolute"),
         (etc, Code::InvalidArgument, "\"..\""),
         (at("a/b", &socket), Code::InvalidArgument, "letters, digits"),

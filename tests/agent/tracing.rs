@@ -297,7 +297,7 @@ async fn refusals_and_failures_say_why_and_a_sender_finds_its_own_trace() {
     assert!(why.contains("sha256") || why.contains("SHA-256") || why.contains("checksum"), "{why}");
     assert!(!format!("{:?}", collector.all()).contains("topsecret"), "{why}");
     assert_eq!((hex(&failed.trace_id), hex(&failed.parent_span_id)), (TRACE.into(), PARENT.into()));
-    // One that nobody can carry out, and one that is nonsense.
+    // An order that cannot be carried out, and one that cannot be decoded.
     bed.configure(vec![orders::apply("nobody", None), orders::remove("../x")]).await;
     let nobody = collector.span(&bed, "order", ("plugin", "nobody")).await;
     assert!(nobody.status.clone().unwrap().message.contains("no plugin of this name"));
@@ -314,13 +314,13 @@ async fn a_collector_that_is_away_holds_nothing_up_and_gets_what_waited() {
     let echo = bed.echo().await;
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
     bed.running("echo", "1").await;
-    let away = "the collector of traces does not take them";
+    let away = "the collector does not accept traces";
     bed.until("one warning", async || bed.log().contains(away).then_some(())).await;
     let collector = Collector::listen(socket.clone(), None);
     let order = collector.span(&bed, "order", ("plugin", "echo")).await;
     collector.below(&bed, &order, &PARTS).await;
     bed.until("a word that it is back", async || {
-        bed.log().contains("takes them again").then_some(())
+        bed.log().contains("the collector accepts").then_some(())
     })
     .await;
     assert_eq!(bed.log().matches(away).count(), 1, "said once");

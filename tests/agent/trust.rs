@@ -74,7 +74,7 @@ async fn a_signed_archive_runs_and_everything_else_is_refused_with_the_reason() 
     let (ours, theirs) = (Pair::new(&bed, "ours").await, Pair::new(&bed, "theirs").await);
     bed.trust(&[&ours]).await;
 
-    // Nobody signed it, and nobody asks for the archive itself.
+    // It has no signature, so the agent does not request the archive.
     let unsigned = bed.archive("unsigned.tar", ArchiveSpec::echo()).await;
     let why = bed.refused("1", &unsigned).await;
     assert!(why.contains("not signed") && why.contains("unsigned.tar.minisig"), "{why}");
@@ -95,7 +95,7 @@ async fn a_signed_archive_runs_and_everything_else_is_refused_with_the_reason() 
     let replaced = bed.archive("tampered.tar", ArchiveSpec::trouble()).await;
     tampered.sha256 = replaced.sha256;
     let why = bed.refused("4", &tampered).await;
-    assert!(why.contains("not one of this archive"), "{why}");
+    assert!(why.contains("does not match this archive"), "{why}");
 
     // The signature was changed.
     let spoilt = bed.signed("spoilt.tar", &ours, "plugin:echo").await;
@@ -103,7 +103,7 @@ async fn a_signed_archive_runs_and_everything_else_is_refused_with_the_reason() 
     let signature = String::from_utf8(signature).unwrap().replace("revision:9", "revision:5");
     bed.artifacts.publish("spoilt.tar.minisig", signature).unwrap();
     let why = bed.refused("5", &spoilt).await;
-    assert!(why.contains("not one of this archive"), "{why}");
+    assert!(why.contains("does not match this archive"), "{why}");
     assert_eq!(bed.plugin_files("echo"), [""; 0], "nothing of all that is there");
 
     let good = bed.signed("good.tar", &ours, "plugin:echo revision:6").await;

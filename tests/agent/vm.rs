@@ -1,5 +1,5 @@
 //! Tests of this very program, run again inside a virtual machine whose kernel has what this
-//! machine's may not: control groups of version 2, and nobody else in them.
+//! machine's may not: control groups of version 2, and no other processes in them.
 //!
 //! ```text
 //! host: this program ─► initrd (itself, the agent, example plugins, busybox, `init`) ─► qemu ─► serial console ─► judged

@@ -1,4 +1,4 @@
-//! What plugins hear of the life of their machine.
+//! The VM events that plugins receive.
 
 use serde_json::{Value, json};
 
@@ -9,14 +9,16 @@ const STARTUP: &str = r#"{"Command":"VmEvent","Event":"startup"}"#;
 #[tokio::test]
 async fn the_command_line_tells_plugins_and_prints_how_each_took_it() {
     let bed = Bed::new().await;
-    assert_eq!(bed.cli(&["vm-event", "startup"]).await.ok(), "there are no plugins\n");
+    assert_eq!(bed.cli(&["vm-event", "startup"]).await.ok(), "the agent has no plugins\n");
     let trouble = bed.trouble().await;
     let deaf = orders::install("deaf", "1", &trouble).arg("--apply=unimplemented");
     bed.configure(vec![orders::install("good", "1", &trouble).order(), deaf.order()]).await;
     bed.running("good", "1").await;
     bed.running("deaf", "1").await;
     let text = bed.cli(&["vm-event", "specialize"]).await.ok();
-    assert_eq!(text, "deaf  passed    the plugin is not interested in VM events\ngood  told\n");
+    let expected =
+        "deaf  passed    the plugin does not implement the call for VM events\ngood  sent\n";
+    assert_eq!(text, expected);
     let told = bed.ask("good", "config").await.results;
     assert_eq!(told, [r#"{"Command":"VmEvent","Event":"specialize"}"#]);
     let refuses = orders::install("refuses", "1", &trouble).arg("--apply=refuse");
@@ -27,7 +29,7 @@ async fn the_command_line_tells_plugins_and_prints_how_each_took_it() {
     let results: Value = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!(results[1], json!({"plugin": "good", "status": 0, "message": ""}));
     assert_eq!(results[2]["status"], 502, "{results}");
-    assert!(said.stderr.contains("1 of 3 plugins could not be told"), "{}", said.stderr);
+    assert!(said.stderr.contains("1 of 3 plugins did not get the event"), "{}", said.stderr);
     assert_eq!(bed.cli(&["vm-event", "lunch"]).await.code, 2);
     bed.finish().await;
 }
@@ -41,10 +43,10 @@ async fn a_shutdown_is_told_before_plugins_stop_and_a_startup_when_they_are_back
     assert_eq!(bed.ask("a", "config").await.results, ["mine"]);
     bed.stop_agent().await;
     let log = bed.log();
-    let told = log.find("told the plugins event=shutdown told=1").unwrap_or_else(|| {
+    let told = log.find("sent a VM event to the plugins event=shutdown told=1").unwrap_or_else(|| {
         bed.fail("no plugin got the shutdown event");
     });
-    assert!(log.rfind("so do the plugins").unwrap() < told, "the event came before the stop");
+    assert!(log.rfind("the plugins stop, too").unwrap() < told, "the event came before the stop");
     bed.start_agent().await;
     bed.running("a", "1").await;
     bed.until("it gets the startup event", async || {
@@ -60,7 +62,7 @@ async fn a_shutdown_is_told_before_plugins_stop_and_a_startup_when_they_are_back
         (bed.ask("a", "config").await.results == ["again"]).then_some(())
     })
     .await;
-    assert_eq!(bed.log().matches("told the plugins event=startup told=1").count(), 1);
+    assert_eq!(bed.log().matches("sent a VM event to the plugins event=startup told=1").count(), 1);
     bed.finish().await;
 }
 

@@ -111,7 +111,7 @@ impl Reader {
             .args(["-euo", "pipefail", "-c", script])
             .env("PATH", format!("{}:{path}", programs.display()))
             .env_remove("CARGO_TARGET_DIR")
-            // Nobody waits for an optimiser, or twice for the same dependencies.
+            // The build is not optimised, and builds the same dependencies only once.
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
             .env("CARGO_PROFILE_RELEASE_STRIP", "true")
             .env("CARGO_BUILD_BUILD_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("hello"))

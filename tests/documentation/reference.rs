@@ -177,79 +177,79 @@ const ERRORS: [(&str, &str, &str, &str); 13] = [
         "src/install/error.rs",
         "FetchError",
         "Downloading",
-        "Whether it is tried again is decided by what went wrong: a refusal (HTTP 401, 403, 404, 410) is final, trouble on the way is tried as often as the manifest says. Try the URL from the machine with `curl`; signed URLs run out.",
+        "The error decides whether the agent tries again: a refusal (HTTP 401, 403, 404, 410) is final; after other failures the agent tries again, as often as the manifest says. Try the URL from the machine with `curl`; signed URLs expire.",
     ),
     (
         "src/install/error.rs",
         "SignatureError",
         "Signatures",
-        "Nothing that runs is touched. [signing.md](../signing.md) says how archives are signed and keys are rotated.",
+        "Running plugins continue. [signing.md](../signing.md) describes how to sign archives and rotate keys.",
     ),
     (
         "src/install/error.rs",
         "UnpackError",
         "Unpacking",
-        "The archive is at fault, or the disk is full. Make the archive with `guest-agent pack`, which refuses what no agent would take.",
+        "The archive is not valid, or the disk is full. Make the archive with `guest-agent pack`, which refuses files that no agent would install.",
     ),
     (
         "src/install/error.rs",
         "FolderError",
         "Putting files in place",
-        "A revision never changes what it is made of: give another archive another revision. Trouble with the disk is in the cause at the end of the line.",
+        "The content of a revision never changes: give another archive another revision. The cause at the end of the line names errors of the disk.",
     ),
     (
         "src/os/remove.rs",
         "DeleteError",
         "Deleting files",
-        "It is tried again until the files are gone.",
+        "The agent tries again until the files are deleted.",
     ),
     (
         "src/config/trust_key.rs",
         "KeyError",
         "Keys to check signatures with",
-        "Correct `[trust]` and reload. Until then nothing is installed.",
+        "Correct `[trust]` and reload. Until then the agent installs nothing.",
     ),
     (
         "src/install/error.rs",
         "SpoolError",
-        "Archives handed over on this machine",
-        "Only `guest-agent install -f` meets these.",
+        "Uploaded archives",
+        "Only `guest-agent install -f` reports these errors.",
     ),
     (
         "actors/src/ports.rs",
         "LaunchError",
         "Starting a plugin",
-        "`guest-agent logs NAME` has what it printed; its last lines are in the event, too.",
+        "`guest-agent logs NAME` shows the plugin's output; the event has its last lines, too.",
     ),
     (
         "src/process/launch/start.rs",
         "PrepareError",
         "Before a plugin is executed",
-        "These are about the machine, not about the plugin: look at the cause, and at `guest-agent doctor`.",
+        "These errors come from the machine, not from the plugin: read the cause, and run `guest-agent doctor`.",
     ),
     (
         "src/process/sandbox.rs",
         "ConfineError",
         "Policies",
-        "[security.md](../security.md) has every key of a policy; `guest-agent doctor` finds out beforehand what cannot be enforced.",
+        "[security.md](../security.md) describes every key of a policy; `guest-agent doctor` shows beforehand what this machine cannot enforce.",
     ),
     (
         "src/process/sandbox/account.rs",
         "AccountError",
         "Users and groups of policies",
-        "Make the account, or correct the policy.",
+        "Create the account, or correct the policy.",
     ),
     (
         "actors/src/ports.rs",
         "LimitError",
         "Limits",
-        "`status` and `explain` say under *not enforced* what the machine cannot hold a plugin to.",
+        "`status` and `explain` list under *not enforced* the limits that this machine cannot enforce.",
     ),
     (
         "actors/src/ports.rs",
         "RpcError",
         "Calls to a plugin",
-        "A plugin that does not answer its health check three times in a row counts as hung, and is stopped and started again.",
+        "A plugin that fails three health checks in a row counts as hung; the agent stops it and starts it again.",
     ),
 ];
 
@@ -313,8 +313,8 @@ fn message(quoted: &str) -> String {
 fn errors() -> String {
     let mut page = String::from(
         "# Errors\n\n\
-         Every reason for which a plugin is not installed or not started, as it stands in events, `status`, `explain` and the log. `…` is a\n\
-         name, a path or a number. A line of reasons reads from left to right: what failed, then why, then why that. Made from the\n\
+         Every reason for which a plugin is not installed or not started, as events, `status`, `explain` and the log show it. `…` is a\n\
+         name, a path or a number. A line of reasons reads from left to right: the failure, its cause, the cause of that. Generated from the\n\
          code; [operations](../operations.md) begins with what you see instead.\n",
     );
     for (file, name, title, advice) in ERRORS {

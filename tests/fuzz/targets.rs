@@ -112,7 +112,7 @@ pub(crate) fn signatures(data: &[u8]) {
     }
 }
 
-/// A bundle, as somebody hands it to `install`.
+/// A bundle, as a user gives it to `install`.
 pub(crate) fn bundles(data: &[u8]) {
     use std::io::Read;
 

@@ -39,8 +39,8 @@ pub struct Metadatum {
     pub at: SystemTime,
 }
 
-/// The id of a check. It says nothing to who does not know the salt, and is another one after the
-/// agent started again.
+/// The id of a check. It reveals nothing without the salt, and changes with every start of the
+/// agent.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CheckId(Arc<str>);
 

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Askers of the same content share one check, and an answer of the plugin is remembered, until the
-//! settings are read again. What a plugin cannot answer any more because it ended is denied and not
-//! remembered: who asks later asks the next one, which is started after a pause that grows.
+//! settings are read again. Checks that a plugin cannot answer any more because it ended are denied
+//! and not remembered: a later question goes to the next plugin process, which is started after a
+//! growing pause.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -44,11 +45,11 @@ const PAUSES: RestartPolicy = RestartPolicy {
     calm: Duration::from_secs(600),
 };
 
-/// Somebody who asked.
+/// An asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asker(pub u64);
 
-/// Who is asked.
+/// The admission plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gate {
     /// What is started to be asked; without it everything is admitted.
@@ -60,9 +61,9 @@ pub struct Gate {
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody wants to know.
+    /// An asker has a question.
     Asked {
-        /// Who. Every one has a number of its own.
+        /// The asker. Each has a number of its own.
         asker: Asker,
         /// The control plane that deploys.
         service_url: Arc<str>,
@@ -73,7 +74,7 @@ pub enum Event {
     },
     /// An asker does not want to know any more.
     Forgotten {
-        /// Who.
+        /// The asker.
         asker: Asker,
     },
     /// A plugin called ListAdmissions.
@@ -108,7 +109,7 @@ pub enum Event {
     DeadlinePassed(Wait),
     /// The settings were read again.
     Reconfigured(Gate),
-    /// The agent goes down.
+    /// The agent is stopping.
     Closed,
 }
 
@@ -172,7 +173,7 @@ pub struct AdmissionQueue {
     salt: [u8; 32],
     gate: Gate,
     checks: BTreeMap<CheckId, Check>,
-    /// Who waits for what.
+    /// The askers, by check.
     askers: BTreeMap<Asker, CheckId>,
     /// Checks that wait.
     open: usize,
@@ -219,14 +220,14 @@ enum Plugin {
     Starting(ProcessRun),
     /// It has a stream and gave so many answers.
     Serving(ProcessRun, u64),
-    /// It closed its stream; maybe its exit status tells why.
+    /// It closed its stream; its exit status may have the reason.
     Lost(ProcessRun),
 }
 
 // === impl AdmissionQueue ===
 
 impl AdmissionQueue {
-    /// A desk that nobody has asked anything. The salt makes its ids its own.
+    /// An empty queue. The salt makes its ids unique.
     #[must_use]
     pub fn new(salt: [u8; 32], gate: Gate) -> Self {
         Self {
@@ -430,7 +431,7 @@ impl AdmissionQueue {
         if protocol_version != PROTOCOL_VERSION {
             let why = format!(
                 "the admission plugin speaks version {protocol_version} of the protocol, this agent \
-                 version {PROTOCOL_VERSION}; install a plugin that fits"
+                 version {PROTOCOL_VERSION}; install a plugin of this version"
             );
             does.push(refuse(&why));
             self.deny_all(&why, does);
@@ -488,7 +489,7 @@ impl AdmissionQueue {
     fn ended(&mut self, life: ProcessRun, how: &str, does: &mut Vec<Effect>) {
         match self.plugin {
             Plugin::Starting(starting) if starting == life => {
-                self.deny_all(&format!("the admission plugin cannot be asked: {how}"), does);
+                self.deny_all(&format!("the agent cannot ask the admission plugin: {how}"), does);
             }
             Plugin::Serving(serving, _) | Plugin::Lost(serving) if serving == life => {
                 self.deny_offered(&format!("the admission plugin ended: {how}"), does);

@@ -42,7 +42,7 @@ impl AdmissionVerdict {
     }
 }
 
-/// What somebody else wrote, fit for a line of ours.
+/// Foreign text, made safe for a line of the agent's log.
 pub(super) fn presentable(text: &str) -> String {
     let line = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     let line: String = line.take(REASON_MAX).collect();

@@ -27,7 +27,7 @@ pub const MAX: usize = 4096;
 /// What the keys of remembered messages begin with, among the facts.
 const PREFIX: &[u8] = b"taken/";
 
-/// Stream of messages that an earlier life of the agent took: before every stream of this one.
+/// Stream of messages that an earlier agent process took: before every stream of this one.
 const EARLIER_LIFE: u64 = 0;
 
 /// Names a message by its id and its content.
@@ -94,7 +94,7 @@ pub fn read_fact(key: &[u8], value: &[u8]) -> Result<Option<(MessageKey, SystemT
 // === impl Remembered ===
 
 impl Remembered {
-    /// What an earlier life of the agent took.
+    /// The messages that an earlier agent process took.
     #[must_use]
     pub fn from_facts(mut facts: Vec<(MessageKey, SystemTime)>) -> Self {
         facts.sort_by_key(|(_, at)| *at);

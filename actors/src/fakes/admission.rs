@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::admission::{AdmissionVerdict, Offer, ProcessRun};
 use crate::fakes::Shared;
 use crate::ports::{
-    AdmissionCommand, AdmissionHost, DeskRecipients, HungUp, ListCalled, ResolveCalled,
+    AdmissionCommand, AdmissionHost, HungUp, ListCalled, QueueRecipients, ResolveCalled,
 };
 
 /// A host whose plugins are rules of a test.
@@ -94,14 +94,14 @@ impl Drop for Running<'_> {
 }
 
 impl FakeAdmission {
-    async fn serve(&self, life: ProcessRun, desk: DeskRecipients) -> String {
+    async fn serve(&self, life: ProcessRun, queue: QueueRecipients) -> String {
         let script = &self.0.0;
         if script.with(|script| script.answers == Answers::Unconnected) {
             return std::future::pending().await;
         }
         let (stream, mut offers) = mpsc::channel(64);
         let list = ListCalled { life, protocol_version: 1, stream };
-        if !matches!(desk.list.send(list).await, Ok(Ok(()))) {
+        if !matches!(queue.list.send(list).await, Ok(Ok(()))) {
             return "its ListAdmissions was refused".to_owned();
         }
         let mut seen = 0;
@@ -117,7 +117,7 @@ impl FakeAdmission {
                     AdmissionVerdict::of_status(Some((7, "PERMISSION_DENIED", &reason)))
                 }
                 Answers::EndAtSecond(how) if seen == 2 => {
-                    desk.hung_up.do_send(HungUp(life));
+                    queue.hung_up.do_send(HungUp(life));
                     return how;
                 }
                 Answers::EndAtSecond(_)
@@ -126,7 +126,7 @@ impl FakeAdmission {
                 | Answers::Unstartable(_) => continue,
             };
             let id = offer.id.as_str().to_owned();
-            desk.resolve.do_send(ResolveCalled { life, id, verdict });
+            queue.resolve.do_send(ResolveCalled { life, id, verdict });
         }
         // Its stream was closed: it waits to be told to go.
         std::future::pending().await
@@ -135,7 +135,7 @@ impl FakeAdmission {
 
 #[async_trait]
 impl AdmissionHost for FakeAdmission {
-    async fn run(&self, life: ProcessRun, _: AdmissionCommand, desk: DeskRecipients) -> String {
+    async fn run(&self, life: ProcessRun, _: AdmissionCommand, queue: QueueRecipients) -> String {
         let script = &self.0.0;
         let answers = script.with(|script| {
             script.launched += 1;
@@ -153,7 +153,7 @@ impl AdmissionHost for FakeAdmission {
             script.lives.get(&life).is_none_or(|told_to_go| *told_to_go).then_some(())
         });
         tokio::select! {
-            how = self.serve(life, desk) => how,
+            how = self.serve(life, queue) => how,
             () = told_to_go => "exited with code 0".to_owned(),
         }
     }

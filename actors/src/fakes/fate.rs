@@ -1,6 +1,6 @@
-//! Who decides what fakes do that nothing is scripted for, and hears what happened in their world.
+//! Decides the behaviour of fakes without a script, and receives the events of their world.
 //!
-//! A test that draws a whole life from one number puts a [`Fate`] behind all fakes
+//! A test that derives a whole run from one number puts a [`Fate`] behind all fakes
 //! ([`super::World::set_fate`]). Fakes ask it in the order in which they are asked themselves, so a
 //! fate that always answers alike makes runs alike.
 
@@ -13,7 +13,7 @@ use crate::model::id::{Endpoint, Process};
 use crate::model::spec::{Config, Limits, PluginSpec};
 use crate::ports::{Durability, OutboundMessage, Receipt, Write};
 
-/// Decides what fakes do that nothing is scripted for. As it stands, everything goes well.
+/// Decides the behaviour of fakes without a script. By default, everything succeeds.
 pub trait Fate: Send + Sync {
     /// What becomes of an operation: `download`, `unpack`, `activate`, `discard`, `remove` of the
     /// installer, `spawn` (a launch that has a process and has not reported it yet), `launch`,

@@ -42,7 +42,7 @@ pub struct World {
     pub storage: StorageHandle,
     /// What is cleared away.
     pub sweeper: SweeperHandle,
-    /// Who is asked before anything is deployed.
+    /// The admission plugin that is asked before each deployment.
     pub admission: AdmissionHandle,
     /// Plugins that came with the machine.
     pub local: LocalHandle,
@@ -206,7 +206,7 @@ impl Harness {
         self.life = Some(RunningAgent { actors, system });
     }
 
-    /// The agent is gone, in the middle of whatever it did.
+    /// The agent was killed, in the middle of its work.
     pub fn crash(&mut self) {
         self.world.link.disconnect();
         self.life = None;
@@ -264,7 +264,7 @@ impl Harness {
             .expect("the control-plane actor lives");
     }
 
-    /// Somebody on this machine gives orders.
+    /// A user of this machine gives orders.
     ///
     /// # Errors
     /// When they could not be decoded or made durable.

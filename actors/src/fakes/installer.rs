@@ -64,7 +64,8 @@ impl InstallerHandle {
         self.script.script("preflight", name, answers);
     }
 
-    /// Replaces the entry point of a local plugin by what hashes to this. Nobody tells the agent.
+    /// Replaces the entry point of a local plugin by a file with this SHA-256, without notice to
+    /// the agent.
     pub fn replace(&self, name: &str, content: Sha256Digest) {
         self.disk.with(|disk| disk.replaced.insert(name.to_owned(), content));
     }

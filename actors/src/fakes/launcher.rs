@@ -311,7 +311,7 @@ impl Launcher for FakeLauncher {
                 cause: reason,
             });
         }
-        // Nobody listens any more when the launch was given up.
+        // The receiver is dropped when the launch was given up.
         drop(spawned.send(process.clone()));
         // Like a real one, this launch takes a moment, so that its process is seen before its end.
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::fakes::Shared;
 use crate::ports::{ProbeError, Prober};
 
-/// A prober that finds somebody on every socket but those that a test silenced.
+/// A prober that finds a process on every socket but those that a test silenced.
 pub struct FakeProber(ProberHandle);
 
 /// Silences sockets of a [`FakeProber`].
@@ -31,12 +31,12 @@ pub fn prober() -> (FakeProber, ProberHandle) {
 // === impl ProberHandle ===
 
 impl ProberHandle {
-    /// Nobody answers there from now on.
+    /// No process answers there from now on.
     pub fn silence(&self, socket: &str) {
         self.0.with(|sockets| sockets.silent.insert(socket.to_owned()));
     }
 
-    /// Somebody answers there again.
+    /// A process answers there again.
     pub fn answer(&self, socket: &str) {
         self.0.with(|sockets| sockets.silent.remove(socket));
     }

@@ -131,7 +131,7 @@ impl StorageHandle {
         self.0.with(|disk| disk.commits)
     }
 
-    /// Commits so far that somebody waited for.
+    /// The number of commits so far that a caller waited for.
     #[must_use]
     pub fn durable_commits(&self) -> usize {
         self.0.with(|disk| disk.durable_commits)
@@ -145,7 +145,7 @@ impl StorageHandle {
         })
     }
 
-    /// Puts a record where an earlier life could have left it.
+    /// Puts a record where an earlier agent process could have left it.
     pub fn plant(&self, table: Table, key: &[u8], value: &[u8]) {
         self.0.with(|disk| {
             disk.records.insert((table, key.to_vec()), value.to_vec());

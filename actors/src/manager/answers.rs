@@ -56,7 +56,7 @@ impl Handler<ListPlugins> for ManagerActor {
             Lists::Held { lists, .. } => {
                 let (answer, answered) = oneshot::channel();
                 lists.push(answer);
-                // Dropped only with this actor, and then nobody waits any more.
+                // Dropped only with this actor, and then no caller waits any more.
                 Box::pin(async move { answered.await.unwrap_or_default() })
             }
         }

@@ -69,7 +69,7 @@ impl ManagerActor {
         for order in orders {
             match order {
                 LocalOrder::Begin(spec) => {
-                    info!(plugin = %spec.name, revision = %spec.revision, "came with the machine");
+                    info!(plugin = %spec.name, revision = %spec.revision, "a local plugin is new");
                     let name = spec.name.clone();
                     let beginning = Beginning::Ordered(Box::new(machine::begin_local(spec)), None);
                     self.start(name, Generation(0), beginning, ctx);

@@ -31,7 +31,7 @@ pub(super) enum Reading {
     AndAgain,
 }
 
-/// What the manager tells one plugin about its local version.
+/// The manager's message to one plugin about its local version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalOrder {
     /// A plugin that is not on the roster is created.

@@ -1,4 +1,4 @@
-//! Who gets which order. Pure: the roster is only looked at.
+//! Assigns orders to plugins. Pure: the roster is only read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub enum Assignment {
     },
     /// A plugin on the roster gets it.
     Deliver(NumberedOrder),
-    /// Nobody can have it.
+    /// No plugin can take the order.
     Refuse {
         /// The order's number.
         generation: Generation,
@@ -79,14 +79,14 @@ pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<
                 trace,
             },
             Order::Remove => {
-                refuse(PluginEventKind::RemoveFailed, "there is no plugin of this name")
+                refuse(PluginEventKind::RemoveFailed, "no plugin has this name")
             }
             Order::Apply(_) => {
-                refuse(PluginEventKind::ApplyFailed, "there is no plugin of this name")
+                refuse(PluginEventKind::ApplyFailed, "no plugin has this name")
             }
             // Only the local API gives this order, and it has answered the caller already.
             Order::Restart => {
-                refuse(PluginEventKind::StartFailed, "there is no plugin of this name")
+                refuse(PluginEventKind::StartFailed, "no plugin has this name")
             }
         });
     }

@@ -37,7 +37,7 @@ pub(super) enum Heard {
     Yes,
 }
 
-/// Who is waited for.
+/// The plugins that are waited for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate {
     awaited: BTreeMap<PluginName, Duration>,
@@ -89,7 +89,7 @@ impl Gate {
         }
     }
 
-    /// A plugin is gone.
+    /// A plugin is removed.
     pub(super) fn gone(&mut self, name: &PluginName) {
         self.awaited.remove(name);
     }

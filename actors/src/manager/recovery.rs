@@ -1,7 +1,7 @@
-//! Brings back what an earlier life left: plugins from their snapshots, orders from the inbox, and,
-//! when a plugin's actor panicked, that one plugin.
+//! Brings back what an earlier agent process left: plugins from their snapshots, orders from the
+//! inbox, and, when a plugin's actor panicked, that one plugin.
 //!
-//! A record that makes no sense is set aside and told; the others go on.
+//! An invalid record is set aside and reported; the others are used.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl ManagerActor {
         }));
     }
 
-    /// A plugin whose record is unreadable may still have a process, which nobody would watch and
+    /// A plugin whose record is unreadable may still have a process, which no actor would watch and
     /// beside which a new one must not be started.
     fn end_strays(
         &self,
@@ -193,7 +193,7 @@ impl ManagerActor {
                 Ok(Ok(record)) => record.map(|bytes| Snapshot::decode(&bytes)),
                 // The store is in trouble, not the plugin: it must not vanish for that.
                 Ok(Err(error)) => {
-                    warn!(plugin = %name, %error, "cannot build it anew yet");
+                    warn!(plugin = %name, %error, "cannot build the plugin's actor again yet");
                     ctx.run_later(REREAD, move |this, ctx| this.rebuild(name, ctx));
                     return;
                 }
@@ -231,7 +231,7 @@ impl ManagerActor {
         }));
     }
 
-    /// Ends whatever lives of a plugin. The future holds nothing of the manager.
+    /// Ends all processes of a plugin. The future holds nothing of the manager.
     fn end_all(&self, name: &PluginName) -> impl Future<Output = Stray> + use<> {
         let (launcher, order) = (self.ports.launcher.clone(), everything_of(name.clone()));
         async move { tokio::time::timeout(STRAY_WAIT, launcher.stop(order)).await }
@@ -270,7 +270,7 @@ impl ManagerActor {
         let known = self.roster.keys().cloned().collect();
         let numbers: Vec<_> = lost.iter().map(|order| order.generation).collect();
         for (generation, assignment) in numbers.into_iter().zip(assign(&known, lost)) {
-            // Nobody is left who could say that the order was taken.
+            // No actor is left that could report that the order was taken.
             if let Some(refusal) = self.carry_out(assignment, ctx) {
                 self.taken((name.clone(), generation), vec![refusal], ctx);
             }
@@ -279,7 +279,7 @@ impl ManagerActor {
         self.moved();
     }
 
-    /// Tells that the record of a plugin is lost.
+    /// Reports that the record of a plugin is lost.
     fn give_up(&mut self, name: &PluginName, reason: &str, ctx: &mut Context<Self>) {
         self.lost.insert(name.clone());
         let details = format!(
@@ -333,6 +333,6 @@ fn everything_of(name: PluginName) -> StopOrder {
 }
 
 fn unreadable<T>(what: &str, error: &crate::ports::StorageError) -> Vec<T> {
-    error!(what, error = %Chain(error), "cannot be read; continues without it");
+    error!(what, error = %Chain(error), "a record cannot be read; continues without it");
     Vec::new()
 }

@@ -1,4 +1,4 @@
-//! What plugins used lately, for people to look at. Bounded, and gone with the agent.
+//! The recent usage of plugins, for people. Bounded, and lost when the agent ends.
 //!
 //! Reports forget their samples when they were delivered, and keep as many as the control plane
 //! asked for; this keeps the newest samples whatever becomes of reports.
@@ -112,7 +112,7 @@ mod tests {
             prop_assert_eq!(all.len(), many);
             prop_assert!(all.values().all(|points| (1..=POINTS_MAX).contains(&points.len())));
             prop_assert!(all.values().map(Vec::len).sum::<usize>() <= POINTS_IN_ALL_MAX);
-            // Nobody loses what is newest for the sake of somebody else.
+            // Nobody loses what is newest for the sake of another user.
             let newest = |points: &Vec<Point>| points.last().copied() == Some(point(999 + rounds));
             prop_assert!(all.values().all(newest));
         }

@@ -1,8 +1,8 @@
 //! Holds a process to its memory limit by looking at it, where the kernel does not. Pure.
 //!
-//! One look says little: a plugin may need much for a moment. Only one that is over its limit in so
-//! many looks in a row has to go. Where the kernel enforces the limit nobody is ever over it, so
-//! there is no need to know whether it does.
+//! One sample proves little: a plugin may need much memory for a moment. A plugin is ended only
+//! after it was over its limit in this many samples in a row. If the kernel enforces the limit, no
+//! plugin is ever over it, so the guard need not know whether it does.
 
 use std::sync::Arc;
 use std::time::Duration;

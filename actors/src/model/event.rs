@@ -9,7 +9,7 @@ mod kind;
 
 pub use kind::{EventClass, PluginEventKind};
 
-/// Something that is to be told, before it has a number.
+/// An event before it has a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
     /// What happened.
@@ -24,7 +24,7 @@ pub struct NewEvent {
     pub details: Arc<str>,
 }
 
-/// Something that is to be told, recorded under its number.
+/// An event that is recorded under its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEvent {
     /// Grows by one with every event of this machine.

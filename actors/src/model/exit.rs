@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How a process ended, as far as the kernel tells.
+/// How a process ended, as far as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExitCause {
     /// It exited by itself with this code.
@@ -14,7 +14,8 @@ pub enum ExitCause {
     /// The agent ended it because it stayed over its memory limit, which nothing else enforces
     /// here.
     OverMemoryLimit,
-    /// It is gone, and the kernel does not say how: it was not our child, or the machine restarted.
+    /// It has ended, and the kernel does not report how: it was not our child, or the machine
+    /// restarted.
     Unknown,
 }
 
@@ -27,7 +28,7 @@ impl fmt::Display for ExitCause {
             Self::OverMemoryLimit => {
                 f.write_str("ended by the agent because it stayed over its memory limit")
             }
-            Self::Unknown => f.write_str("ended, how is unknown"),
+            Self::Unknown => f.write_str("ended, with an unknown cause"),
         }
     }
 }

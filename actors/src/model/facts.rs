@@ -56,7 +56,7 @@ pub struct FactSet {
 pub enum Attributes {
     /// All there are, by name. Their values may be secrets; `Debug` shows only names.
     Known(BTreeMap<String, Value>),
-    /// They cannot be told now, for this reason. A rule about them cannot be decided.
+    /// They are not known now, for this reason. A rule about them cannot be decided.
     Unavailable(Arc<str>),
 }
 

@@ -39,8 +39,8 @@ pub struct RevisionId(Arc<str>);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha256Digest([u8; 32]);
 
-/// Numbers one piece of work that answers later, so that a stale answer can be told from a
-/// fresh one. Grows by one with every such effect of a plugin.
+/// Numbers one operation that answers later, so that a stale answer can be distinguished from a
+/// current one. Grows by one with every such effect of a plugin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(pub u64);
 
@@ -52,7 +52,7 @@ pub struct Generation(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BootId(pub Arc<str>);
 
-/// One life of a process, told apart from every other that had or will have its pid.
+/// One process, distinguished from every other that had or will have its pid.
 ///
 /// A pid alone proves nothing, because the kernel uses it again; a pid with the time its process
 /// started, on a known boot, does.

@@ -1,10 +1,10 @@
-//! Who gave an order.
+//! The source of an order.
 
-/// Who gave an order.
+/// The source of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The control plane.
     ControlPlane,
-    /// Somebody on this machine, who may name local archives.
+    /// A user of this machine, who may name local archives.
     Local,
 }

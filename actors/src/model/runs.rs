@@ -28,7 +28,7 @@ pub struct Marks {
     pub interval: Mark<u64>,
 }
 
-/// What a trigger was last heeded for.
+/// The occurrence of a trigger for which the plugin last ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mark<T> {
     /// Nothing yet: the next one makes it run.
@@ -56,7 +56,7 @@ pub enum Outcome {
     },
 }
 
-/// What a trigger names. A plugin heeds the ones that its spec has.
+/// An occurrence of a trigger. A plugin runs for the triggers in its spec.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Firing {
     /// The machine booted.

@@ -42,10 +42,10 @@ pub enum Notification {
 /// Why the agent sent the event to no plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotifyError {
-    /// The plugins of an earlier life are not back yet.
+    /// The plugins of an earlier agent process are not back yet.
     #[error("the agent has only just started and does not know yet what runs")]
     NotReady,
-    /// The manager is gone.
+    /// The manager has ended.
     #[error("the agent is stopping")]
     Stopping,
 }
@@ -72,8 +72,8 @@ impl VmEvent {
         Self::ALL.into_iter().find(|event| event.name() == name)
     }
 
-    /// What plugins are handed when the event is nobody's request but the agent's own: the request
-    /// that somebody on the command socket would have made.
+    /// The message to plugins when the agent itself causes the event: the request that a caller on
+    /// the command socket would have sent.
     #[must_use]
     pub fn request(self) -> Arc<str> {
         format!(r#"{{"Command":"VmEvent","Event":"{}"}}"#, self.name()).into()

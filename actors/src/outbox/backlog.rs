@@ -7,8 +7,9 @@
 //! its place in the queue, and the others of the plugin are counted in it. The marker's record is
 //! written in the same commit that deletes theirs.
 //!
-//! An event that was sent may have been heard. A marker that was sent is never changed again
-//! (another one is begun), and an event that was sent goes only when nothing else is left to drop.
+//! The server may have received an event that was sent. A marker that was sent is never changed
+//! again (another one is begun), and an event that was sent goes only when nothing else is left to
+//! drop.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +50,7 @@ pub struct Waiting {
     pub recorded: StoredEvent,
     /// The events it stands for, itself among them, if it is a marker.
     pub gap: Option<Gap>,
-    /// Whether it may have been heard. Of markers only this survives the agent.
+    /// Whether the server may have received it. Of markers, only this is saved.
     pub sent: bool,
 }
 
@@ -115,7 +116,7 @@ impl Waiting {
         }
     }
 
-    /// The events that are lost when this one goes.
+    /// The events that are lost when this one is dropped.
     fn loss(&self) -> Gap {
         self.gap.unwrap_or_else(|| Gap::of(self.recorded.event.at))
     }
@@ -305,7 +306,8 @@ impl Backlog {
     }
 }
 
-/// The marker that an event becomes. Its id is another one: under its own it may have been heard.
+/// The marker that replaces an event. It has a new id, because the server may have received the old
+/// one.
 fn begun(victim: Waiting, loss: Gap, id: Arc<str>) -> Waiting {
     let StoredEvent { seq, event: NewEvent { kind, plugin, revision, at, .. }, .. } =
         victim.recorded;

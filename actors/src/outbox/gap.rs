@@ -13,13 +13,13 @@ use crate::model::event::PluginEventKind;
 /// How much the loss of an event hurts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Repeats by itself: what a plugin does, over and over, while nobody asks it to. Goes first.
+    /// An event that repeats without an order. Dropped first.
     Chatter,
-    /// An order, or what became of it: told once, and somebody waits for it. Goes last.
+    /// An order or its outcome: sent once, and the control plane waits for it. Dropped last.
     Outcome,
 }
 
-/// Events that were dropped, as one event tells of them.
+/// Dropped events, as one event reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// How many.

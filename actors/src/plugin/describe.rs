@@ -62,7 +62,7 @@ pub const fn wait(wait: Wait) -> &'static str {
         Wait::Stop => "the stop",
         Wait::Resume => "the next start",
         Wait::Remove => "the deletion of its files",
-        Wait::Execution => "the next part of the time that a run may take",
+        Wait::Execution => "the next part of the time limit of a run",
     }
 }
 
@@ -120,8 +120,8 @@ pub fn event(event: &Event) -> String {
         Event::LocalChanged(Some(spec)) => {
             format!("its manifest on the machine says revision {}", spec.revision)
         }
-        Event::LocalChanged(None) => "its manifest on the machine is gone".to_owned(),
-        Event::FactsChanged => "what is known of the machine changed".to_owned(),
+        Event::LocalChanged(None) => "its manifest on the machine was removed".to_owned(),
+        Event::FactsChanged => "the facts about the machine changed".to_owned(),
         Event::DeadlinePassed(over) => format!("the wait is over for {}", wait(*over)),
         Event::Recovered(found) => match found.boot {
             Boot::Same => "the agent restarted".to_owned(),

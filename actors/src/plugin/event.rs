@@ -250,7 +250,7 @@ pub enum Effect {
     },
     /// Record the event and send it to the control plane.
     Announce(PluginEvent),
-    /// The plugin is gone: forget it.
+    /// The plugin is removed: forget it.
     Retire,
 }
 

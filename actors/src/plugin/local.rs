@@ -175,7 +175,7 @@ impl TransitionBuilder<'_> {
 
     fn forget_local(&mut self) {
         if self.state.spec.is_local() && self.state.phase != Phase::Gone {
-            self.announce(PluginEventKind::RemoveRequested, "its manifest is gone");
+            self.announce(PluginEventKind::RemoveRequested, "its manifest was removed");
             self.take_down();
         }
     }

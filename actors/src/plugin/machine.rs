@@ -1,9 +1,9 @@
-//! The life of one plugin as a pure function.
+//! The states of one plugin as a pure function.
 //!
-//! [`transition`] takes a state and something that happened and gives the next state and what has
-//! to be done. It is synchronous and total; it reads no clock, touches nothing and knows nobody.
-//! The shell around it (`plugin.rs`) makes the next state durable, then carries the effects out,
-//! and comes back with what happened.
+//! [`transition`] takes a state and an event and returns the next state and the effects. It is
+//! synchronous and total; it reads no clock, does no I/O and knows no actor. The shell around it
+//! (`plugin.rs`) makes the next state durable, then carries the effects out, and comes back with
+//! what happened.
 //!
 //! A plugin has two regions that move side by side: `phase` is about the revision that runs or is
 //! meant to run now; `next` is about a revision that is being prepared while that one runs. What an

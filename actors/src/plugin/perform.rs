@@ -208,8 +208,8 @@ impl PluginActor {
         }));
     }
 
-    /// Sets the limits of a process that an earlier life of the agent started: what the agent
-    /// itself limits may be configured in another way by now.
+    /// Sets the limits of a process that an earlier agent process started: what the agent itself
+    /// limits may be configured in another way by now.
     pub(super) fn limit_again(&self, ctx: &mut Context<Self>) {
         if let Phase::Running { process, .. } | Phase::Executing { process, .. } = &self.state.phase
         {
@@ -235,9 +235,11 @@ impl PluginActor {
                 };
                 match tokio::time::timeout(PROCESSES_WAIT, looked).await {
                     Ok(Ok(found)) if found.is_none() || found == recorded => {}
-                    Ok(Ok(_)) => return Err("a process lives that may run from it".to_owned()),
+                    Ok(Ok(_)) => {
+                        return Err("a process that may run from this revision lives".to_owned());
+                    }
                     Ok(Err(error)) => return Err(error.to_string()),
-                    Err(_) => return Err("its processes could not be looked for".to_owned()),
+                    Err(_) => return Err("the search for its processes failed".to_owned()),
                 }
             }
             let _turn = files.await;
@@ -252,7 +254,7 @@ impl PluginActor {
             this.reach("end", "discard");
             // What remains is left to the next installation or sweep.
             if let Err(reason) = result {
-                warn!(plugin = %this.state.name, reason, "left files behind");
+                warn!(plugin = %this.state.name, reason, "files of the plugin remain");
             }
         }));
     }
@@ -283,7 +285,7 @@ impl PluginActor {
                     let cause = Denied(reason).into();
                     return Err(InstallError { step: InstallStep::Admit, cause });
                 }
-                // The next life of the agent finds it unfinished, and begins it anew.
+                // The next agent process finds it unfinished, and begins it anew.
                 AdmissionVerdict::Closing => std::future::pending().await,
             }
             let begun_at = Instant::now();
@@ -405,7 +407,11 @@ impl PluginActor {
             match result {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                warn!(plugin = %this.state.name, error = %Chain(&error), "left processes behind");
+                warn!(
+                    plugin = %this.state.name,
+                    error = %Chain(&error),
+                    "processes of the plugin remain"
+                );
             }
             Err(_) => warn!(plugin = %this.state.name, "gave up ending processes"),
         }}));
@@ -518,10 +524,10 @@ async fn admit_again(
     match admission::ask(admission, question).await {
         AdmissionVerdict::Admitted => Ok(()),
         AdmissionVerdict::Denied(why) => Err(format!(
-            "its entry point was replaced, and what is there now is not admitted: {why}"
+            "its entry point was replaced, and the new file is not admitted: {why}"
         )
         .into()),
-        // The next life of the agent begins the launch anew.
+        // The next agent process begins the launch anew.
         AdmissionVerdict::Closing => std::future::pending().await,
     }
 }

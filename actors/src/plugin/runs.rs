@@ -23,7 +23,7 @@ use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 use crate::scheduler::rules::{RuleVerdict, evaluate};
 
-/// The reason that the event gives for a run whose process is gone, because the machine restarted
+/// The reason that the event gives for a run whose process has ended, because the machine restarted
 /// or the agent ended together with its plugins.
 const CUT_SHORT: &str = "the run was cut short by a restart";
 

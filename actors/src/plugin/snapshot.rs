@@ -97,7 +97,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// Says what is wrong with the record. It is not trusted: it may be damaged, or be written by
-    /// somebody else.
+    /// another user.
     pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
         let record = rec::PluginRecord::decode(bytes).map_err(SnapshotError::Decode)?;
         if record.version != VERSION {

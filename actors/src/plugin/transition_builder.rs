@@ -1,7 +1,6 @@
 //! The arrows between phases: each method moves a state one arrow on and notes what has to be done.
 //!
-//! `machine.rs` decides which arrow is taken when something happened, `orders.rs` when somebody
-//! wants something; both draw it here.
+//! `machine.rs` chooses the transition for an event, `orders.rs` for an order; both build it here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -384,7 +383,7 @@ impl<'a> TransitionBuilder<'a> {
         }
     }
 
-    /// The processes are gone that were to be stopped.
+    /// The processes that were to be stopped have ended.
     pub(super) fn after_stop(&mut self, then: Then, stopped: &Stopped) {
         if let Stopped::Ended(cause) = stopped {
             if !self.is_ended_for_memory(&then) {

@@ -10,21 +10,21 @@ use tokio::sync::mpsc;
 use crate::admission::{AdmissionVerdict, Metadatum, Offer, ProcessRun};
 use crate::model::id::Sha256Digest;
 
-/// Runs admission plugins, one process per life, and serves the calls they make.
+/// Runs admission plugins, one process at a time, and serves their calls.
 #[async_trait]
 pub trait AdmissionHost: Send + Sync {
-    /// Starts the plugin of a life, hands it its ticket, and tells `desk` what it calls. Resolves
-    /// with how it ended, in words, when its process is gone or could not be made.
+    /// Starts the plugin process of a run, gives it its ticket, and sends its calls to `queue`.
+    /// Resolves with a description of its end when the process has ended or could not be made.
     ///
     /// The process is ended as by [`AdmissionHost::end`] when this future is dropped.
     async fn run(
         &self,
         life: ProcessRun,
         command: AdmissionCommand,
-        desk: DeskRecipients,
+        queue: QueueRecipients,
     ) -> String;
 
-    /// Asks the plugin of a life to go, and makes it go soon after. `run` resolves then.
+    /// Asks the plugin process of a run to exit, and kills it soon after. `run` resolves then.
     fn end(&self, life: ProcessRun);
 
     /// Random bytes, others with every start of the agent.
@@ -64,14 +64,14 @@ impl fmt::Debug for AdmissionCommand {
 
 /// The recipients to which a host sends the calls of an admission plugin.
 #[derive(Clone)]
-pub struct DeskRecipients {
+pub struct QueueRecipients {
     /// Gets the ListAdmissions calls.
     pub list: Recipient<ListCalled>,
     /// Gets the ResolveAdmission calls.
     pub resolve: Recipient<ResolveCalled>,
-    /// Hears that the stream of ListAdmissions ended at the plugin's side.
+    /// Gets a message when the plugin ends the stream of ListAdmissions.
     pub hung_up: Recipient<HungUp>,
-    /// Says what is known of a package.
+    /// Gets the questions about a package.
     pub describe: Recipient<Describe>,
 }
 
@@ -104,7 +104,7 @@ pub struct ResolveCalled {
     pub verdict: AdmissionVerdict,
 }
 
-/// From a host: nobody reads the stream of ListAdmissions any more.
+/// From a host: the plugin does not read the stream of ListAdmissions any more.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct HungUp(pub ProcessRun);

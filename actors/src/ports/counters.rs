@@ -1,4 +1,4 @@
-//! The port that hears what the actors did, so that it can be counted.
+//! The port that counts the actions of the actors.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub enum Count {
         /// Whether its revision can be run.
         outcome: Outcome,
     },
-    /// A plugin is gone, and nothing is to be shown of it any more.
+    /// A plugin is removed, and nothing is to be shown of it any more.
     Gone(PluginName),
     /// Leftovers were swept away.
     Swept {

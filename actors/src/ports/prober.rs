@@ -16,7 +16,7 @@ pub trait Prober: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// No process answers.
-    #[error("nobody answers on {socket}")]
+    #[error("no process accepts connections on {socket}")]
     Silent {
         /// The socket.
         socket: String,
@@ -25,7 +25,7 @@ pub enum ProbeError {
         cause: Cause,
     },
     /// A process of another user answers.
-    #[error("{socket} is answered by a process of user {found}, not of user {wanted}")]
+    #[error("a process of user {found}, not of user {wanted}, listens on {socket}")]
     Foreign {
         /// The socket.
         socket: String,

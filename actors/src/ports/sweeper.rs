@@ -24,7 +24,8 @@ pub trait Sweeper: Send + Sync {
 /// Knows what must stay.
 #[async_trait]
 pub trait ReferenceSet: Send + Sync {
-    /// What must stay, as of now. `None` when nobody can tell, and then nothing may be deleted.
+    /// The files that must stay, as of now. `None` when they are not known, and then no file may be
+    /// deleted.
     async fn now(&self) -> Option<References>;
 }
 
@@ -52,7 +53,7 @@ pub struct References {
 /// Whether every plugin of this machine is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Known {
-    /// All of them: a name that is not here is of a plugin that is gone.
+    /// All of them: a name that is not here is of a removed plugin.
     All,
     /// Perhaps not: a name that is not here may be of a plugin whose record was lost.
     #[default]
@@ -64,9 +65,9 @@ pub enum Known {
 pub enum Claim {
     /// Only these revisions are needed.
     Revisions(BTreeSet<RevisionId>),
-    /// Nobody knows which are needed, for this reason.
+    /// The needed files are not known, for this reason.
     Unknown(&'static str),
-    /// The plugin is gone.
+    /// The plugin is removed.
     Nothing,
 }
 
@@ -96,15 +97,15 @@ pub struct SweepItem {
 /// What became of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SweepFate {
-    /// It is gone.
+    /// It was deleted.
     Deleted,
-    /// It would be gone, had the run not been a rehearsal.
+    /// It would be deleted, if the run were not a dry run.
     WouldDelete,
-    /// It stays: it is not ours, or nobody can tell.
+    /// It stays: it is not the agent's, or the owner is unknown.
     LeftAlone,
     /// Its turn comes with the next run.
     Postponed,
-    /// It should be gone and is not.
+    /// Its deletion failed.
     Failed,
 }
 

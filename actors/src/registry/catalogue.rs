@@ -89,18 +89,20 @@ pub enum Refusal {
         plugin: PluginName,
     },
     /// To be taken back by another plugin than its own.
-    #[error("the instance {key} is of the plugin {plugin}, and only that plugin may deregister it")]
+    #[error(
+        "the instance {key} belongs to the plugin {plugin}, and only that plugin may deregister it"
+    )]
     NotYours {
         /// The instance.
         key: Key,
         /// Whose it is.
         plugin: PluginName,
     },
-    /// Nobody ever offered anything of this type.
-    #[error("the type {0} is unknown: nothing of it was ever registered")]
+    /// No plugin ever registered an instance of this type.
+    #[error("the type {0} is unknown: no instance of it was ever registered")]
     UnknownKind(Kind),
     /// There is nothing of this name.
-    #[error("there is no {kind} of the name {name}")]
+    #[error("no {kind} has the name {name}")]
     UnknownName {
         /// The type.
         kind: Kind,
@@ -136,7 +138,7 @@ pub struct Filter {
 // === impl Catalogue: coming back ===
 
 impl Catalogue {
-    /// What an earlier life of the agent left. Nothing of it is verified.
+    /// What an earlier agent process left. Nothing of it is verified.
     #[must_use]
     pub fn restore(
         entries: Vec<Entry>,

@@ -137,7 +137,7 @@ pub enum OfferError {
     /// Too many options, or too long ones.
     #[error(
         "the options are more than {OPTIONS_MAX} or longer than {OPTION_BYTES_MAX} bytes together; \
-         offer less, or serve it on the socket"
+         offer fewer options, or serve them on the socket"
     )]
     TooManyOptions,
     /// An option without a name.
@@ -154,11 +154,11 @@ pub struct Epoch(pub u64);
 pub enum Standing {
     /// Yes.
     Verified,
-    /// Not yet: the entry is what an earlier life of the agent knew.
+    /// Not yet: the entry is what an earlier agent process knew.
     Unverified,
 }
 
-/// Who registers.
+/// The plugin that registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registrant {
     /// The plugin.

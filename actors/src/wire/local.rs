@@ -31,16 +31,17 @@ pub fn decode_local(
     match cfg::Action::try_from(item.action) {
         Ok(cfg::Action::Install | cfg::Action::Unspecified) => {}
         Ok(cfg::Action::Remove | cfg::Action::Apply) | Err(_) => {
-            return Err("its action is not INSTALL; a manifest says what is to run, and a plugin \
-                        that is not to run has none"
+            return Err("its action is not INSTALL; remove the manifest of a plugin that should not \
+                        run"
                 .to_owned());
         }
     }
-    let plugin = item.plugin.ok_or("it has no plugin")?;
+    let plugin = item.plugin.ok_or("it does not name a plugin")?;
     if plugin.name != name.as_str() {
         let other: String = plugin.name.chars().take(80).collect();
         return Err(format!(
-            "it is of the plugin {other:?}, in the folder of {name:?}; the two have to be the same",
+            "it names the plugin {other:?}, but its folder is {name:?}; the two have to be the \
+             same",
             name = name.as_str()
         ));
     }
@@ -48,7 +49,7 @@ pub fn decode_local(
     let installation = pb::PluginInstallationType::LocalInstallation;
     if manifest.plugin_installation_type != i32::from(installation) {
         return Err("its plugin_installation_type is not LOCAL_INSTALLATION; a plugin that is \
-                    downloaded is ordered, not put into this folder"
+                    downloaded needs an order, not a manifest in this folder"
             .to_owned());
     }
     if !plugin.gcs_signed_url.is_empty() {

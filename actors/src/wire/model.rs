@@ -136,7 +136,7 @@ fn decode_rules(model: &pb::ExecutionModel) -> Result<Rules, String> {
         (None, Some(on_match)) => (opposite(on_match), on_match),
         (None, None) => {
             return Err("execution_model has rules, but neither on_default nor on_match, so they \
-                        decide nothing; set one of the two"
+                        have no effect; set one of the two"
                 .to_owned());
         }
     };
@@ -217,7 +217,7 @@ fn decode_value(
         None | Some(AnyKind::NullValue(_)) => Value::Null,
         Some(AnyKind::NumberValue(number)) => Value::Number(
             Number::new(*number)
-                .ok_or_else(|| format!("its value has the number {number}; take a finite one"))?,
+                .ok_or_else(|| format!("its value has the number {number}; write a finite one"))?,
         ),
         Some(AnyKind::StringValue(text)) => {
             take_bytes(text.len(), bytes)?;
@@ -243,8 +243,7 @@ fn take_bytes(more: usize, bytes: &mut usize) -> Result<(), String> {
     *bytes = bytes.saturating_add(more);
     if *bytes > RULES_BYTES_MAX {
         return Err(format!(
-            "with it the rules are larger than {RULES_BYTES_MAX} bytes together; that is the most \
-             that is taken"
+            "with it the rules are larger than {RULES_BYTES_MAX} bytes together; that is the limit"
         ));
     }
     Ok(())

@@ -206,7 +206,7 @@ impl Run {
         wrong.into_iter().for_each(|what| self.demand(Err(what)));
     }
 
-    /// Every plugin is as was ordered last, or the failure was told.
+    /// Every plugin is in the state of its last order, or its failure was reported.
     async fn check_outcomes(&self) {
         let listed = self.agent.list().await;
         let mut wrong = Vec::new();
@@ -308,7 +308,7 @@ impl Run {
             return Err(format!("what became of {name} {revision} was never told"));
         }
         if has(8) {
-            // The failure was told; something older may run, or nothing.
+            // The failure was reported; an older revision may run, or none.
             return Ok(());
         }
         if view.revision.as_str() != revision {
@@ -337,7 +337,7 @@ impl Run {
         Ok(())
     }
 
-    /// Nobody touched it, so it was never touched.
+    /// No order named it, so it never changed.
     fn check_bystander(&self) {
         let ledger = self.doom.ledger();
         let told = ledger.told.get(BYSTANDER).map(Vec::as_slice).unwrap_or_default();

@@ -24,7 +24,7 @@ use super::chance::Chance;
 use super::orders::{BYSTANDER, Nature, REFUSED, nature};
 use super::story::Told;
 
-/// Lines of a trace that are kept for whoever has to understand a failure.
+/// Lines of a trace that are kept to explain a failure.
 const TAIL: usize = 250;
 
 /// How often things go wrong in one world: once in so many times, never for zero.

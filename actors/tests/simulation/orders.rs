@@ -1,4 +1,4 @@
-//! The orders of a script, and what they mean to whoever gave them.
+//! The orders of a script, and the results that their sender expects.
 
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_proto::agent_controlplane as pb;
@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::chance::Chance;
 
-/// The plugin that nobody touches once it runs.
+/// The plugin that no order names once it runs.
 pub(crate) const BYSTANDER: &str = "bystander";
 
 /// Revisions by their nature, which the first letter tells: good ones, ones that cannot take a

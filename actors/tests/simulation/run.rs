@@ -402,7 +402,7 @@ impl Run {
         }
     }
 
-    /// Numbers of orders that somebody on this machine was told are durable.
+    /// Numbers of orders that the agent reported as durable to a user of this machine.
     pub(crate) fn submitted(&self) -> Vec<u64> {
         self.submitted.borrow().clone()
     }

@@ -12,7 +12,7 @@ pub(crate) struct Told {
     pub(crate) details: String,
 }
 
-/// Refusals that were possible, as number and revision: an order that nobody could understand.
+/// Refusals that were possible, as number and revision: an order that the agent could not decode.
 pub(crate) type Refusals = BTreeSet<(i32, String)>;
 
 /// What was heard so far and is not answered yet.
@@ -59,7 +59,7 @@ impl Story {
                 self.let_go = Some(revision.clone());
             }
             2 => {
-                // Whoever ordered before hears of the removal instead.
+                // Earlier orders are answered by the removal instead.
                 *self = Self { removing: true, ..Self::default() };
             }
             3 | 4 | 7 | 9 | 12 if self.removing => return runs("something runs"),

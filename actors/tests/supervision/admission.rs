@@ -211,7 +211,7 @@ async fn replaced_files_that_are_admitted_run_and_so_do_all_where_nobody_decides
     rescan(&agent).await;
     until_told(&agent, "a", &[1, 4, 3, 1, 6, 4, 3]).await;
     assert_eq!(asked(&agent), ["a", "a"]);
-    // Nobody told the agent, and the gate is asked all the same.
+    // The agent got no notice, and asks the admission plugin anyway.
     agent.world.installer.replace("a", Sha256Digest::of(b"third"));
     assert!(agent.world.launcher.exit("a", guest_agent_actors::model::exit::ExitCause::Exited(1)));
     agent.pass(MINUTE).await;

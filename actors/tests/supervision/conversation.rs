@@ -212,7 +212,7 @@ async fn a_stream_that_is_replaced_under_an_event_does_not_strand_it() {
     agent.world.link.script(&[Delivery::Lose]);
     order(&agent, "1", &[install("a", "1")]).await;
     agent.pass(Duration::from_millis(100)).await;
-    // The outbox hears of the new stream before its event on the old one fails.
+    // The outbox learns of the new stream before its event on the old one fails.
     let stream = agent.world.link.stream() + 1;
     agent.run(|system| system.link_changed.send(LinkChanged::Connected { stream })).await.unwrap();
     agent.pass(Duration::from_millis(10)).await;

@@ -66,7 +66,7 @@ async fn other_limits_are_set_in_place_and_a_start_sets_those_that_cannot_be() {
     until_told(&agent, "a", &[1, 4, 3, 1, 3, 1, 6, 4, 3]).await;
     assert_eq!(agent.world.launcher.launched("a").len(), 2);
 
-    // Nobody answers: then, too.
+    // Without an answer: then, too.
     agent.world.launcher.limiting("a", &[Answer::Never]);
     order(&agent, "4", &[with_memory("a", "1", 5 << 20)]).await;
     until_told(&agent, "a", &[1, 4, 3, 1, 3, 1, 6, 4, 3, 1, 6, 4, 3]).await;

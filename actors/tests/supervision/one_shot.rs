@@ -1,4 +1,4 @@
-//! Plugins that run to completion: when they run, and what is told of it.
+//! Plugins that run to completion: when they run, and which events they cause.
 
 use std::time::{Duration, SystemTime};
 
@@ -327,7 +327,7 @@ async fn the_plan_says_what_was_heeded_and_when_the_next_beat_is() {
     let name: guest_agent_actors::model::id::PluginName = "a".parse().unwrap();
     let plan = agent.run(|system| system.scheduler.send(PlanOf(name))).await.unwrap();
     let last: Vec<_> = plan.iter().map(|trigger| &*trigger.last).collect();
-    let heeded = ["this boot: heeded", "this instance: heeded", "beat 0 of the instance: heeded"];
+    let heeded = ["this boot: used", "this instance: used", "tick 0 of the instance: used"];
     assert_eq!(last, heeded);
     let next: Vec<_> = plan.iter().map(|trigger| trigger.next.is_some()).collect();
     assert_eq!(next, [false, false, true]);

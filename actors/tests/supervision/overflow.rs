@@ -1,4 +1,4 @@
-//! More events than are kept: what is dropped, and how that is told.
+//! More events than are kept: which are dropped, and how the gap is reported.
 
 use guest_agent_actors::fakes::{CrashPoint, Delivery, Harness};
 use guest_agent_actors::model::exit::ExitCause;
@@ -33,7 +33,7 @@ async fn until_nothing_waits(agent: &Harness) {
         .await;
 }
 
-/// How many events were dropped, according to what was told of them.
+/// How many events were dropped, according to the gap events.
 fn dropped(told: &[Told]) -> u64 {
     let count = |told: &Told| {
         let (gap, _) = told.details.split_once(" dropped because too many waited")?;

@@ -55,7 +55,7 @@ async fn deletions_and_sweeps_that_never_answer_hold_nothing_up_for_long() {
     order(&agent, "4", &[remove("a")]).await;
     agent.until("it is gone", HOUR, |_, listed| listed.is_empty()).await;
 
-    // A plugin begins with a sweep of what an earlier life may have left.
+    // A plugin begins with a sweep of what an earlier agent process may have left.
     agent.world.launcher.stray("a");
     agent.world.launcher.stopping("a", &[Answer::Never]);
     order(&agent, "5", &[install("a", "1")]).await;

@@ -192,7 +192,7 @@ async fn an_agent_that_dies_in_a_registration_has_all_of_it_or_nothing() {
         agent.crash_and_wake().await;
         let expected = usize::from(point == CrashPoint::After);
         assert_eq!(entries(&agent).await.len(), expected, "{point:?}");
-        // Tried again, it is there once, by a life that is told from others.
+        // After another try, the entry exists once, with the number of its process.
         let entry = register(&agent, self::offer("a", "1")).await.unwrap();
         assert_eq!(entries(&agent).await.len(), 1);
         assert!(entry.epoch > Epoch(0));
@@ -235,7 +235,7 @@ async fn waiting_ends_when_it_is_offered_and_a_restarted_agent_waits_for_the_pro
     assert!(found);
 }
 
-/// What a watcher knows that believes all that it is told.
+/// The view of a watcher that applies all changes that it receives.
 #[derive(Default)]
 struct Believer(BTreeMap<Key, Arc<Entry>>, u64);
 

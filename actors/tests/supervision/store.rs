@@ -107,7 +107,7 @@ async fn bad_records_are_set_aside_and_the_rest_goes_on() {
     assert_eq!(aside.len(), 7, "{aside:#?}");
     assert!(aside.iter().all(|(_, _, reason)| !reason.is_empty()));
 
-    // The lost one is told of, and its process does not live on unseen.
+    // The lost plugin is reported, and its process is ended.
     until_told(&agent, "b", &[1, 4, 3, 8]).await;
     assert!(agent.world.launcher.alive("b").is_empty());
     order(&agent, "3", &[install("b", "1")]).await;
@@ -163,7 +163,7 @@ async fn a_panic_in_one_plugin_rebuilds_it_while_the_others_go_on() {
     assert_ne!(agent.world.launcher.alive("a"), a);
     assert_eq!(agent.world.launcher.alive("b"), b, "the other is not touched");
     assert_eq!(agent.world.installer.downloaded().len(), 5, "three tries for the new revision");
-    // It lives a whole life after that.
+    // After that it can be installed, run and removed.
     agent.world.launcher.exit("a", ExitCause::Exited(1));
     until_runs(&agent, "a", "1").await;
     order(&agent, "4", &[remove("a")]).await;

@@ -81,7 +81,7 @@ pub(crate) async fn order(agent: &Harness, id: &str, orders: &[cfg::ConfigurePlu
     agent.receive(id, &[("message_type", CONFIGURE)], encoded(orders)).await;
 }
 
-/// What the control plane was told of a plugin, without repetitions.
+/// The events of a plugin that the control plane received, without repetitions.
 pub(crate) fn told(world: &World, plugin: &str) -> Vec<Told> {
     let mut seen = BTreeSet::new();
     let mut told = all_told(world);
@@ -89,7 +89,7 @@ pub(crate) fn told(world: &World, plugin: &str) -> Vec<Told> {
     told
 }
 
-/// Everything the control plane was told, repetitions included.
+/// All events that the control plane received, with repetitions.
 pub(crate) fn all_told(world: &World) -> Vec<Told> {
     let event = |heard: guest_agent_actors::fakes::Heard| {
         let kind = heard.message.labels.get("message_type")?;
@@ -131,7 +131,7 @@ pub(crate) fn runs(listed: &[Listed], name: &str, revision: &str) -> bool {
     is(listed, name, revision, Reported::Running)
 }
 
-/// Waits until a plugin runs and everything about it was told.
+/// Waits until a plugin runs and all of its events were sent.
 #[track_caller]
 pub(crate) fn until_runs<'a>(
     agent: &'a Harness,

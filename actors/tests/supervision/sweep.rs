@@ -1,4 +1,4 @@
-//! When files that nothing refers to are cleared away, and what the sweep is told must stay.
+//! When files that nothing refers to are deleted, and which files the sweep must keep.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What plugins are told of the machine.
+//! The VM events that plugins receive.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::support::*;
 
 const STARTUP: &str = r#"{"Command":"VmEvent","Event":"startup"}"#;
 
-/// An agent with these plugins running, whose boot was told of already.
+/// An agent with these plugins running, which has sent the event of this boot already.
 async fn agent_with(names: &[&str]) -> Harness {
     let agent = Harness::awake().await;
     let orders: Vec<_> = names.iter().map(|name| install(name, "1")).collect();

@@ -203,7 +203,7 @@ pub(crate) struct World {
     pub(crate) log: Vec<Step>,
     /// What is known of the machine.
     pub(crate) facts: FactSet,
-    /// Everything announced that nobody has read yet.
+    /// All announced events that the test has not read yet.
     unread: Vec<PluginEvent>,
     next_pid: u32,
     next_generation: u64,
@@ -234,7 +234,7 @@ impl World {
         world
     }
 
-    /// A world in which a plugin just began its life.
+    /// A world in which a plugin has just started.
     pub(crate) fn beginning(first: Transition) -> Self {
         let mut world = Self {
             state: first.next.clone(),
@@ -266,7 +266,7 @@ impl World {
                 self.jobs.clear();
                 self.watched = None;
             }
-            // Nobody waits for the call any longer.
+            // No caller waits for the call any longer.
             Event::DeadlinePassed(Wait::Apply) => self.cancel_calls(),
             _other => {}
         }
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// The process dies. Only one that is watched is heard of.
+    /// The process dies. The agent gets the exit of watched processes only.
     pub(crate) fn die(&mut self, cause: ExitCause) {
         if let Some(process) = self.alive.take() {
             self.happen(Event::Exited { process, cause });

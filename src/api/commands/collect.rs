@@ -66,7 +66,7 @@ impl Collector {
                 }
                 (Within::End, _) => {
                     return Collected::Wrong(Reply::invalid_json(
-                        "something follows the object; one request is sent per connection",
+                        "more data follows the object; send one request per connection",
                     ));
                 }
                 (Within::Object, b'"') => Within::Text,

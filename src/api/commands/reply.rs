@@ -43,7 +43,7 @@ impl Reply {
 
     pub(super) fn no_such_command(name: &str) -> Self {
         let name: String = name.chars().take(100).collect();
-        Self::new(101, format!("there is no command {name:?}"))
+        Self::new(101, format!("the command {name:?} is unknown"))
     }
 
     pub(super) fn invalid_json(problem: &str) -> Self {
@@ -92,7 +92,7 @@ impl OptionReply {
     }
 
     pub(super) fn unknown(option: String) -> Self {
-        Self::new(1, "there is no such option", option, String::new())
+        Self::new(1, "the option is unknown", option, String::new())
     }
 
     pub(super) fn missing() -> Self {

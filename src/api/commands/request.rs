@@ -68,7 +68,7 @@ fn event(fields: &Map<String, Value>) -> Result<VmEvent, Reply> {
     match field(fields, "Event") {
         Some(Value::String(name)) => VmEvent::parse(name).ok_or_else(|| {
             let name: String = name.chars().take(100).collect();
-            Reply::handler_failed(&format!("there is no event {name:?}; {expected}"))
+            Reply::handler_failed(&format!("the event {name:?} is unknown; {expected}"))
         }),
         Some(_) => Err(Reply::handler_failed(&format!("Event is not a text; {expected}"))),
         None => Err(Reply::handler_failed(&format!("the request names no Event; {expected}"))),

@@ -30,11 +30,11 @@ struct Counts {
 }
 
 /// A connection that counts until it is closed.
-pub(super) type Admitted = WithPermit<UnixStream, Place>;
+pub(super) type Admitted = WithPermit<UnixStream, ConnectionPermit>;
 
-/// One of the connections that a user has.
+/// The permit for one connection of a user.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     uid: u32,
     counts: Counts,
 }
@@ -51,11 +51,11 @@ pub(super) fn incoming(listener: UnixListener) -> impl Stream<Item = std::io::Re
 // === impl Counts ===
 
 impl Bound<UnixStream> for Counts {
-    type Permit = Place;
+    type Permit = ConnectionPermit;
 
     async fn room(&self) {}
 
-    fn permit(&self, stream: &UnixStream) -> Option<Place> {
+    fn permit(&self, stream: &UnixStream) -> Option<ConnectionPermit> {
         let uid = stream.peer_cred().ok()?.uid();
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         let is_own = |uid: u32| uid == self.own || uid == 0;
@@ -73,13 +73,13 @@ impl Bound<UnixStream> for Counts {
         }
         by_user.insert(uid, of_user + 1);
         drop(by_user);
-        Some(Place { uid, counts: self.clone() })
+        Some(ConnectionPermit { uid, counts: self.clone() })
     }
 }
 
-// === impl Place ===
+// === impl ConnectionPermit ===
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut by_user = self.counts.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = by_user.get_mut(&self.uid) {

@@ -1,4 +1,4 @@
-//! Who calls: every call on the host socket shows a ticket.
+//! Authenticates callers: every call on the host socket needs a ticket.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::process::launch::{Holder, ProcessLauncher};
 const HEADER: &str = "authorization";
 const SCHEME: &str = "Bearer ";
 
-/// Lets plugins in and says to everybody else why not. Never says or logs what they showed.
+/// Accepts calls of plugins and refuses all others with a reason. The ticket is never logged or
+/// sent back.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     pub(super) launcher: Arc<ProcessLauncher>,
@@ -24,7 +25,7 @@ impl Interceptor for Gate {
         let uid = request.extensions().get::<UdsConnectInfo>();
         let uid = uid.and_then(|info| info.peer_cred).map(|credentials| credentials.uid());
         let uid = uid.ok_or_else(|| {
-            Status::unauthenticated("the kernel does not say which user connected")
+            Status::unauthenticated("the kernel does not name the user that connected")
         })?;
         let shown = request.metadata().get(HEADER).ok_or_else(|| {
             Status::unauthenticated(
@@ -45,7 +46,9 @@ impl Interceptor for Gate {
                 )));
             }
             Holder::Nobody => {
-                tracing::warn!(uid, "a ticket that is nobody's was shown on the host socket");
+                tracing::warn!(
+                    uid, "a caller on the host socket showed a ticket of no running plugin"
+                );
                 return Err(Status::permission_denied(
                     "the ticket is not that of a running plugin: it ends with the process that it \
                      was given to; use the GUEST_AGENT_TICKET of the plugin's current process",

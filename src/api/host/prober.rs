@@ -1,4 +1,4 @@
-//! Finds out who listens on a unix socket: the `Prober` port.
+//! Finds out which user listens on a unix socket: the `Prober` port.
 //!
 //! The path is a plugin's word. It is connected to, the kernel is asked who listens, and that is
 //! all; what is checked is the connection and not the path, which could be another file a moment
@@ -12,7 +12,7 @@ use guest_agent_actors::ports::{ProbeError, Prober};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
-/// Longest that somebody may take to let a connection in.
+/// Longest time that a process may take to accept a connection.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
 
 /// Most connections at a time.

@@ -95,7 +95,7 @@ async fn in_time<T>(
         Ok(Ok(Err(error))) => Err(not_registered(&error)),
         Ok(Err(_)) => Err(Status::unavailable("the agent is stopping")),
         Err(_) => Err(Status::deadline_exceeded(
-            "the disk takes too long; it may be registered later, so try again",
+            "the disk is too slow; the registration may be written later, so try again",
         )),
     }
 }

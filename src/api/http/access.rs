@@ -170,8 +170,8 @@ async fn lock(key: &str, file: &str, troubles: &mut Vec<String>) -> Lock {
         Ok(digest) => Lock::Token(digest),
         Err(why) => {
             troubles.push(format!(
-                "the token of {key} cannot be used, so nobody has it: {why}; write one with \
-                 `openssl rand -hex 32`, and send SIGHUP"
+                "the token of {key} is not usable, so no request with it is accepted: {why}; write \
+                 a new one with `openssl rand -hex 32`, and send SIGHUP"
             ));
             Lock::Shut
         }

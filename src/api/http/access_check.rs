@@ -132,12 +132,13 @@ fn check_host(host: Option<&Authority>) -> Result<(), Refusal> {
     }
     Err(Refusal::new(
         StatusCode::MISDIRECTED_REQUEST,
-        "this agent answers only to requests for localhost, 127.0.0.1 or [::1], so that no web page \
-         elsewhere can make a browser on this machine ask it; use one of those names in the address",
+        "this agent answers only to requests for localhost, 127.0.0.1 or [::1], so that web pages \
+         of other sites cannot reach it through a browser on this machine; use one of those names \
+         in the address",
     ))
 }
 
-/// What changes something must not come from a page of somebody else.
+/// A request that changes something must not come from a page of another site.
 fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
     // What the browser found, which no page can change. It also holds where a proxy with TLS is
     // between.

@@ -197,7 +197,7 @@ async fn live(
     visitor: Visitor,
     Query(query): Query<LiveQuery>,
 ) -> Result<Response, Refusal> {
-    let none = || Refusal::new(StatusCode::NOT_FOUND, "there is no such page to follow");
+    let none = || Refusal::new(StatusCode::NOT_FOUND, "this page has no live updates");
     let topic = match query.page.as_str() {
         "overview" => Topic::Overview(query.of.chars().take(FILTER_MAX).collect(), visitor.sight),
         "plugin" => Topic::Plugin(query.of.parse().map_err(|_| none())?, visitor.sight),

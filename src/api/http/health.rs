@@ -36,8 +36,8 @@ pub(super) fn routes() -> Router<Site> {
 }
 
 async fn healthz(State(site): State<Site>, headers: HeaderMap) -> Response {
-    // That this runs says that the main loop turns. While the manager looks at what an earlier life
-    // left it answers nobody, and is well.
+    // This handler runs only while the main loop works. While the manager restores the state of an
+    // earlier agent process it answers no request, and counts as healthy.
     let is_looking =
         matches!(&*site.api.readiness.borrow(), Readiness::Waiting { on } if on.is_empty());
     let answer = if is_looking || answers(&site).await {
@@ -70,7 +70,7 @@ fn readiness(readiness: &Readiness) -> Answer {
         Readiness::Waiting { on } if on.is_empty() => Answer {
             status: StatusCode::SERVICE_UNAVAILABLE,
             word: "not ready",
-            reasons: vec!["it is not known yet which plugins there are".to_owned()],
+            reasons: vec!["the agent does not know all of its plugins yet".to_owned()],
         },
         Readiness::Waiting { on } => Answer {
             status: StatusCode::SERVICE_UNAVAILABLE,
@@ -80,7 +80,7 @@ fn readiness(readiness: &Readiness) -> Answer {
         Readiness::Ready { without } => Answer {
             status: StatusCode::OK,
             word: "ready",
-            reasons: not_up(without, "is boot-critical and did not come up in its time"),
+            reasons: not_up(without, "is boot-critical and did not come up in time"),
         },
     }
 }
@@ -120,7 +120,7 @@ mod tests {
             Readiness::Waiting { on: Vec::new() },
             503,
             "not ready",
-            "it is not known yet which plugins there are",
+            "the agent does not know all of its plugins yet",
         );
         check(
             Readiness::Waiting { on: plugin() },
@@ -133,7 +133,7 @@ mod tests {
             Readiness::Ready { without: plugin() },
             200,
             "ready",
-            "web is boot-critical and did not come up in its time",
+            "web is boot-critical and did not come up in time",
         );
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Sessions {
     ended: watch::Sender<()>,
 }
 
-/// Somebody who logged in.
+/// A browser that is logged in.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Session {
     /// Digest of the secret in the cookie: a reader of this memory cannot log in with it.
@@ -54,7 +54,7 @@ pub(crate) struct Session {
     until: Instant,
 }
 
-/// Who asks for a page.
+/// The sender of a request for a page.
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
     /// What they may do.

@@ -1,4 +1,4 @@
-//! Whether the gate would let an order pass.
+//! Whether the admission plugin would admit an order.
 
 use actix::Recipient;
 use guest_agent_actors::admission::{self, Ask, Question};
@@ -14,7 +14,8 @@ use tonic::Status;
 use super::values;
 use crate::display::values::Named;
 
-/// Asks what the installation of this order would ask. The desk sees to it that there is an answer.
+/// Asks the question that the installation of this order would ask. The admission queue always
+/// answers.
 pub(super) async fn ask(
     gate: &Recipient<Ask>,
     order: ConfigurePlugin,

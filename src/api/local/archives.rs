@@ -32,7 +32,7 @@ pub(super) async fn place(
     mut stream: Streaming<PlaceArchiveRequest>,
 ) -> Result<PathBuf, Status> {
     let first = next(&mut stream).await?;
-    let first = first.ok_or_else(|| Status::invalid_argument("nothing was handed over"))?;
+    let first = first.ok_or_else(|| Status::invalid_argument("the upload is empty"))?;
     let sha256: Sha256Digest = first.sha256.parse().map_err(|error| {
         Status::invalid_argument(format!("the announced checksum is not a SHA-256 digest: {error}"))
     })?;
@@ -65,9 +65,9 @@ pub(super) async fn place(
     drop(pieces);
     match writing.await {
         Ok(Ok(Some(path))) => Ok(path),
-        Ok(Ok(None)) => Err(Status::aborted("the archive was not handed over completely")),
+        Ok(Ok(None)) => Err(Status::aborted("the upload of the archive is not complete")),
         Ok(Err(error)) => Err(refusal(&error)),
-        Err(_) => Err(Status::internal("the thread that takes the archive panicked")),
+        Err(_) => Err(Status::internal("the thread that writes the archive panicked")),
     }
 }
 

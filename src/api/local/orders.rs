@@ -56,7 +56,7 @@ pub(super) async fn ask_admission(
     let (sender, receiver) = mpsc::channel(1);
     let gate = api.gate.clone();
     tokio::spawn(async move {
-        // Who has gone takes the question back.
+        // A caller that has disconnected cancels its question.
         tokio::select! {
             answer = admission::ask(&gate, order) => drop(sender.send(answer).await),
             () = sender.closed() => {}
@@ -75,7 +75,7 @@ pub(super) async fn place_archive(
         let placed = archives::place(spool, request).await;
         let answer = placed
             .map(|path| local::PlaceArchiveResponse { path: path.to_string_lossy().into_owned() });
-        // Who has gone does not want to know.
+        // A caller that has disconnected needs no answer.
         drop(sender.send(answer).await);
     });
     Ok(ReceiverStream::new(receiver))

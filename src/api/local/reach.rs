@@ -42,9 +42,9 @@ pub struct LocalApi {
     pub outbox: OutboxView,
     /// Recorded events.
     pub storage: Arc<dyn Storage>,
-    /// Clears away what nothing refers to.
+    /// Deletes files that nothing refers to.
     pub sweep: Addr<SweepActor>,
-    /// Says what may be deployed.
+    /// Decides which deployments are admitted.
     pub gate: Recipient<Ask>,
     /// Takes archives.
     pub spool: Spool,
@@ -115,7 +115,7 @@ impl LocalApi {
         events::stream(self.storage.clone(), self.outbox.clone(), request, out).await;
     }
 
-    /// How the agent itself fares.
+    /// The health of the agent itself.
     pub(crate) async fn agent(&self) -> local::AgentStatus {
         // An agent that is stopping has other troubles.
         let refused = self.manager.send(RefusedManifests).await.unwrap_or_default();
@@ -145,5 +145,5 @@ pub(super) fn parse_name(name: &str) -> Result<PluginName, Status> {
 }
 
 pub(super) fn unknown(name: &str) -> Status {
-    Status::not_found(format!("there is no plugin {name:?}"))
+    Status::not_found(format!("no plugin has the name {name:?}"))
 }

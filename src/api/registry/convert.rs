@@ -99,7 +99,9 @@ pub(crate) fn not_registered(error: &NotRegistered) -> Status {
     match error {
         NotRegistered::Refused(refusal) => refused(refusal),
         NotRegistered::NotSaved(error) => {
-            Status::unavailable(format!("nothing was changed, because it cannot be kept: {error}"))
+            Status::unavailable(format!(
+                "nothing was changed, because the change cannot be saved: {error}"
+            ))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How entries are printed: lines for people, and JSON whose names are a promise.
+//! How entries are printed: lines for people, and JSON whose field names never change.
 
 use std::collections::BTreeMap;
 

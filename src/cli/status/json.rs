@@ -1,5 +1,5 @@
-//! The status as scripts see it. The names of these fields are a promise: they are never renamed,
-//! and a field without a value is null, not missing.
+//! The status as scripts see it. Field names never change, and a field without a value is null, not
+//! missing.
 
 use guest_agent_proto::local;
 use serde::Serialize;

@@ -114,7 +114,8 @@ struct Row {
 struct Layout {
     /// Index and width of each column that is shown.
     columns: Vec<(usize, usize)>,
-    /// What the terminal leaves for a note on the same line; `None` is no terminal, and no limit.
+    /// The columns that the terminal leaves for a note on the same line; `None` without a terminal,
+    /// which means no limit.
     left: Option<usize>,
 }
 

@@ -9,7 +9,7 @@ fn an_unknown_plugin_is_answered_with_its_nearest_neighbour() {
         let ran = ran_on(&agent, &[verb, "metrisc"]);
         assert_eq!(ran.exit, Exit::Failed, "{verb}");
         assert_eq!(
-            ran.err, "guest-agent: there is no plugin metrisc\n  try: did you mean metrics?\n",
+            ran.err, "guest-agent: no plugin has the name metrisc\n  try: did you mean metrics?\n",
             "{verb}"
         );
     }

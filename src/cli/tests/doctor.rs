@@ -58,8 +58,8 @@ fn ailing() -> Script {
         fate_value: SweepFate::named(fate).expect("a fate").into(),
     };
     let items = vec![
-        item("/s/i/plugins/web/1", "would delete", "its plugin is gone"),
-        item("/s/photos", "left alone", "nothing proves that it is a folder of an instance"),
+        item("/s/i/plugins/web/1", "would delete", "its plugin was removed"),
+        item("/s/photos", "left alone", "it has no mark of an instance's folder"),
         item("/s/i/plugins/x", "failed", "cannot open it: Permission denied"),
     ];
     let sweep = SweepResponse { items, unfinished: false };
@@ -144,11 +144,11 @@ fn http_that_is_wanted_and_not_served_is_a_finding() {
     let wanted = &["--set", "api.http_listen=127.0.0.1:9464"];
     let mut examine = healthy();
     let agent = examine.agent.as_mut().expect("an agent");
-    agent.troubles = vec!["nothing is served over HTTP: it is taken".to_owned()];
+    agent.troubles = vec!["HTTP is off: it is taken".to_owned()];
     let agent = FakeAgent::start(Script { examine, ..Script::default() });
     let ran = doctor(Some(&agent), wanted);
     assert_eq!(ran.exit, Exit::Failed);
-    assert!(ran.out.contains("nothing is served on 127.0.0.1:9464"), "{}", ran.out);
+    assert!(ran.out.contains("the agent does not listen on 127.0.0.1:9464"), "{}", ran.out);
     assert!(ran.out.contains("it is taken"), "{}", ran.out);
     let mut examine = healthy();
     examine.agent.as_mut().expect("an agent").http = "127.0.0.1:9464".to_owned();

@@ -67,7 +67,7 @@ fn explained() -> ExplainResponse {
         }),
         triggers: vec![TriggerPlan {
             trigger: "interval of 600s".to_owned(),
-            last: "beat 7 of the instance: heeded".to_owned(),
+            last: "tick 7 of the instance: used".to_owned(),
             next: at(-300),
         }],
         last_output: "one\x1b[31m line\nanother".to_owned(),

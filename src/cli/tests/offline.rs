@@ -51,7 +51,7 @@ fn what_is_packed_can_be_installed() {
 fn the_entry_point_must_be_clear() {
     let none = pack(&tree(&[]), &[]);
     assert_eq!(none.exit, Exit::Usage);
-    assert!(none.err.contains("there is no executable"), "{}", none.err);
+    assert!(none.err.contains("no executable is at the top"), "{}", none.err);
     let folder = tree(&["one", "two"]);
     let many = pack(&folder, &[]);
     assert!(many.err.contains("one, two"), "{}", many.err);

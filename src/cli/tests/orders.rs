@@ -172,7 +172,7 @@ fn waiting_for_a_state_ends_with_it() {
     assert_eq!(ran_on(&agent, &["wait", "a", "--state", "crashed"]).exit, Exit::Done);
     let ran = ran_on(&agent, &["wait", "a", "--state", "STOPPED", "--timeout", "2s"]);
     assert_eq!(ran.exit, Exit::TimedOut);
-    assert_eq!(ran.err, "guest-agent: a was not as wanted within 2s\n  it is RUNNING\n");
+    assert_eq!(ran.err, "guest-agent: a did not reach the state within 2s\n  it is RUNNING\n");
 }
 
 #[test]

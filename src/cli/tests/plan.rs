@@ -36,12 +36,12 @@ fn the_difference_to_what_runs_is_told() {
     };
     check(&install("2"), None, "install", &[]);
     check(&install("2"), Some(configured("2")), "reconcile", &[]);
-    check(&install("2"), Some(configured("1")), "upgrade", &["revision 1 gives way to 2"]);
+    check(&install("2"), Some(configured("1")), "upgrade", &["revision 2 replaces revision 1"]);
     let other = PluginStatus { config_hash: "ab".to_owned(), ..configured("2") };
     check(&install("2"), Some(other), "reconcile", &["its configuration"]);
     let mut local = PluginStatus { installation: "local".to_owned(), ..configured("2") };
     local.set_installation_value(Installation::Local);
-    check(&install("2"), Some(local), "upgrade", &["takes the place of the local revision 2"]);
+    check(&install("2"), Some(local), "upgrade", &["replaces the local revision 2"]);
     let failed = PluginStatus { revision: String::new(), ..configured("") };
     check(&install("2"), Some(failed), "install", &["it was ordered before and is not installed"]);
     let pending = Pending { revision: "3".to_owned(), ..Pending::default() };
@@ -50,11 +50,11 @@ fn the_difference_to_what_runs_is_told() {
 
     let remove = order(r#"{"action":"REMOVE","plugin":{"name":"web"}}"#);
     check(&remove, None, "nothing", &[]);
-    let goes = "revision 1 and the plugin's own data go";
+    let goes = "deletes revision 1 and the plugin's own data";
     check(&remove, Some(configured("1")), "remove", &[goes]);
     let apply =
         order(r#"{"action":"APPLY","plugin":{"name":"web"},"manifest":{"stringConfig":"a = 1"}}"#);
-    check(&apply, None, "nothing", &["there is no such plugin to configure"]);
+    check(&apply, None, "nothing", &["no plugin has this name"]);
     check(&apply, Some(configured("1")), "nothing", &[]);
     check(&apply, Some(plugin("web", "1", "RUNNING")), "apply", &["its configuration"]);
 }
@@ -72,12 +72,15 @@ fn planned() -> Vec<Planned> {
             action: "upgrade",
             revision: "2".to_owned(),
             running: Some(running),
-            changes: vec!["revision 1 gives way to 2".to_owned(), "its configuration".to_owned()],
+            changes: vec![
+                "revision 2 replaces revision 1".to_owned(),
+                "its configuration".to_owned(),
+            ],
             archive: Some(Contents { archive_bytes: 2048, bytes: 20_480, files: 3 }),
             findings: vec![
                 finding(Severity::Error, "it is too large"),
                 finding(Severity::Warning, "a limit is not enforced"),
-                finding(Severity::Note, "the archive was not looked at"),
+                finding(Severity::Note, "the archive was not checked"),
             ],
         },
         Planned {
@@ -201,7 +204,7 @@ fn what_the_agent_would_refuse_is_refused() {
     std::fs::write(&file, remote).expect("a file");
     let ran = planned_of(&agent, &file, &[]);
     assert_eq!(ran.exit, Exit::Done, "{}", ran.out);
-    assert!(ran.out.contains("the archive was not looked at"), "{}", ran.out);
+    assert!(ran.out.contains("the archive was not checked"), "{}", ran.out);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the parts of a picture are drawn with: colours, and rows of a terminal.
+//! Colours and rows of a terminal, with which the parts of a picture are drawn.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -38,7 +38,7 @@ impl Theme {
     }
 }
 
-/// Draws lines from the top of an area, as many as fit; what they took is gone from `rest`.
+/// Draws as many lines as fit from the top of an area, and removes their rows from `rest`.
 pub(super) fn draw(lines: &[Line<'_>], area: Rect, rest: &mut Rect, buffer: &mut Buffer) {
     for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
         buffer.set_line(area.x, y, line, area.width);

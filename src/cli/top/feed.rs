@@ -1,4 +1,4 @@
-//! What the agent tells, asked for once a second, and the way back to an agent that went away.
+//! Fetches the agent's data once a second, and connects again after the agent was away.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::net::backoff::{Backoff, Jitter, Schedule};
 /// How far back events are shown.
 const EVENTS_BACK: i64 = 3600;
 
-/// Between two questions.
+/// Time between two requests.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// An agent that takes longer is as good as gone.
+/// An agent that takes longer counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The waits before the next attempt.
@@ -39,14 +39,14 @@ const LOG_LINES: u32 = 50;
 /// Most bytes of a line of a log that are kept.
 const LINE_MAX: usize = 1000;
 
-/// What there is to show.
+/// New data for the screen.
 #[derive(Clone, Debug)]
-pub(super) enum Told {
-    /// A new connection; what it tells of the past replaces what an earlier one did.
+pub(super) enum Update {
+    /// A new connection; its past events replace those of an earlier connection.
     Connected,
     Status(Box<GetStatusResponse>),
     Event(Box<Event>),
-    /// All about the plugin that is looked at.
+    /// The details of the selected plugin.
     Detail(Detail),
     Lost {
         why: String,
@@ -54,22 +54,22 @@ pub(super) enum Told {
     },
 }
 
-/// One plugin from near.
+/// The details of one plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Detail {
     pub(super) name: String,
-    /// Why it is in its state, or why that is not known.
+    /// The explanation of its state, or the error of the request.
     pub(super) explained: Vec<String>,
     /// What it printed last.
     pub(super) printed: Vec<String>,
 }
 
-/// Tells what there is to show until nobody listens.
+/// Sends updates until the receiver is dropped.
 pub(super) async fn feed(
     socket: PathBuf,
     now: fn() -> Timestamp,
     mut looked_at: watch::Receiver<Option<String>>,
-    tell: mpsc::Sender<Told>,
+    tell: mpsc::Sender<Update>,
 ) {
     let mut backoff = Backoff::new(WAITS);
     loop {
@@ -82,19 +82,19 @@ pub(super) async fn feed(
             .causes
             .first()
             .map_or_else(|| failure.reason.clone(), |cause| format!("{}: {cause}", failure.reason));
-        if tell.send(Told::Lost { why: one_line(&why), retry_in }).await.is_err() {
+        if tell.send(Update::Lost { why: one_line(&why), retry_in }).await.is_err() {
             return;
         }
         tokio::time::sleep(retry_in).await;
     }
 }
 
-/// One connection; `Ok` when nobody listens any more.
+/// Uses one connection; `Ok` when the receiver was dropped.
 async fn connection(
     socket: &Path,
     now: fn() -> Timestamp,
     looked_at: &mut watch::Receiver<Option<String>>,
-    tell: &mpsc::Sender<Told>,
+    tell: &mpsc::Sender<Update>,
     backoff: &mut Backoff,
 ) -> Result<(), Failure> {
     let mut client = client::connect(socket).await?;
@@ -104,7 +104,7 @@ async fn connection(
         ..StreamEventsRequest::default()
     };
     let mut events = client.stream_events(request).await?.into_inner();
-    if tell.send(Told::Connected).await.is_err() {
+    if tell.send(Update::Connected).await.is_err() {
         return Ok(());
     }
     let mut beat = tokio::time::interval(BEAT);
@@ -116,12 +116,12 @@ async fn connection(
                 let request = GetStatusRequest { usage_points: USAGE_POINTS, ..Default::default() };
                 let status = soon(client.get_status(request)).await?.into_inner();
                 backoff.reset();
-                if tell.send(Told::Status(Box::new(status))).await.is_err() {
+                if tell.send(Update::Status(Box::new(status))).await.is_err() {
                     return Ok(());
                 }
                 let name = looked_at.borrow().clone();
                 match name {
-                    Some(name) => Told::Detail(soon_detail(&mut client, name, now).await?),
+                    Some(name) => Update::Detail(soon_detail(&mut client, name, now).await?),
                     None => continue,
                 }
             }
@@ -131,12 +131,12 @@ async fn connection(
                 }
                 let name = looked_at.borrow_and_update().clone();
                 match name {
-                    Some(name) => Told::Detail(soon_detail(&mut client, name, now).await?),
+                    Some(name) => Update::Detail(soon_detail(&mut client, name, now).await?),
                     None => continue,
                 }
             }
             event = client::next(&mut events, Patience::Forever) => match event? {
-                Some(event) => Told::Event(Box::new(event)),
+                Some(event) => Update::Event(Box::new(event)),
                 None => continue,
             },
         };
@@ -181,7 +181,7 @@ async fn detail(client: &mut Client, name: String, now: fn() -> Timestamp) -> De
             let (mut chunks, mut bytes) = (answer.into_inner(), Vec::new());
             while let Ok(Some(chunk)) = client::next(&mut chunks, Patience::Soon).await {
                 bytes.extend(chunk.data);
-                // The end is what counts; whole lines are cut below.
+                // The end of the log is wanted; incomplete lines are removed below.
                 let most = LINE_MAX * 2 * usize::try_from(LOG_LINES).unwrap_or_default();
                 let more = bytes.len().saturating_sub(most);
                 bytes.drain(..more);

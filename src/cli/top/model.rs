@@ -1,5 +1,5 @@
-//! What `top` knows and how it shows it. [`Model::update`] is pure: the caller passes the time with
-//! each event.
+//! The data of `top` and the state of its screen. [`Model::update`] is pure: the caller passes the
+//! time with each event.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{AgentStatus, Event, PluginStatus};
 use jiff::{SignedDuration, Timestamp};
 
-use super::feed::{Detail, Told};
+use super::feed::{Detail, Update};
 use crate::display::values;
 
 /// Events that are kept, and plugins' names in a filter.
@@ -17,7 +17,7 @@ pub(super) const EVENTS_MAX: usize = 200;
 /// Longest filter.
 const FILTER_MAX: usize = 64;
 
-/// Lines that a page goes.
+/// Lines that a page key scrolls.
 const PAGE: usize = 10;
 
 /// What the plugins are sorted by.
@@ -51,7 +51,7 @@ pub(super) enum Face {
     Help,
 }
 
-/// How it stands with the agent.
+/// The connection to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Connecting,
@@ -59,7 +59,7 @@ pub(super) enum Link {
     Lost { why: String, retry_at: Timestamp },
 }
 
-/// A key, or what else somebody does to a terminal.
+/// A key, or another event of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Char(char),
@@ -79,7 +79,7 @@ pub(super) enum Key {
 /// What changes the model.
 #[derive(Clone, Debug)]
 pub(super) enum Happened {
-    Told(Told),
+    Update(Update),
     Pressed(Key),
     Beat,
 }
@@ -92,13 +92,13 @@ pub(super) enum Flow {
     Quit,
 }
 
-/// Everything that a picture is made of.
+/// Everything that a picture shows.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) now: Timestamp,
     pub(super) link: Link,
     pub(super) agent: Option<AgentStatus>,
-    /// As the agent lists them.
+    /// In the order of the agent's list.
     pub(super) plugins: Vec<PluginStatus>,
     pub(super) events: VecDeque<Event>,
     pub(super) order: Order,
@@ -107,14 +107,14 @@ pub(super) struct Model {
     pub(super) face: Face,
     pub(super) detail: Option<Detail>,
     selected: Option<String>,
-    /// Where the selected one stood, for when it goes away.
+    /// The row of the selected plugin, for the time after its removal.
     at: usize,
 }
 
 // === impl Model ===
 
 impl Model {
-    /// Nothing is known yet.
+    /// A model without data.
     pub(super) fn new(now: Timestamp, order: Order) -> Self {
         Self {
             now,
@@ -132,12 +132,12 @@ impl Model {
         }
     }
 
-    /// Takes up what happened.
+    /// Updates the model with an event.
     pub(super) fn update(&mut self, happened: Happened, now: Timestamp) -> Flow {
         self.now = now;
         let flow = match happened {
             Happened::Beat => Flow::GoOn,
-            Happened::Told(told) => {
+            Happened::Update(told) => {
                 self.told(told);
                 Flow::GoOn
             }
@@ -195,7 +195,7 @@ impl Model {
         self.visible().iter().position(|plugin| plugin.name == *selected)
     }
 
-    /// The plugin of which everything is to be known.
+    /// The plugin whose details are wanted.
     pub(super) fn looked_at(&self) -> Option<&str> {
         match self.face {
             Face::Detail { .. } => self.selected.as_deref(),
@@ -217,25 +217,25 @@ impl Model {
         lines
     }
 
-    fn told(&mut self, told: Told) {
+    fn told(&mut self, told: Update) {
         match told {
-            Told::Connected => {
+            Update::Connected => {
                 self.link = Link::Connected;
                 self.events.clear();
             }
-            Told::Status(status) => {
+            Update::Status(status) => {
                 self.link = Link::Connected;
                 self.agent = status.agent;
                 self.plugins = status.plugins;
             }
-            Told::Event(event) => {
+            Update::Event(event) => {
                 if self.events.len() == EVENTS_MAX {
                     self.events.pop_front();
                 }
                 self.events.push_back(*event);
             }
-            Told::Detail(detail) => self.detail = Some(detail),
-            Told::Lost { why, retry_in } => {
+            Update::Detail(detail) => self.detail = Some(detail),
+            Update::Lost { why, retry_in } => {
                 let retry_in = SignedDuration::try_from(retry_in).unwrap_or(SignedDuration::ZERO);
                 let retry_at = self.now.checked_add(retry_in).unwrap_or(self.now);
                 self.link = Link::Lost { why, retry_at };
@@ -331,7 +331,7 @@ impl Model {
     fn settle(&mut self) {
         match self.selection() {
             Some(at) => self.at = at,
-            // The page of a plugin that is gone stays open and says that the plugin is gone.
+            // The page of a removed plugin stays open and says that the plugin was removed.
             None if matches!(self.face, Face::Detail { .. }) => {}
             None => self.select(self.at),
         }

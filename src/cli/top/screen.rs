@@ -62,7 +62,7 @@ pub(super) fn keys(waiting_max: usize) -> io::Result<mpsc::Receiver<Key>> {
     Ok(pressed)
 }
 
-/// What a key means; `None` for one that means nothing.
+/// The meaning of a key; `None` for a key without a meaning.
 fn key(event: Event) -> Option<Key> {
     match event {
         Event::Key(KeyEvent { kind: KeyEventKind::Release, .. }) => None,

@@ -2,8 +2,8 @@
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The last values, one column each, right-aligned in `width` columns. The highest is a full bar,
-/// but a value below `least` never is: noise is not to look like load.
+/// The last values, one column each, right-aligned in `width` columns. The highest value is a full
+/// bar, unless it is below `least`: noise must not look like load.
 pub(super) fn spark(values: &[f64], width: usize, least: f64) -> String {
     let shown = &values[values.len().saturating_sub(width)..];
     let top = shown.iter().copied().filter(|value| value.is_finite()).fold(least, f64::max);
@@ -13,7 +13,7 @@ pub(super) fn spark(values: &[f64], width: usize, least: f64) -> String {
 }
 
 fn bar(part: f64) -> char {
-    // Also where there is nothing to divide by.
+    // This also avoids a division by zero.
     let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
     let steps = [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875];
     BARS[steps.iter().filter(|step| part > **step).count()]

@@ -15,7 +15,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 
 use super::canvas::Theme;
-use super::feed::{Detail, Told};
+use super::feed::{Detail, Update};
 use super::model::{EVENTS_MAX, Face, Flow, Happened, Key, Model, Order};
 use super::view::view;
 
@@ -56,8 +56,8 @@ fn running(name: &str, cpu: f64, mebibytes: u64) -> PluginStatus {
     }
 }
 
-fn event(seq: u64, kind: &str, plugin: &str, details: &str) -> Told {
-    Told::Event(Box::new(Event {
+fn event(seq: u64, kind: &str, plugin: &str, details: &str) -> Update {
+    Update::Event(Box::new(Event {
         seq,
         at: ago(60 - i64::try_from(seq).unwrap_or_default()),
         r#type: kind.to_owned(),
@@ -68,7 +68,7 @@ fn event(seq: u64, kind: &str, plugin: &str, details: &str) -> Told {
     }))
 }
 
-fn status(plugins: Vec<PluginStatus>) -> Told {
+fn status(plugins: Vec<PluginStatus>) -> Update {
     let agent = AgentStatus {
         version: "0.1.0".to_owned(),
         started_at: ago(200),
@@ -77,7 +77,7 @@ fn status(plugins: Vec<PluginStatus>) -> Told {
         outbox_depth: 2,
         ..AgentStatus::default()
     };
-    Told::Status(Box::new(GetStatusResponse { plugins, agent: Some(agent) }))
+    Update::Status(Box::new(GetStatusResponse { plugins, agent: Some(agent) }))
 }
 
 fn everything() -> Vec<PluginStatus> {
@@ -93,9 +93,9 @@ fn everything() -> Vec<PluginStatus> {
     vec![failed, upgrading, running("metrics", 42.5, 12), running("日本語のプラグイン", 0.0, 1)]
 }
 
-fn told(model: &mut Model, told: impl IntoIterator<Item = Told>) {
+fn told(model: &mut Model, told: impl IntoIterator<Item = Update>) {
     for told in told {
-        assert_eq!(model.update(Happened::Told(told), now()), Flow::GoOn);
+        assert_eq!(model.update(Happened::Update(told), now()), Flow::GoOn);
     }
 }
 
@@ -106,7 +106,7 @@ fn pressed(model: &mut Model, keys: impl IntoIterator<Item = Key>) -> Flow {
 
 fn model() -> Model {
     let mut model = Model::new(now(), Order::Name);
-    told(&mut model, [Told::Connected, status(everything())]);
+    told(&mut model, [Update::Connected, status(everything())]);
     told(
         &mut model,
         [
@@ -159,17 +159,17 @@ fn before_the_agent_answered() {
 #[test]
 fn no_plugins() {
     let mut model = Model::new(now(), Order::Name);
-    told(&mut model, [Told::Connected, status(Vec::new())]);
+    told(&mut model, [Update::Connected, status(Vec::new())]);
     assert_snapshot!(picture(&model, 60, 8));
 }
 
 #[test]
 fn an_agent_that_went_away() {
     let mut model = model();
-    let why = "there is no socket /run/guest-agent/agent.sock".to_owned();
-    told(&mut model, [Told::Lost { why, retry_in: Duration::from_secs(2) }]);
+    let why = "the socket /run/guest-agent/agent.sock does not exist".to_owned();
+    told(&mut model, [Update::Lost { why, retry_in: Duration::from_secs(2) }]);
     assert_snapshot!(picture(&model, 80, 14));
-    told(&mut model, [Told::Connected, status(everything())]);
+    told(&mut model, [Update::Connected, status(everything())]);
     assert!(!picture(&model, 80, 14).contains("NOT REACHABLE"));
 }
 
@@ -194,10 +194,10 @@ fn one_plugin_from_near() {
         explained: vec!["metrics is RUNNING: it runs for 3h".to_owned(), "x".repeat(100)],
         printed: vec!["listening".to_owned(), "asked".to_owned()],
     };
-    told(&mut model, [Told::Detail(detail)]);
+    told(&mut model, [Update::Detail(detail)]);
     assert_snapshot!(picture(&model, 60, 12));
     told(&mut model, [status(Vec::new())]);
-    assert!(picture(&model, 60, 12).contains("this plugin is gone"));
+    assert!(picture(&model, 60, 12).contains("this plugin was removed"));
     assert_eq!(pressed(&mut model, [Key::Escape]), Flow::GoOn);
     assert_eq!((model.face, model.looked_at()), (Face::List, None));
 }
@@ -325,14 +325,18 @@ fn any_happening() -> impl Strategy<Value = Happened> {
     prop_oneof![
         4 => any_key().prop_map(Happened::Pressed),
         2 => proptest::collection::vec(any_plugin(), 0..8)
-            .prop_map(|plugins| Happened::Told(status(plugins))),
-        1 => any::<u64>().prop_map(|seq| Happened::Told(event(seq % 50, "PLUGIN_STARTED", "a", ""))),
-        1 => any::<u64>().prop_map(|wait| Happened::Told(Told::Lost {
+            .prop_map(|plugins| Happened::Update(status(plugins))),
+        1 => any::<u64>()
+            .prop_map(|seq| Happened::Update(event(seq % 50, "PLUGIN_STARTED", "a", ""))),
+        1 => any::<u64>().prop_map(|wait| Happened::Update(Update::Lost {
             why: "gone".to_owned(),
             retry_in: Duration::from_secs(wait),
         })),
-        1 => Just(Happened::Told(Told::Connected)),
-        1 => Just(Happened::Told(Told::Detail(Detail { name: "a".to_owned(), ..Detail::default() }))),
+        1 => Just(Happened::Update(Update::Connected)),
+        1 => Just(Happened::Update(Update::Detail(Detail {
+            name: "a".to_owned(),
+            ..Detail::default()
+        }))),
         1 => Just(Happened::Beat),
     ]
 }

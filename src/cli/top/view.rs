@@ -1,4 +1,4 @@
-//! What a model looks like on a terminal of any size. Pure.
+//! Draws a model on a terminal of any size. Pure.
 //!
 //! From the top: about the agent, the list (or one plugin, or the help), the last events, the keys.
 //! What does not fit is left out in this order: the events, the keys, the end of the list.
@@ -27,7 +27,7 @@ const TROUBLES_MAX: usize = 2;
 const EVENTS_FROM: u16 = 14;
 const EVENTS_MAX: u16 = 8;
 
-/// What the keys do, for who asks.
+/// The help: what each key does.
 const HELP: [&str; 16] = [
     "",
     "  Up Down k j      select a plugin",
@@ -90,7 +90,7 @@ fn header(model: &Model, theme: Theme, columns: usize) -> Vec<Line<'static>> {
             .map_or_else(String::new, |at| format!(", up {}", age(at, model.now)));
         let counts = counts(model);
         let whole = one_line(&format!("guest-agent {}{up}; {counts}", agent.version));
-        // How the plugins are counts most.
+        // The counts of the plugins matter most.
         let line = if width(&whole) <= columns { &whole } else { &counts };
         lines.push(Line::styled(fitting(line), theme.heading()));
         let waiting = match agent.outbox_depth {
@@ -171,7 +171,7 @@ fn rule(word: &str, theme: Theme, columns: usize) -> Line<'static> {
     Line::styled(begin + &end, theme.style(Tone::Quiet))
 }
 
-/// How many events are shown in this height: the list goes before.
+/// How many events are shown at this height: the list has precedence.
 fn events_shown(model: &Model, height: u16) -> u16 {
     let listed = u16::try_from(model.plugins.len()).unwrap_or(u16::MAX).saturating_add(2);
     let left = height.saturating_sub(listed).max(height / 3);
@@ -190,7 +190,7 @@ fn events_below(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer) {
     draw(&lines, area, &mut area.clone(), buffer);
 }
 
-/// An event; what it is called is as wide as asked, or wider.
+/// An event; its name is padded to this width.
 fn event_line(event: &Event, kind_width: usize, theme: Theme, columns: usize) -> Line<'static> {
     let at = timestamp(event.at.as_ref())
         .map_or_else(|| "-".repeat(8), |at| at.strftime("%H:%M:%S").to_string());
@@ -213,7 +213,7 @@ fn detail(model: &Model, from: usize, theme: Theme, area: Rect, buffer: &mut Buf
     let name = model.looked_at().unwrap_or_default();
     let mut lines = vec![rule(name, theme, columns)];
     if !model.plugins.iter().any(|plugin| plugin.name == name) {
-        lines.push(Line::styled("this plugin is gone", theme.style(Tone::Bad)));
+        lines.push(Line::styled("this plugin was removed", theme.style(Tone::Bad)));
     }
     for line in model.detail_lines().into_iter().skip(from).take(usize::from(area.height)) {
         lines.extend(wrapped(line, columns).into_iter().map(Line::raw));

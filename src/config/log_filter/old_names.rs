@@ -23,7 +23,7 @@ const MOVED: [(&str, &str); 75] = [
     ("guest_agent::guarded", "guest_agent::net::with_permit"),
     ("guest_agent::host_api", "guest_agent::api::host"),
     ("guest_agent::host_api::convert", "guest_agent::api::registry::convert"),
-    ("guest_agent::host_api::places", "guest_agent::api::registry::places"),
+    ("guest_agent::host_api::places", "guest_agent::api::registry::call_permits"),
     ("guest_agent::host_api::registry", "guest_agent::api::registry"),
     ("guest_agent::http", "guest_agent::api::http"),
     ("guest_agent::http::gate", "guest_agent::api::http::access_check"),

@@ -189,8 +189,8 @@ fn set(policy: &mut Policy, key: &str, value: &Value) -> Result<(), String> {
 
 fn unknown(key: &str, known: &[&str], prefix: &str) -> String {
     match nearest(key, known.iter().copied()) {
-        Some(near) => format!("there is no such key; did you mean {prefix}{near}?"),
-        None => format!("there is no such key; there are {prefix}{{{}}}", known.join(", ")),
+        Some(near) => format!("the key is unknown; did you mean {prefix}{near}?"),
+        None => format!("the key is unknown; the known keys are {prefix}{{{}}}", known.join(", ")),
     }
 }
 

@@ -111,8 +111,8 @@ fn a_mistake_in_a_policy_names_key_place_and_fix() {
     check(&of("user", "-1"), "plugins.p.user", "use 0 to");
     check(&of("user", "\"99999999999999999999\""), "plugins.p.user", "use 0 to");
     check(&of("user", "1.5"), "plugins.p.user", "a text is expected");
-    check(&of("user", "\"\""), "plugins.p.user", "is no name");
-    check(&of("group", "\"a:b\""), "plugins.p.group", "is no name");
+    check(&of("user", "\"\""), "plugins.p.user", "is not a name");
+    check(&of("group", "\"a:b\""), "plugins.p.group", "is not a name");
     check(&of("capabilities", "[\"CAP_NET_ADMN\"]"), "plugins.p.capabilities", "CAP_NET_ADMIN?");
     check(&of("capabilities", "\"CAP_CHOWN\""), "plugins.p.capabilities", "a list of texts");
     check(&of("no_new_privileges", "\"yes\""), "plugins.p.no_new_privileges", "true or false");
@@ -124,7 +124,7 @@ fn a_mistake_in_a_policy_names_key_place_and_fix() {
     check(&of("umask", "18"), "plugins.p.umask", "a text is expected");
     check(&of("oom_score_adj", "1001"), "plugins.p.oom_score_adj", "-1000 to 1000");
     check("[plugins.\"../p\"]\nuser = 1\n", "plugins.../p.user", "the name of a plugin");
-    check("[[plugins.p]]\nuser = 1\n", "plugins.p", "there is no such key");
+    check("[[plugins.p]]\nuser = 1\n", "plugins.p", "the key is unknown");
     let many = format!("[plugins.p]\nread_only_paths = {:?}\n", vec!["/a"; 65]);
     check(&many, "plugins.p.read_only_paths", "at most 64");
 }
@@ -133,7 +133,7 @@ fn a_mistake_in_a_policy_names_key_place_and_fix() {
 fn a_mistake_on_the_command_line_is_named_as_well() {
     let problem = Fixture::new().set("plugins.p.privat_tmp=true").problem();
     assert_eq!(problem.origin, "--set plugins.p.privat_tmp");
-    assert_eq!(problem.reason, "there is no such key; did you mean private_tmp?");
+    assert_eq!(problem.reason, "the key is unknown; did you mean private_tmp?");
     let problem = Fixture::new().set("plugins.p.required=yes").problem();
     assert_eq!(problem.reason, "true or false is expected");
     let problem = Fixture::new().variable("GUEST_AGENT__PLUGINS__HEALTH__FAILURES", "3").problem();

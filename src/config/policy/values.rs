@@ -130,7 +130,7 @@ impl Account {
         let odd = |c: char| c.is_control() || c.is_whitespace() || matches!(c, ':' | '/' | ',');
         if text.is_empty() || text.len() > ACCOUNT_MAX || text.contains(odd) {
             return Err(format!(
-                "{text:?} is no name; write that of a user or group, or its number"
+                "{text:?} is not a name; write the name or the number of a user or group"
             ));
         }
         Ok(Self::Name(text.to_owned()))
@@ -149,7 +149,7 @@ impl Account {
 }
 
 fn too_large(number: &str) -> String {
-    format!("{number} is no id; use 0 to {}", u32::MAX - 1)
+    format!("{number} is not a valid id; use 0 to {}", u32::MAX - 1)
 }
 
 impl fmt::Display for Account {
@@ -182,7 +182,7 @@ impl Capabilities {
                     let near = nearest(plain, CAPABILITY_NAMES.iter().copied());
                     let near = near.map(|near| format!("; did you mean CAP_{near}?"));
                     let near = near.unwrap_or_default();
-                    return Err(format!("{name:?} is no capability{near}"));
+                    return Err(format!("{name:?} is not a capability{near}"));
                 }
             };
         }
@@ -221,7 +221,7 @@ impl Seccomp {
     /// The text is not the name of a profile.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|profile| profile.name() == text);
-        found.ok_or_else(|| format!("{text:?} is no profile; use \"default\" or \"none\""))
+        found.ok_or_else(|| format!("{text:?} is not a profile; use \"default\" or \"none\""))
     }
 
     #[must_use]
@@ -300,7 +300,7 @@ impl Umask {
         let octal = (1..=4).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_digit());
         match u32::from_str_radix(text, 8) {
             Ok(bits) if octal && bits <= 0o777 => Ok(Self(bits)),
-            _ => Err(format!("{text:?} is no umask; write it in octal, such as \"0027\"")),
+            _ => Err(format!("{text:?} is not a umask; write it in octal, such as \"0027\"")),
         }
     }
 

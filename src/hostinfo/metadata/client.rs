@@ -11,8 +11,7 @@ use super::tree::{Etag, Fetched, Tree, TreeError};
 use super::watch::Source;
 use crate::net::metadata_address::MetadataAddress;
 
-/// The header that requests must have and answers must, too: somebody else may listen at the
-/// address.
+/// The header that requests and answers must have: another server may listen at the address.
 const FLAVOR: &str = "metadata-flavor";
 const FLAVOR_VALUE: &str = "Google";
 
@@ -25,7 +24,7 @@ pub(super) const TREE_MAX: usize = 4 << 20;
 /// For a connection: the server is on the link, or not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// For a whole answer that nobody waits with.
+/// The deadline for an answer without long polling.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the server is asked to wait for a change.

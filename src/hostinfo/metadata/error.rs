@@ -2,7 +2,7 @@
 
 use super::tree::TreeError;
 
-/// Why the metadata server did not say something. Never holds an answer: that may be a secret.
+/// Why the metadata server gave no value. Never holds an answer: that may be a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum MetadataError {
     /// The HTTP client cannot be made.
@@ -23,10 +23,12 @@ pub enum MetadataError {
         /// How long it was waited for.
         seconds: u64,
     },
-    /// What answers is something else, such as another cloud's server or a captive portal.
-    #[error("what answers is not a metadata server of this kind: the header Metadata-Flavor lacks")]
+    /// The server that answers is not a metadata server, but for example a captive portal.
+    #[error(
+        "the server that answers is not a metadata server: its answer has no header Metadata-Flavor"
+    )]
     NotOne,
-    /// It says that there is no such value: an answer, not a failure to answer.
+    /// The server answered that the value does not exist.
     #[error("the metadata server has no such value")]
     NotThere,
     /// Any other status.
@@ -44,8 +46,8 @@ pub enum MetadataError {
     /// The answer is no tree of attributes.
     #[error("the metadata server's attributes cannot be read")]
     Tree(#[from] TreeError),
-    /// A value is not what it should be.
-    #[error("{what} that the metadata server gives cannot be one: {problem}")]
+    /// A value is not valid.
+    #[error("the metadata server gave a value that is not valid as {what}: {problem}")]
     Value {
         /// Which value.
         what: &'static str,

@@ -18,17 +18,17 @@ async fn server() -> (MetadataServer, Client) {
 #[tokio::test]
 async fn a_place_is_asked_for() {
     let (server, client) = server().await;
-    let place = Place::ask(&client).await.unwrap();
+    let place = Location::ask(&client).await.unwrap();
     assert_eq!(place.resource(), "projects/12/zones/us-a/instances/345");
     assert_eq!(place.universe, "googleapis.com");
     for (universe, taken) in
         [("apis.example", "apis.example"), ("", "googleapis.com"), ("a b", "googleapis.com")]
     {
         server.set("universe/universe-domain", universe);
-        assert_eq!(Place::ask(&client).await.unwrap().universe, taken);
+        assert_eq!(Location::ask(&client).await.unwrap().universe, taken);
     }
     server.set("instance/id", "../etc");
-    assert!(matches!(Place::ask(&client).await, Err(MetadataError::Value { .. })));
+    assert!(matches!(Location::ask(&client).await, Err(MetadataError::Value { .. })));
 }
 
 #[tokio::test]

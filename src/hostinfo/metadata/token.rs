@@ -1,4 +1,4 @@
-//! Identity tokens: who this machine is, in a form that the control plane can check.
+//! Identity tokens, with which the control plane can check the identity of this machine.
 //!
 //! A token is kept until ten minutes before it expires, and only its expiry is read. It is in no
 //! log and in no error text.
@@ -24,7 +24,7 @@ const EARLY: Duration = Duration::from_secs(600);
 /// not asked for every message.
 const SHORTEST: Duration = Duration::from_secs(10);
 
-/// Longest that any token is kept, whatever it says.
+/// Longest time that a token is kept, whatever its expiry.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The least time between two fresh tokens that refusals ask for.
@@ -41,7 +41,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Gives the link tokens of the metadata server.
 pub struct IdentityToken {
     client: Client,
-    /// Only one at a time asks; the others find what it got.
+    /// Only one task at a time sends the request; the others use its result.
     asking: tokio::sync::Mutex<()>,
     cache: Mutex<Cache>,
 }
@@ -112,11 +112,13 @@ impl TokenSource for IdentityToken {
             }
             Ok(_) => Err(failed(MetadataError::Value {
                 what: "the identity token",
-                problem: "it is empty or has characters that no token has",
+                problem: "it is empty or has characters that are not valid in a token",
             })),
             Err(error) => match self.last_resort(now) {
                 Some(token) => {
-                    tracing::debug!(%error, "the token is not fresh, but still good");
+                    tracing::debug!(
+                        %error, "the token could not be renewed, but it is still valid"
+                    );
                     Ok(Some(token))
                 }
                 None => Err(failed(error)),

@@ -1,12 +1,12 @@
-//! Keeps what the metadata server says current, for as long as the agent lives.
+//! Keeps the attributes of the metadata server current, for as long as the agent runs.
 //!
 //! ```text
 //!   Unknown ─► Absent ⇄ (asked again after a wait with jitter, 1 s doubling to 60 s)
 //!       └────► Present: the server holds the next question until something changes
 //! ```
 //!
-//! What was once known stays known when the server is gone: a rule must not change its mind because
-//! nobody answers.
+//! Known attributes stay known when the server is away: a rule must not change its result because
+//! the server does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub trait Source: Send + Sync {
 pub enum State {
     /// The first answer is awaited.
     Unknown,
-    /// It never answered in this life of the agent.
+    /// It never answered since the agent started.
     Absent {
         /// Why, for people.
         reason: Arc<str>,
@@ -60,7 +60,7 @@ pub enum State {
     },
 }
 
-/// Asks for ever. Somebody has to run it.
+/// Asks for ever. The caller has to run it.
 #[must_use = "a watcher does nothing until it runs"]
 pub struct Watcher {
     source: Arc<dyn Source>,
@@ -136,11 +136,12 @@ impl Watcher {
             };
             let news = *state != next;
             if news {
-                // Most machines have none, so nobody is warned.
+                // Most machines have no metadata server, so this is not a warning.
                 tracing::info!(
                     server = self.source.address(),
                     reason = %Chain(error),
-                    "the metadata server does not answer; asking on, less and less often"
+                    "the metadata server does not answer; the agent asks again, after longer and \
+                     longer pauses"
                 );
                 *state = next;
             }

@@ -125,7 +125,7 @@ impl Elf {
         let header = part(file, 0, layout.header as u64)?;
         match order.short(&header, 16) {
             ET_EXEC | ET_DYN => {}
-            1 => return Err(ElfError::NotExecutable("an object file that was never linked")),
+            1 => return Err(ElfError::NotExecutable("an object file that is not linked")),
             4 => return Err(ElfError::NotExecutable("a core dump")),
             _ => return Err(ElfError::NotExecutable("an ELF file of an unknown kind")),
         }
@@ -137,7 +137,7 @@ impl Elf {
         let (table, count) =
             (number(&header, layout.table_at, address), order.short(&header, layout.count_at));
         if usize::from(order.short(&header, layout.entry_size_at)) != layout.entry {
-            return Err(ElfError::Damaged("its program headers have another size than they must"));
+            return Err(ElfError::Damaged("its program headers have a wrong size"));
         }
         let bytes = u64::from(count) * layout.entry as u64;
         if count == 0 || bytes > TABLE_MAX {

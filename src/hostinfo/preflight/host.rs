@@ -10,7 +10,7 @@ const EARLIEST: Duration = Duration::from_secs(1_735_689_600);
 
 /// What sets a clock.
 pub(crate) const SET_CLOCK: &str =
-    "set the clock: `timedatectl set-ntp true`, or what sets it on this machine";
+    "set the clock: `timedatectl set-ntp true`, or the tool that sets it on this machine";
 
 /// What the security modules of the kernel say, each only where it can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Security {
 pub fn clock(now: SystemTime) -> Option<Finding> {
     (now < UNIX_EPOCH + EARLIEST).then(|| {
         let what = "the clock says it is before 2025";
-        let why = "certificates and tokens are taken for not yet valid, and events get wrong times";
+        let why = "certificates and tokens seem not yet valid, and events get wrong times";
         Finding::new(Severity::Error, what, why, SET_CLOCK)
     })
 }
@@ -66,7 +66,7 @@ impl Security {
             findings.push(Finding::new(
                 Severity::Note,
                 format!("SELinux enforces its policy, and the state directory is labelled {kind}"),
-                "the policy may not let the agent execute what has that label",
+                "the policy may forbid the agent to execute files with that label",
                 "if plugins fail with \"permission denied\": `semanage fcontext -a -t bin_t \
                  '<state_dir>/[^/]+/plugins(/.*)?'`, then `restorecon -R <state_dir>`",
             ));
@@ -79,7 +79,8 @@ impl Security {
             findings.push(Finding::new(
                 Severity::Note,
                 format!("this process is confined by AppArmor: {profile}"),
-                "where the agent is, too, its plugins may only be what the profile lets it execute",
+                "if it confines the agent, too, its plugins must be programs that the profile \
+                 allows",
                 "if plugins fail with \"permission denied\": allow their folder in the profile, and \
                  reload it with `apparmor_parser -r`",
             ));
@@ -97,7 +98,7 @@ impl Security {
                 Severity::Note,
                 "the kernel does not offer Landlock",
                 "plugins cannot be confined to paths",
-                "boot with `lsm=landlock,…` in front of the modules that are there, if they should be",
+                "to confine them, boot with `lsm=landlock,…` in front of the present modules",
             )
         })
     }

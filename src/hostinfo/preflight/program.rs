@@ -178,13 +178,13 @@ pub fn judge(name: &str, program: &Program, machine: &Machine<'_>) -> Option<Fin
             let shown = shown(interpreter);
             if interpreter.as_os_str().is_empty() {
                 return finding(
-                    "its first line names no interpreter".to_owned(),
+                    "its first line does not name an interpreter".to_owned(),
                     "begin it with '#!' and the path of its interpreter",
                 );
             }
             if interpreter.as_os_str().as_bytes().ends_with(b"\r") {
                 return finding(
-                    "its first line ends with a carriage return, which the kernel takes for a part \
+                    "its first line ends with a carriage return, which the kernel reads as a part \
                      of its interpreter's name"
                         .to_owned(),
                     "save it with the line ends of this system",
@@ -209,8 +209,8 @@ pub fn judge(name: &str, program: &Program, machine: &Machine<'_>) -> Option<Fin
                     }
                     finding(
                         format!(
-                            "its first line asks for the command {}, which is in none of the \
-                             folders that plugins look in ({})",
+                            "its first line asks for the command {}, which is not in the PATH of \
+                             plugins ({})",
                             shown_text(command),
                             shown_text(machine.search)
                         ),
@@ -263,14 +263,14 @@ fn forbidden(name: &str, path: &Path) -> Option<Finding> {
     let allowed = found.is_file() && found.permissions().mode() & 0o111 != 0;
     let is_mine = rustix::process::geteuid().is_root()
         || std::os::unix::fs::MetadataExt::uid(&found) == rustix::process::geteuid().as_raw();
-    if !refused || !allowed || !is_mine || super::place::is_noexec(path) {
+    if !refused || !allowed || !is_mine || super::file_system::is_noexec(path) {
         return None;
     }
     Some(Finding::new(
         Severity::Error,
         format!("the program {name} cannot run on this machine"),
         "its mode allows it, but the security policy (SELinux, AppArmor) does not",
-        "see what was denied in the audit log (`ausearch -m avc`, `journalctl -k`), and allow it; \
+        "look for the denial in the audit log (`ausearch -m avc`, `journalctl -k`), and allow it; \
          where SELinux labels are wrong, `restorecon -R` the state directory",
     ))
 }

@@ -1,4 +1,4 @@
-//! A folder of archives that are named by what they hash to, each with its signature beside it.
+//! A folder of archives whose names are their SHA-256, each with its signature beside it.
 //!
 //! ```text
 //! <SHA-256>             an archive
@@ -6,7 +6,7 @@
 //! .incoming-<random>    an archive that arrives
 //! ```
 //!
-//! What the cache and the spool have in common; when an archive comes and goes is theirs to say.
+//! The common part of the cache and the spool, which decide when an archive is added and deleted.
 //! Blocks.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::{SweepFate, SweepManner, SweepReport};
 
-use crate::hostinfo::preflight::place;
+use crate::hostinfo::preflight::file_system;
 use crate::install::leftovers::{NAMES_MAX, is_random, shown};
 use crate::install::trust::SUFFIX;
 
@@ -29,7 +29,7 @@ pub(crate) struct ArchiveStore {
     dir: PathBuf,
 }
 
-/// What a name in the folder stands for.
+/// The meaning of a name in the folder.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Archive(Sha256Digest),
@@ -78,7 +78,7 @@ impl ArchiveStore {
 
     /// Bytes that its file system has left.
     pub(crate) fn room(&self) -> io::Result<u64> {
-        Ok(place::free_bytes(&rustix::fs::statvfs(&self.dir)?))
+        Ok(file_system::free_bytes(&rustix::fs::statvfs(&self.dir)?))
     }
 
     /// All names, those that are not UTF-8 in a form that is no name of ours.
@@ -104,13 +104,13 @@ impl ArchiveStore {
         BTreeSet::new()
     }
 
-    /// Deletes an archive and its signature. What is not deleted now is found by the sweep.
+    /// Deletes an archive and its signature. The sweep deletes what remains.
     pub(crate) fn delete(&self, sha256: Sha256Digest) {
         drop(fs::remove_file(self.path_of(sha256)));
         drop(fs::remove_file(self.signature_of(sha256)));
     }
 
-    /// Deletes what has a name in a sweep, or says that it would.
+    /// Deletes an entry in a sweep, or reports that a sweep would delete it.
     pub(crate) fn sweep_away(
         &self,
         name: &str,
@@ -129,9 +129,9 @@ impl ArchiveStore {
         }
     }
 
-    /// Says that what has an odd name stays.
+    /// Reports that an entry with an unknown name stays.
     pub(crate) fn leave_alone(&self, name: &str, report: &mut SweepReport) {
-        let why = "no name that this agent gives";
+        let why = "the agent gives no such name";
         report.push(shown(&self.dir.join(name)), SweepFate::LeftAlone, why);
     }
 }

@@ -1,4 +1,4 @@
-//! Archives that somebody on this machine hands over, until they are installed.
+//! Archives that were uploaded on this machine, until they are installed.
 //!
 //! ```text
 //! <instance>/spool/   archives, their signatures if they came with one, and what arrives
@@ -49,10 +49,10 @@ pub struct Spool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Names of what arrives now.
+    /// The names of archives that arrive now.
     arriving: BTreeSet<String>,
-    /// How often an archive was handed over in this life and not yet installed: one may be for more
-    /// than one plugin.
+    /// How often an archive was uploaded since the agent started and not yet installed: one archive
+    /// may be for more than one plugin.
     wanted: HashMap<Sha256Digest, u32>,
 }
 
@@ -77,7 +77,7 @@ impl Spool {
     /// Begins to take an archive of so many bytes.
     ///
     /// # Errors
-    /// It is too large, too many wait already, or there is no room.
+    /// The archive is too large, too many archives wait already, or the disk is full.
     pub fn receive(&self, total: u64) -> Result<Arriving, SpoolError> {
         if total > self.most {
             return Err(SpoolError::TooLarge { limit: self.most });
@@ -102,7 +102,7 @@ impl Spool {
         Ok(Arriving { spool: self.clone(), file, name, digest: Sha256::new(), bytes: 0 })
     }
 
-    /// An archive was installed; it goes, unless it was handed over for another plugin as well.
+    /// Deletes an installed archive, unless it was uploaded for another plugin as well.
     pub(crate) fn installed(&self, sha256: Sha256Digest) {
         let mut state = self.lock();
         let left = state.wanted.remove(&sha256).unwrap_or(1).saturating_sub(1);
@@ -113,7 +113,7 @@ impl Spool {
         self.archives.delete(sha256);
     }
 
-    /// Deletes what interrupted callers left and what nobody ordered.
+    /// Deletes interrupted uploads and archives that no order names.
     pub(crate) fn sweep(
         &self,
         manner: SweepManner,
@@ -131,7 +131,7 @@ impl Spool {
                     (!state.arriving.contains(name)).then_some("its upload was interrupted")
                 }
                 Kind::Archive(_) | Kind::Signature(_) => is_old(&self.archives.dir().join(name))
-                    .then_some("it was handed over and nobody ordered it"),
+                    .then_some("it was uploaded, but no order names it"),
                 Kind::Odd => {
                     self.archives.leave_alone(name, report);
                     None
@@ -167,8 +167,8 @@ impl Arriving {
     /// Checks that the archive has the announced checksum, makes it durable and returns its path.
     ///
     /// # Errors
-    /// The checksum is another one, the signature does not have the form of a signature, or the
-    /// archive cannot be made durable.
+    /// The checksum differs, the signature is not well-formed, or the archive cannot be made
+    /// durable.
     pub fn accept(
         mut self,
         expected: Sha256Digest,

@@ -1,8 +1,7 @@
 //! The way of an archive into the cache, beside its way into the files.
 //!
-//! `transfer` hands on what it hands to the unpacking thread; a thread of its own writes it.
-//! Nothing that happens here is anybody's failure: an archive that cannot be kept is not, and that
-//! is logged.
+//! `transfer` sends the same bytes here as to the unpacking thread; a thread of its own writes
+//! them. An error here fails no installation: the archive is then not kept, which is logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +27,7 @@ enum Piece {
     },
 }
 
-/// An archive on its way into the cache. What was not said to be kept is deleted.
+/// An archive on its way into the cache. It is deleted unless [`Tee::keep`] was called.
 pub(in crate::install) struct Tee {
     pieces: mpsc::Sender<Piece>,
     queued: Option<Piece>,
@@ -48,13 +47,13 @@ impl Tee {
         Self { pieces, queued: None }
     }
 
-    /// Sets something aside for the next flush, which has to come before anything else is queued.
+    /// Queues a message for the next flush, which has to come before the next message is queued.
     pub(in crate::install) fn queue(&mut self, data: Bytes) {
         debug_assert!(self.queued.is_none());
         self.queued = Some(Piece::Data(data));
     }
 
-    /// Hands on what is queued. Loses nothing when it is dropped.
+    /// Sends the queued message. Dropping the future loses nothing.
     pub(in crate::install) async fn flush(&mut self) {
         if self.queued.is_some()
             && let Ok(room) = self.pieces.reserve().await
@@ -62,7 +61,7 @@ impl Tee {
         {
             room.send(piece);
         }
-        // Nobody takes it any more: it could not be written.
+        // The writing thread has ended, because the archive could not be written.
         self.queued = None;
     }
 
@@ -88,7 +87,7 @@ fn write(
         match pieces.blocking_recv() {
             Some(Piece::Data(bytes)) => incoming.write(&bytes)?,
             Some(Piece::Keep { signature }) => return incoming.keep(sha256, signature.as_deref()),
-            // It was given up, by an installation that says so itself.
+            // The installation was cancelled; it reports that itself.
             None => return Ok(()),
         }
     }

@@ -25,7 +25,7 @@ use super::buffers::{BUFFER_BYTES, Buffers};
 use crate::install::error::FetchError;
 use crate::install::retry;
 
-/// What went wrong in the middle of a body.
+/// Errors in the middle of a body.
 pub(in crate::install) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 const MAX_REDIRECTIONS: usize = 10;
@@ -45,15 +45,15 @@ pub(in crate::install) struct Fetcher {
 pub(in crate::install) struct Body {
     origin: Origin,
     total: Option<u64>,
-    /// What a later request can show to be given the rest of this very archive.
+    /// The validator with which a later request gets the rest of the same archive.
     validator: Option<HeaderValue>,
     buffers: Buffers,
 }
 
-/// What the bytes come from.
+/// The source of the bytes.
 #[derive(Debug)]
 enum Origin {
-    /// With what it has given and was not handed on yet.
+    /// With the received bytes that were not passed on yet.
     Response(Box<Response>, VecDeque<Bytes>),
     File(tokio::fs::File),
 }
@@ -88,8 +88,8 @@ impl Fetcher {
         Ok(Body { origin: Origin::of(response), total, validator, buffers: Buffers::default() })
     }
 
-    /// Asks for what is missing of an archive whose first `from` bytes have arrived. Answers
-    /// `false`, and leaves the body as it is, when the server does not give the rest of the same
+    /// Requests the missing part of an archive whose first `from` bytes have arrived. Returns
+    /// `false`, and leaves the body unchanged, when the server does not send the rest of the same
     /// archive.
     pub(in crate::install) async fn resume(
         &self,
@@ -120,7 +120,8 @@ impl Fetcher {
                 }
                 Ok(same)
             }
-            // The whole, because it is another archive by now or the server knows no ranges.
+            // The server sends the whole archive, because the archive has changed or the server
+            // does not support ranges.
             StatusCode::OK
             | StatusCode::PRECONDITION_FAILED
             | StatusCode::RANGE_NOT_SATISFIABLE => Ok(false),
@@ -128,7 +129,7 @@ impl Fetcher {
         }
     }
 
-    /// All of something small, up to `most` bytes and one more, which says that it is too large.
+    /// Reads a small body, up to `most` bytes and one more, which shows that it is too large.
     pub(in crate::install) async fn small(
         &self,
         url: &ArtifactUrl,
@@ -171,7 +172,7 @@ impl Fetcher {
         });
         match made.await.map_err(|error| FetchError::Client { source: error.into() })? {
             Ok(client) => Ok(self.client.get_or_init(|| client).clone()),
-            // It needs none, unless it leads on to https, which says so then.
+            // Plain http needs no certificates; a redirection to https reports their absence.
             Err(_) if location.scheme() == "http" => {
                 if let Some(client) = self.plain.get() {
                     return Ok(client.clone());
@@ -190,12 +191,12 @@ impl Fetcher {
 // === impl Body ===
 
 impl Body {
-    /// Whether the server can be asked for the rest of it.
+    /// Whether a range request can get the rest.
     pub(in crate::install) fn can_be_resumed(&self) -> bool {
         self.validator.is_some()
     }
 
-    /// How many bytes there will be, where that was said.
+    /// The announced number of bytes, if known.
     pub(in crate::install) fn total(&self) -> Option<u64> {
         self.total
     }
@@ -251,7 +252,7 @@ impl Location {
                 return Err(wrong("names a socket by a relative path"));
             }
             let url = Url::parse(&format!("http://localhost/{path}"))
-                .map_err(|_| wrong("has a request path that is not one"))?;
+                .map_err(|_| wrong("has a request path that is not valid"))?;
             return Ok(Self::Unix { socket: socket.into(), url });
         }
         if let Some(path) = text.strip_prefix("file:") {
@@ -269,8 +270,8 @@ impl Location {
     }
 }
 
-/// The URL of a file beside an archive: the same with something at the end of its path. What
-/// follows the path stays, because it may be what gives access to both.
+/// The URL of a file beside an archive: the same URL with an ending added to its path. The query
+/// stays, because it may give access to both files.
 pub(in crate::install) fn beside(url: &ArtifactUrl, suffix: &str) -> ArtifactUrl {
     let text = url.expose();
     // To `file:` URLs a question mark is a part of the path.
@@ -279,8 +280,7 @@ pub(in crate::install) fn beside(url: &ArtifactUrl, suffix: &str) -> ArtifactUrl
     ArtifactUrl::new(&format!("{path}{suffix}{rest}"))
 }
 
-/// The path that a `file:` URL writes with escapes. A percent sign that begins none is meant as
-/// it stands.
+/// The decoded path of a `file:` URL. A percent sign that does not begin an escape is kept.
 fn unescaped(path: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
@@ -304,7 +304,7 @@ fn unescaped(path: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// What all clients have in common.
+/// The common settings of all clients.
 fn base() -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("guest-agent/", env!("CARGO_PKG_VERSION")))
@@ -348,12 +348,12 @@ fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
 /// Whether a redirection may be followed, given where the ones before it led.
 fn check_redirection(previous: &[Url], next: &Url) -> Result<(), &'static str> {
     if previous.len() > MAX_REDIRECTIONS {
-        return Err("there are too many in a row");
+        return Err("too many redirections in a row");
     }
     match next.scheme() {
         "https" => Ok(()),
         "http" if previous.iter().any(|url| url.scheme() == "https") => {
-            Err("it leads from https to http, where anybody could change the archive")
+            Err("it leads from https to http, where the archive could be changed on its way")
         }
         "http" => Ok(()),
         _ => Err("it leads away from HTTP"),
@@ -379,14 +379,14 @@ async fn request(
     })
 }
 
-/// The server answered something else than the archive.
+/// The server answered with an error status.
 fn refused(url: &ArtifactUrl, response: &Response) -> FetchError {
     let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = header.and_then(|text| retry::retry_after(text, SystemTime::now()));
     FetchError::Status { url: url.to_string(), status: response.status().as_u16(), retry_after }
 }
 
-/// The entity tag, if it stands for the very bytes. A weak one (`W/`) does not.
+/// The entity tag, if it is a strong one. A weak one (`W/`) does not identify the exact bytes.
 fn strong_tag(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(ETAG).filter(|tag| tag.as_bytes().starts_with(b"\"")).cloned()
 }

@@ -1,7 +1,7 @@
 //! Tries to install an archive until that succeeds, or fails for a reason that another try would
 //! not change.
 //!
-//! The cache is asked before the network, and no more when the archive in it is damaged. After a
+//! The cache is used before the network, but not again when its archive is damaged. After a
 //! transient failure the download is tried again after a pause, as often as the order says; after a
 //! full disk it is tried again when the cache can make room. Every other failure is final. The
 //! pipeline calls this while it holds the plugin's turn.
@@ -28,7 +28,7 @@ use crate::install::retry;
 use crate::install::trust::{self, Check, Keyring, Signature, Trust};
 use crate::install::unpack::tree::Resolver;
 
-/// What all downloads share.
+/// The shared state of all downloads.
 #[derive(Debug)]
 pub(in crate::install) struct Downloader {
     fetcher: Fetcher,
@@ -57,7 +57,7 @@ struct Course {
     budget: Budget,
     /// Whether the cache may have the archive.
     kept: bool,
-    /// What the cache has given up for it.
+    /// The archives that the cache deleted for this installation.
     yielded: Option<Yield>,
 }
 
@@ -147,7 +147,7 @@ impl Retry<'_> {
                         revision = %self.spec.revision,
                         archive = %kept.path.display(),
                         error = %Chain(&InstallError::from(failure)),
-                        "the archive in the cache cannot be used; it is fetched anew"
+                        "the archive in the cache is not usable; the agent downloads it again"
                     );
                     let (cache, sha256) =
                         (Arc::clone(&self.downloader.cache), self.artifact.sha256);
@@ -188,7 +188,8 @@ impl Retry<'_> {
     ) -> Result<(), Failure> {
         let Self { downloader, spec, artifact, .. } = *self;
         let cache = &downloader.cache;
-        // If the cache had to give up room for this installation, it does not keep the archive.
+        // If the cache had to delete archives for this installation, it does not keep the new
+        // archive.
         let keeps =
             matches!(origin, ArchiveOrigin::Ordered) && course.yielded.is_none() && cache.is_on();
         let transfer = Transfer {
@@ -228,7 +229,7 @@ impl Retry<'_> {
         trace::within(span, run).await
     }
 
-    /// What no key can vouch for is not worth a transfer.
+    /// An archive that no key can verify is not downloaded.
     fn check<'k>(
         &self,
         keyring: Option<&'k Keyring>,
@@ -239,8 +240,8 @@ impl Retry<'_> {
         check.map(Some).map_err(Failure::Signature)
     }
 
-    /// The signature that the cache has with the archive, if a key of today made it, or the one
-    /// that stands beside the archive. None where none is necessary.
+    /// The signature in the cache, if a currently trusted key made it, or else the signature beside
+    /// the archive. `None` if none is necessary.
     async fn voucher(
         &self,
         kept: Option<&Kept>,
@@ -288,7 +289,7 @@ impl Retry<'_> {
             plugin = %self.spec.name,
             revision = %self.spec.revision,
             freed,
-            "the disk is full; archives in the cache yield to the installation"
+            "the disk is full; deletes archives of the cache to make room for the installation"
         );
         // Without the copy for the cache it may fit by itself.
         freed || how == Yield::Unneeded
@@ -303,13 +304,13 @@ impl Failure {
         matches!(self, Self::Folder(_, FolderError::Space(_)) | Self::Unpack(UnpackError::Space(_)))
     }
 
-    /// Whether an archive from the cache may not be what was kept there.
+    /// Whether the error can come from a damaged archive in the cache.
     fn may_be_of_what_was_kept(&self) -> bool {
         matches!(self, Self::Fetch(_) | Self::Checksum(_) | Self::Signature(_))
     }
 }
 
-/// Runs what blocks on a thread of its own. `None` when it panicked.
+/// Runs a blocking function on a thread of its own. `None` when it panicked.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }

@@ -72,7 +72,7 @@ pub(in crate::install) struct Transfer<'a, H> {
     pub(in crate::install) origin: ArchiveOrigin<'a>,
     /// Keeps it for later, where that is wanted.
     pub(in crate::install) tee: Option<Tee>,
-    /// Who has to vouch for it, where somebody has to.
+    /// The required signature, if one is required.
     pub(in crate::install) check: Option<Check<'a>>,
     /// Requests that were and may be made.
     pub(in crate::install) budget: &'a mut Budget,
@@ -96,7 +96,7 @@ pub(in crate::install) enum Failure {
     Fetch(FetchError),
     /// It was another archive.
     Checksum(ChecksumError),
-    /// Nobody who is trusted vouches for it.
+    /// No trusted key made the signature.
     Signature(SignatureError),
     /// It could not be unpacked.
     Unpack(UnpackError),
@@ -110,7 +110,7 @@ pub(in crate::install) enum Failure {
 struct Worker {
     pieces: Option<mpsc::Sender<Piece>>,
     thread: Option<JoinHandle<Result<(), Failure>>>,
-    /// What the digest has seen and the thread has not been given yet.
+    /// The bytes that were hashed but not sent to the thread yet.
     queued: Option<Piece>,
     fate: Arc<Fate>,
 }
@@ -189,7 +189,7 @@ impl<H: Send + 'static> Transfer<'_, H> {
     }
 }
 
-/// What the thread needs.
+/// The input of the thread.
 struct Parts<'a> {
     folder: &'a PluginFolder,
     limits: &'a Limits,
@@ -231,7 +231,7 @@ impl Parts<'_> {
             preflight::before_publish(&place, &spec.entry_point, plugins)
                 .map_err(Failure::Unfit)?;
             if decision.is_cancelled() {
-                // Flushing a disk can take long, and nobody waits for it any more.
+                // Flushing a disk can take long, and no caller waits for it any more.
                 return Err(Failure::Unpack(UnpackError::Abandoned));
             }
             let _publishing = tracing::error_span!("publish").entered();
@@ -255,7 +255,7 @@ struct Feed<'a> {
     post_mortem: u64,
 }
 
-/// What the task knows about the received bytes so far.
+/// The task's knowledge of the bytes received so far.
 struct Heard<'a> {
     digest: Sha256,
     check: Option<Check<'a>>,
@@ -315,8 +315,8 @@ impl Feed<'_> {
                     _ => Ok(()),
                 };
             };
-            // From here to the next wait nothing can be lost: the digest, the count and what was
-            // handed over always agree, also when this is dropped by a deadline.
+            // There is no await from here to the next receive: the digest, the count and the sent
+            // bytes always agree, also when a deadline drops this future.
             reporter.add(chunk.len() as u64);
             self.heard.digest.update(&chunk);
             if let Some(check) = &mut self.heard.check {
@@ -343,7 +343,7 @@ impl Feed<'_> {
         }
     }
 
-    /// Hands on what is queued. Loses nothing when it is dropped.
+    /// Sends the queued bytes. Dropping the future loses nothing.
     async fn flush(&mut self) {
         self.worker.flush().await;
         if let Some(tee) = &mut self.tee {
@@ -351,7 +351,7 @@ impl Feed<'_> {
         }
     }
 
-    /// Keeps the archive, which is installed now, and what vouches for it.
+    /// Keeps the archive, which is installed now, and its signature.
     async fn keep(&mut self) {
         let signature = self.heard.check.as_ref().map(|check| check.signature().text().to_owned());
         if let Some(tee) = self.tee.take() {
@@ -384,8 +384,8 @@ impl Feed<'_> {
         }
     }
 
-    /// After a failed transfer: asks for the rest, as often as is left. The failure, or the one
-    /// that followed it, when that is no use.
+    /// After a failed transfer: requests the rest, within the remaining attempts. Returns the last
+    /// failure when no attempt succeeds.
     async fn go_on(
         &mut self,
         fetcher: &Fetcher,
@@ -414,7 +414,7 @@ impl Feed<'_> {
                 received = reporter.now.received,
                 pause_ms = pause.as_millis(),
                 error = %Chain(&error),
-                "the download will resume where it stopped"
+                "the download will resume at the byte where it stopped"
             );
             tokio::time::sleep(pause).await;
             budget.number += 1;
@@ -465,20 +465,20 @@ impl From<Failure> for InstallError {
 // === impl Worker ===
 
 impl Worker {
-    /// Gives the worker something. If it has stopped, its result says why.
+    /// Sends a message to the worker. If the worker has stopped, its result has the reason.
     async fn hand_over(&mut self, piece: Piece) {
         self.flush().await;
         self.queued = Some(piece);
         self.flush().await;
     }
 
-    /// Sets something aside for the next flush, which has to come before anything else is queued.
+    /// Queues bytes for the next flush, which has to come before the next bytes are queued.
     fn queue(&mut self, data: Bytes) {
         debug_assert!(self.queued.is_none());
         self.queued = Some(Piece::Data(data));
     }
 
-    /// Gives the worker what is queued. Loses nothing when it is dropped.
+    /// Sends the queued bytes to the worker. Dropping the future loses nothing.
     async fn flush(&mut self) {
         if self.queued.is_none() {
             return;

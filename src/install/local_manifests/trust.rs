@@ -1,18 +1,19 @@
-//! Whether files that the agent would run can have been changed by somebody it must not trust.
+//! Whether a user that the agent must not trust could have changed files that the agent would run.
 //!
-//! An agent that is root runs local plugins as root, so nobody else may be able to replace them:
-//! every folder on the way and the file itself have to be root's, and writable by nobody else. An
-//! agent of an ordinary user trusts that user and root, and only refuses what everybody may write.
+//! An agent that is root runs local plugins as root, so no other user may be able to replace them:
+//! every folder on the path and the file itself have to belong to root, and be writable by root
+//! only. An agent of an ordinary user trusts that user and root, and refuses only world-writable
+//! files.
 
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why a path is not trusted: what would mend it is in the text.
+/// Why a path is not trusted. The text says how to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum Distrust {
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error("{} belongs to user {owner}, and it would run as {agent}; chown it", path.display())]
     Owner {
         path: PathBuf,
@@ -40,7 +41,7 @@ pub enum Distrust {
 /// Checks a path, links resolved, and every folder above it.
 ///
 /// # Errors
-/// Names the first one that somebody else could change.
+/// Names the first path that another user could change.
 pub(crate) fn check(path: &Path) -> Result<(), Distrust> {
     let failed = |path: &Path, cause| Distrust::Look { path: path.to_owned(), cause };
     let real = path.canonicalize().map_err(|cause| failed(path, cause))?;
@@ -52,7 +53,7 @@ pub(crate) fn check(path: &Path) -> Result<(), Distrust> {
     Ok(())
 }
 
-/// What trust depends on.
+/// The properties on which trust depends.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     owner: u32,
@@ -71,7 +72,7 @@ impl Seen {
 fn judge(path: &Path, seen: &Seen, agent: u32) -> Result<(), Distrust> {
     const STICKY: u32 = 0o1000;
     let Seen { owner, group, mode, is_folder } = *seen;
-    // In a sticky folder nobody can replace what is somebody else's.
+    // In a sticky folder a user cannot replace files of another user.
     if is_folder && mode & STICKY != 0 && owner == 0 {
         return Ok(());
     }

@@ -102,7 +102,7 @@ async fn a_signature_of_other_bytes_is_refused_before_anything_is_visible() {
     let tampered = gzip(&Tarball::good().file("extra", 0o755, b"evil").finish()).await;
     fs::write(url.trim_start_matches("file:"), &tampered).expect("written");
     let result = rig.install(spec(&url, Sha256Digest::of(&tampered))).await;
-    assert_failed(result, InstallStep::Verify, "not one of this archive");
+    assert_failed(result, InstallStep::Verify, "does not match this archive");
     rig.assert_untouched();
 }
 

@@ -1,7 +1,7 @@
 //! Signs archives: the other half of `trust`. The verbs `pack` and `keygen` call this; it blocks.
 //!
 //! Keys and signatures are files of minisign, so either tool can take what the other made. A key
-//! with a password is refused: nobody is there to type it where plugins are built.
+//! with a password is refused: a build has no person to type it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ impl SigningKey {
         let file = File::open(path).map_err(failed)?;
         file.take(KEY_MAX).read_to_string(&mut text).map_err(failed)?;
         let key = SecretKeyBox::from(text).into_unencrypted_secret_key();
-        // What the crate says may quote the key.
+        // The crate's error text may quote the key.
         key.map(Self).map_err(|_| SignError::Key { path: path.to_owned() })
     }
 

@@ -10,7 +10,7 @@ use crate::config::trust_key::KeyId;
 /// Most bytes of a signature file. The comments of minisign have up to 8 KiB.
 pub(in crate::install) const SIGNATURE_MAX: usize = 16 << 10;
 
-/// A well-formed signature. That it is one says nothing about who made it.
+/// A well-formed signature. Its form does not prove which key made it.
 pub(in crate::install) struct Signature {
     key: KeyId,
     prehashed: bool,
@@ -57,7 +57,7 @@ impl Signature {
         self.prehashed
     }
 
-    /// What it says about what was signed. To be believed when the signature was found to be right.
+    /// The trusted comment. It can be trusted only after the signature was verified.
     pub(in crate::install) fn trusted_comment(&self) -> &str {
         self.parsed.trusted_comment()
     }

@@ -64,7 +64,7 @@ fn a_key_is_called_what_minisign_calls_it() {
 
 #[test]
 fn the_key_of_another_id_is_not_tried() {
-    // Somebody who knows the id of a trusted key can write it into a signature.
+    // An attacker who knows the id of a trusted key can write it into a signature.
     let (trusted, stranger) = (pair(), pair());
     let ring = ring(&[&trusted], Binding::None);
     let made = minisign::sign(None, &stranger.sk, Cursor::new(b"archive"), Some(""), None);
@@ -207,7 +207,7 @@ proptest! {
         spoilt[at] = with;
         let Ok(signature) = Signature::parse(&spoilt) else { return Ok(()) };
         let comment_end = good.find('\n').expect("lines");
-        // The first line is nobody's business, and lines may end in more than one way.
+        // The first line is ignored, and lines may end in more than one way.
         let harmless = at <= comment_end || spoilt == good.as_bytes() || with == b'\r' || with == b'\n';
         prop_assert!(verdict(&ring, &signature, b"archive").is_err() || harmless, "at {at}: {with}");
     }

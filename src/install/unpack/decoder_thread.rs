@@ -27,7 +27,7 @@ use crate::install::unpack::limits_reader::{Intake, Meter, Source, block_on};
 const BUFFERS: usize = 4;
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// What the decoding thread sends.
+/// The messages of the decoding thread.
 enum Step {
     /// The next expanded bytes, and how many compressed ones were read until then.
     Data { bytes: Vec<u8>, compressed: u64 },
@@ -79,7 +79,7 @@ impl DecoderThread {
                     self.taken = 0;
                     self.meter.has_read(compressed);
                     if before.capacity() > 0 {
-                        // There is room for all that there are.
+                        // The channel has room for all buffers.
                         drop(self.empty.try_send(before));
                     }
                 }
@@ -117,7 +117,7 @@ impl AsyncRead for DecoderThread {
     }
 }
 
-/// Expands all there is, for as long as somebody listens.
+/// Expands the whole stream, until the receiver is dropped.
 async fn expand(
     format: Format,
     source: Source,

@@ -1,4 +1,5 @@
-//! Which compression an archive has, and what expands it. `unpack` and `ahead` call this.
+//! Detects the compression of an archive, and returns its decoder. `unpack` and `decoder_thread`
+//! call this.
 
 use async_compression::tokio::bufread::{GzipDecoder, XzDecoder, ZstdDecoder};
 use async_compression::zstd::DParameter;
@@ -8,8 +9,8 @@ use super::member::escaped;
 use crate::install::error::UnpackError;
 use crate::install::unpack::limits_reader::Source;
 
-/// What a decoder may use for its window. The largest that `zstd` makes without `--long`, and more
-/// than any preset of `xz` needs.
+/// The largest window of a decoder: the largest that `zstd` makes without `--long`, and more than
+/// any preset of `xz` needs.
 const WINDOW_LOG: u32 = 27;
 const XZ_MEMORY: u64 = 1 << WINDOW_LOG;
 
@@ -28,7 +29,7 @@ pub(crate) type Decoder = Box<dyn AsyncRead + Unpin + Send>;
 // === impl Format ===
 
 impl Format {
-    /// Told by the first bytes; the name of a file says nothing.
+    /// Detected by the first bytes; the name of the file is not used.
     pub(crate) fn of(start: &[u8]) -> Result<Self, UnpackError> {
         const TAR_MAGIC: std::ops::Range<usize> = 257..262;
         match start {
@@ -51,7 +52,7 @@ impl Format {
         }
     }
 
-    /// What expands a stream of it. Refuses to use more memory than [`WINDOW_LOG`] allows.
+    /// The decoder of the format. It refuses to use more memory than [`WINDOW_LOG`] allows.
     pub(crate) fn decoder(self, source: Source) -> Decoder {
         match self {
             Self::Gzip => {
@@ -81,7 +82,7 @@ fn describe(start: &[u8]) -> String {
         [b'B', b'Z', b'h', ..] => "it is a bzip2 file".to_owned(),
         [b'P', b'K', 3, 4, ..] => "it is a zip file".to_owned(),
         [0x7f, b'E', b'L', b'F', ..] => {
-            "it is a bare executable; put it into an archive".to_owned()
+            "it is an executable; put it into an archive".to_owned()
         }
         [b'<', ..] => "it looks like a web page or XML document".to_owned(),
         _ => format!("it begins with {}", escaped(&start[..start.len().min(16)])),

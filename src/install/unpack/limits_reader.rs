@@ -1,4 +1,4 @@
-//! Readers between the download and the tar parser: what flows through them is counted and judged.
+//! Readers between the download and the tar parser: they count the bytes and check the limits.
 //!
 //! ```text
 //! download task ──Piece──► Source ──► decoder ──► DecoderThread ──► LimitsReader ──► tar parser
@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use crate::install::error::UnpackError;
 use crate::install::limits::Limits;
 
-/// What the download hands to the unpacking thread.
+/// The messages of the download to the unpacking thread.
 #[derive(Debug)]
 pub(crate) enum Piece {
     /// The next bytes of the archive.
@@ -56,7 +56,7 @@ pub(crate) struct Source {
     intake: Arc<Intake>,
 }
 
-/// What is known of the compressed bytes, also while a decoder has the source.
+/// The counts of the compressed bytes, also while a decoder owns the source.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
     compressed: AtomicU64,
@@ -116,8 +116,8 @@ impl Meter {
         self.at_end.get()
     }
 
-    /// The reason behind an error that came back through the parsers: what a reader here found, or
-    /// else damage in the stream.
+    /// The reason for an error that came back through the parsers: a limit that a reader here
+    /// found, or else damage in the stream.
     pub(crate) fn explain(&self, format: &'static str, error: io::Error) -> UnpackError {
         let verdict = self.verdict.borrow_mut().take();
         verdict.unwrap_or_else(|| UnpackError::Damaged { format, source: quotable(error) })
@@ -181,7 +181,7 @@ impl Source {
         Self { pieces, current: Bytes::new(), intake: Arc::default() }
     }
 
-    /// What is known of what was read, from now on.
+    /// The counts of the bytes that are read from now on.
     pub(crate) fn intake(&self) -> Arc<Intake> {
         Arc::clone(&self.intake)
     }
@@ -269,7 +269,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for LimitsReader<R> {
     }
 }
 
-/// What a parser says quotes the archive, which may say anything.
+/// A parser's error text quotes the archive, which can contain any text.
 fn quotable(error: io::Error) -> io::Error {
     const MAX: usize = 300;
     let text = Chain(&error).to_string();

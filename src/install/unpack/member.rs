@@ -40,7 +40,7 @@ pub(crate) enum Astray {
 // === impl MemberPath ===
 
 impl MemberPath {
-    /// Takes a name as it stands in an archive.
+    /// Parses a name from an archive.
     pub(crate) fn parse(raw: &[u8], limits: &Limits) -> Result<Self, UnpackError> {
         let wrong = |reason| UnpackError::Name { member: escaped(raw), reason };
         if raw.is_empty() {
@@ -151,7 +151,7 @@ impl Symlinks {
             let reason = match self.follow(&path.0, &mut steps) {
                 Ok(_) => continue,
                 Err(Astray::Outside) => "leads out of the archive",
-                Err(Astray::Tangled) => "leads in circles",
+                Err(Astray::Tangled) => "leads to itself",
             };
             return Err(link_error("symbolic link", path, target.as_bytes(), reason));
         }
@@ -167,7 +167,7 @@ impl Symlinks {
     fn follow(&self, path: &str, steps: &mut usize) -> Result<String, Astray> {
         let mut found = MemberPath(String::new());
         let mut hops = 0;
-        // What is still to be walked, the next name last.
+        // The names that remain on the path, the next one last.
         let mut ahead: Vec<&str> = path.split('/').rev().collect();
         while let Some(name) = ahead.pop() {
             *steps = steps.checked_sub(1).ok_or(Astray::Tangled)?;

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::early_flush::EarlyFlush;
 use super::member::MemberPath;
 use super::write_out::WriteOut;
-use crate::hostinfo::preflight::place;
+use crate::hostinfo::preflight::file_system;
 use crate::os::procfs;
 
 /// Up to this many files and folders are flushed one by one while others have much to write. Beyond
@@ -50,7 +50,7 @@ pub(crate) struct Tree {
     early: EarlyFlush,
 }
 
-/// Who sees to it that a path stays inside.
+/// The mechanism that keeps a path inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolver {
     /// `openat2`.
@@ -59,10 +59,10 @@ pub(crate) enum Resolver {
     Walk,
 }
 
-/// Why something could not be made.
+/// Why a member could not be made.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
-    /// Something of another kind is there, or on the way there.
+    /// A file of another type is at the path, or at one of its folders.
     Conflict,
     /// A hard link's target is not a regular file.
     NoSuchFile,
@@ -108,7 +108,7 @@ impl Tree {
 
     /// Whether the file system can make no more files.
     pub(crate) fn is_out_of_inodes(&self) -> bool {
-        rustix::fs::fstatvfs(&self.root).is_ok_and(|stat| place::free_files(&stat) == Some(0))
+        rustix::fs::fstatvfs(&self.root).is_ok_and(|stat| file_system::free_files(&stat) == Some(0))
     }
 
     /// Makes a folder, or takes the one that is there.
@@ -202,7 +202,7 @@ impl Tree {
         }
     }
 
-    /// What is at a path, links not followed.
+    /// The type of the file at a path, without following links.
     pub(crate) fn stat(&self, path: &str) -> io::Result<Stat> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let folder = self.open(parent)?;
@@ -322,7 +322,7 @@ impl From<Errno> for Obstacle {
 
 /// Bytes that an ordinary user may still write to a file system.
 pub(crate) fn available(folder: BorrowedFd<'_>) -> Option<u64> {
-    Some(place::free_bytes(&rustix::fs::fstatvfs(folder).ok()?))
+    Some(file_system::free_bytes(&rustix::fs::fstatvfs(folder).ok()?))
 }
 
 pub(crate) fn is_file(found: &Stat) -> bool {

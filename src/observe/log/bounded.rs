@@ -12,7 +12,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
 
-use crate::observe::log::rate_limit::{Kind, Place, Repeats, Unwritten, Verdict};
+use crate::observe::log::rate_limit::{Decision, Kind, LogSite, Repeats, Unwritten};
 
 /// Longest example of what was not written, in bytes.
 const EXAMPLE_MAX: usize = 160;
@@ -55,14 +55,14 @@ impl<S> Filter<S> for Bounded {
         }
         let mut about = About(0);
         event.record(&mut about);
-        let place = Place {
+        let place = LogSite {
             target: metadata.target(),
             file: metadata.file().unwrap_or_default(),
             line: metadata.line().unwrap_or_default(),
         };
         let kind = Kind { place, about: about.0 };
         let mut repeats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        repeats.heard(kind, Instant::now(), || Message::of(event)) == Verdict::Write
+        repeats.heard(kind, Instant::now(), || Message::of(event)) == Decision::Write
     }
 }
 

@@ -21,7 +21,7 @@ const KINDS_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kind {
     /// The place in the program that logs the line.
-    pub(crate) place: Place,
+    pub(crate) place: LogSite,
     /// A hash of the line's subject, such as a plugin. Zero when the line has no subject, or when
     /// [`KINDS_MAX`] kinds are counted already.
     pub(crate) about: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Kind {
 
 /// A place in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct LogSite {
     pub(crate) target: &'static str,
     pub(crate) file: &'static str,
     pub(crate) line: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Place {
 
 /// What to do with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Decision {
     /// It is written.
     Write,
     /// It is counted.
@@ -48,7 +48,7 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unwritten {
     /// The place in the program that logs them.
-    pub(crate) place: Place,
+    pub(crate) place: LogSite,
     pub(crate) lines: u64,
     /// The first of them.
     pub(crate) example: String,
@@ -78,7 +78,7 @@ impl Repeats {
         kind: Kind,
         now: Instant,
         text: impl FnOnce() -> String,
-    ) -> Verdict {
+    ) -> Decision {
         let is_full = self.windows.len() >= KINDS_MAX;
         let kind = if is_full && !self.windows.contains_key(&kind) {
             Kind { about: 0, ..kind }
@@ -95,12 +95,12 @@ impl Repeats {
         }
         window.lines = window.lines.saturating_add(1);
         match window.unwritten() {
-            0 => Verdict::Write,
+            0 => Decision::Write,
             1 => {
                 window.example = text();
-                Verdict::Count
+                Decision::Count
             }
-            _ => Verdict::Count,
+            _ => Decision::Count,
         }
     }
 
@@ -147,12 +147,12 @@ mod tests {
     use super::*;
 
     const fn kind(line: u32, about: u64) -> Kind {
-        Kind { place: Place { target: "agent", file: "a.rs", line }, about }
+        Kind { place: LogSite { target: "agent", file: "a.rs", line }, about }
     }
 
     fn say(repeats: &mut Repeats, kind: Kind, now: Instant, times: u64) -> u64 {
         let heard = (0..times).map(|number| repeats.heard(kind, now, || format!("line {number}")));
-        u64::try_from(heard.filter(|verdict| *verdict == Verdict::Write).count()).expect("few")
+        u64::try_from(heard.filter(|verdict| *verdict == Decision::Write).count()).expect("few")
     }
 
     #[test]

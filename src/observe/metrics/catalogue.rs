@@ -1,4 +1,4 @@
-//! Every metric there is: what it is called, what it says, and what to do when it looks bad.
+//! Every metric: its name, its meaning, and what to do when its value looks bad.
 //!
 //! The page, `docs/reference/metrics.md`, the dashboard and the alerts in `config/` go by this
 //! table; tests hold them to it.
@@ -10,7 +10,7 @@ pub enum Kind {
     Gauge,
     /// Only goes up, and begins anew with the agent or the plugin.
     Counter,
-    /// How often something took how long.
+    /// How many durations fell into each range.
     Histogram,
     /// Always 1; what it says is in its labels.
     Info,
@@ -139,13 +139,13 @@ catalogue! {
         "Orders that are kept because their plugins have not taken them up."
         "It rises for a moment with every order. If it stays, plugins cannot save their states: see guest_agent_store_up.";
     ORDERS = "guest_agent_orders" Counter Number ["kind" "outcome"]
-        "Orders that were given, by what they are to do and by whether they were taken."
-        "Orders with the outcome refused make no sense to the agent; each has an event that says why.";
+        "Orders by their kind and by whether they were accepted."
+        "Orders with the outcome refused are not valid; each has an event with the reason.";
     STORE_UP = "guest_agent_store_up" Gauge Number []
         "1 while the store works, else 0."
         "Nothing new is durable: make room on the disk of agent.state_dir, or replace it. The agent still supervises its plugins.";
     SAVES = "guest_agent_saves" Counter Number ["outcome"]
-        "Commits of the store that somebody waited for."
+        "Commits of the store that a caller waited for."
         "Failed ones are tried again: see guest_agent_store_up.";
     SAVE_DURATION = "guest_agent_save_duration" Histogram Seconds []
         "How long a commit of the store takes until it is on the disk itself."
@@ -160,10 +160,10 @@ catalogue! {
         "How long installations take that succeed, from their admission on."
         "Slow downloads, or memory pressure that installations wait for: `guest-agent explain`.";
     REGISTRY_ENTRIES = "guest_agent_registry_entries" Gauge Number []
-        "What plugins offer each other now."
-        "Entries go with the processes that registered them: a drop is a plugin that ended.";
+        "Entries in the registry."
+        "Entries end with the processes that registered them: a drop means that a plugin ended.";
     SWEEPS = "guest_agent_sweeps" Counter Number []
-        "Sweeps that cleared leftovers away."
+        "Sweeps that deleted leftovers."
         "There is one within minutes of a start and then about one a day.";
     SWEPT = "guest_agent_swept" Counter Number ["outcome"]
         "Leftovers that were deleted, and that could not be."
@@ -191,7 +191,7 @@ catalogue! {
         "A time that keeps moving is a plugin that does not stay up.";
     PLUGIN_LAST_EXIT = "guest_agent_plugin_last_exit_timestamp" Gauge Seconds ["plugin" "cause" "detail"]
         "When the last process of a plugin ended, by its cause: exited with a code, signaled with a number, oom, or unknown."
-        "oom: raise its memory limit or find its leak. signaled 9 that nobody sent: the machine ran out of memory.";
+        "oom: raise its memory limit or find its leak. signaled 9 without a known sender: the machine ran out of memory.";
     PLUGIN_CPU = "guest_agent_plugin_cpu" Counter Seconds ["plugin"]
         "CPU time of a plugin's process tree since it was started, as it was last sampled."
         "Its rate is in cores. Limit it with max_cpu_usage_percentage in its order.";
@@ -199,10 +199,10 @@ catalogue! {
         "Memory of a plugin's process tree, as it was last sampled."
         "Limit it with max_memory_usage_bytes in its order; over the limit it is ended and started again.";
     PLUGIN_HEALTH_CODE = "guest_agent_plugin_health_code" Gauge Number ["plugin"]
-        "What a plugin last said of itself; 0 is healthy."
-        "`guest-agent status NAME` shows what it said beside the code; what it means is the plugin's own matter.";
+        "Health code that a plugin last reported; 0 is healthy."
+        "`guest-agent status NAME` shows the plugin's text beside the code; the plugin defines the meaning of its codes.";
     PLUGIN_HEALTH_TIME = "guest_agent_plugin_health_timestamp" Gauge Seconds ["plugin"]
-        "When a plugin last said how it is."
+        "When a plugin last reported its health."
         "An old answer is a plugin that hangs: it is started again after plugins.health_failures.";
     PLUGIN_LAST_INSTALL = "guest_agent_plugin_last_install" Gauge Seconds ["plugin"]
         "How long the last installation of a plugin took; absent when there was none since the agent started."
@@ -226,9 +226,9 @@ catalogue! {
         "Memory of the machine."
         "See guest_agent_machine_memory_available_bytes.";
     MACHINE_MEMORY_AVAILABLE = "guest_agent_machine_memory_available" Gauge Bytes []
-        "Memory that the machine could still give."
+        "Memory of the machine that is still available."
         "Installations wait while memory is short; plugins without limits are ended by the kernel when it is gone.";
     MACHINE_LOAD = "guest_agent_machine_load1" Gauge Number []
-        "Tasks of the machine that ran or wanted to, on average over a minute."
+        "Runnable tasks of the machine, on average over a minute."
         "Compare it with the number of processors.";
 }

@@ -1,5 +1,5 @@
-//! Counts what the actors did, for the metrics: the `Counters` port. Counting begins anew with
-//! every start of the agent, as those who read counters expect.
+//! Counts the actions of the actors, for the metrics: the `Counters` port. Counting begins again
+//! with every start of the agent, as readers of counters expect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub struct Counts(Mutex<Counted>);
 /// What was counted until some moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// Commits of the store that somebody waited for.
+    /// Commits of the store that a caller waited for.
     pub saves: ByOutcome,
     /// How long they took.
     pub save_time: Histogram<SaveBounds>,
@@ -54,7 +54,7 @@ pub struct ByOutcome {
     pub failed: u64,
 }
 
-/// How often something took how long.
+/// How many durations fell into each range.
 #[derive(Clone, Debug)]
 pub struct Histogram<B> {
     sum: Duration,

@@ -25,7 +25,7 @@ pub(crate) struct Snapshot {
     pub(super) link_is_up: Option<bool>,
     pub(super) connections: u64,
     pub(super) store_works: bool,
-    /// `None` when nobody answered in time.
+    /// `None` when the manager did not answer in time.
     pub(super) plugins: Option<Vec<Listed>>,
     pub(super) backlog: Option<Weight>,
     pub(super) inbox: Option<usize>,

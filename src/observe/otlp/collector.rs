@@ -128,7 +128,11 @@ impl Standing {
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
             let what = self.what;
-            warn!(%endpoint, error = why, "the collector of {what} does not take them; tries again");
+            warn!(
+                %endpoint,
+                error = why,
+                "the collector does not accept {what}; the agent tries again"
+            );
         }
     }
 
@@ -137,9 +141,9 @@ impl Standing {
         let what = self.what;
         if self.failures > 0 {
             self.failures = 0;
-            info!(dropped, "the collector of {what} takes them again");
+            info!(dropped, "the collector accepts {what} again");
         } else if dropped > 0 {
-            warn!(dropped, "{what} came faster than their collector takes them");
+            warn!(dropped, "{what} came faster than the collector accepts them");
         }
     }
 

@@ -100,7 +100,7 @@ impl Exporter {
         let count = spans.len();
         let sent = tokio::time::timeout(LAST_WAIT, self.send(connected, spans)).await;
         if !matches!(sent, Ok(Ok(()))) {
-            warn!(spans = count, "the last spans did not reach the collector of traces");
+            warn!(spans = count, "the last spans did not reach the collector");
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) enum HeadersError {
     #[error("{path} is larger than {FILE_MAX} bytes")]
     TooLarge { path: String },
     /// A line is no header.
-    #[error("line {line} of {path} is no header; write NAME: VALUE, the name in lower case")]
+    #[error("line {line} of {path} is not a header; write NAME: VALUE, the name in lower case")]
     Line {
         path: String,
         /// Which line, from 1.

@@ -72,7 +72,7 @@ impl Exporter {
         }
         let sent = tokio::time::timeout(LAST_WAIT, self.send(&mut connected)).await;
         if !matches!(sent, Ok(Ok(_))) {
-            warn!("the last metrics did not reach their collector");
+            warn!("the last metrics did not reach the collector");
         }
     }
 

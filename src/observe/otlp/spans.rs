@@ -42,7 +42,7 @@ const VALUE_MAX: usize = 1024;
 /// Most spans that wait for the end of what they are a part of. More of them do not wait.
 const PARTS_MAX: usize = 64;
 
-/// Where spans go; nowhere, until somebody asks for them.
+/// The receiver of spans; `None` until an exporter runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Destination(Arc<OnceLock<Queue>>);
 
@@ -70,7 +70,7 @@ impl Destination {
     /// From now on spans go there.
     pub(crate) fn lead_to(&self, queue: Queue) {
         if self.0.set(queue).is_ok() {
-            // What was known of places that nobody was interested in is known no more.
+            // The cached interest of call sites has to be computed again.
             tracing::callsite::rebuild_interest_cache();
         }
     }

@@ -1,15 +1,15 @@
-//! Who calls: every call has to show the ticket of a plugin that runs.
+//! Authenticates callers: every call needs the ticket of a running plugin.
 //!
-//! The door stands before all services, known or not, so that a stranger does not even learn which
-//! there are. What a plugin may call depends on what it is: an admission plugin everything that is
-//! offered here, any other plugin nothing but the log.
+//! The check comes before all services, known or not, so that a caller without a ticket does not
+//! learn which services exist. An admission plugin may call all services; any other plugin may call
+//! only the log.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::model::id::{PluginName, Sha256Digest};
-use guest_agent_actors::ports::DeskRecipients;
+use guest_agent_actors::ports::QueueRecipients;
 use tonic::{Request, Status};
 
 use crate::net::ticket;
@@ -23,7 +23,7 @@ const TICKET_KEY: &str = "x-plugin-ticket";
 /// Random bytes of a ticket.
 const TICKET_BYTES: usize = 64;
 
-/// The tickets of the lives that run, by digest.
+/// The tickets of the running plugin processes, by digest.
 pub(super) struct Door {
     callers: Mutex<HashMap<Sha256Digest, (ProcessRun, Arc<Caller>)>>,
     others: TicketOwner,
@@ -32,7 +32,7 @@ pub(super) struct Door {
 /// A plugin that calls.
 pub(super) enum Caller {
     /// An admission plugin.
-    Admission { life: ProcessRun, name: Arc<str>, desk: DeskRecipients },
+    Admission { life: ProcessRun, name: Arc<str>, queue: QueueRecipients },
     /// A plugin of another kind.
     Other { name: Arc<str> },
 }
@@ -44,7 +44,7 @@ impl Door {
         Self { callers: Mutex::default(), others }
     }
 
-    /// Makes the ticket of a life.
+    /// Makes the ticket of a plugin process.
     ///
     /// # Errors
     /// The system has no random bytes to give.
@@ -58,7 +58,7 @@ impl Door {
         Ok(ticket.text)
     }
 
-    /// Makes the ticket of a life worthless.
+    /// Revokes the ticket of a plugin process.
     pub(super) fn revoke(&self, life: ProcessRun) {
         self.callers().retain(|_, (owner, _)| *owner != life);
     }
@@ -66,7 +66,7 @@ impl Door {
     /// Lets a call in, with its caller attached.
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a ticket, PERMISSION_DENIED with one that is nobody's.
+    /// UNAUTHENTICATED without a ticket, PERMISSION_DENIED with an unknown one.
     pub(super) fn admit(&self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let ticket = request.metadata().get(TICKET_KEY).and_then(|value| value.to_str().ok());
         let Some(ticket) = ticket else {
@@ -76,7 +76,7 @@ impl Door {
         };
         let caller = self.caller(ticket).ok_or_else(|| {
             Status::permission_denied(
-                "this ticket is nobody's, or its plugin has ended; use that of the last handshake",
+                "no running admission plugin has this ticket; use that of the last handshake",
             )
         })?;
         request.extensions_mut().insert(caller);
@@ -100,13 +100,13 @@ impl Door {
 // === impl Caller ===
 
 impl Caller {
-    /// Who made a call that the door let in.
+    /// The authenticated caller of a call.
     pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Self>, Status> {
         let caller = request.extensions().get::<Arc<Self>>().cloned();
-        caller.ok_or_else(|| Status::internal("this call came in by no door"))
+        caller.ok_or_else(|| Status::internal("the socket of this call is unknown"))
     }
 
-    /// What the plugin is called in the log.
+    /// The name of the plugin in the log.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Admission { name, .. } | Self::Other { name } => name,
@@ -114,9 +114,9 @@ impl Caller {
     }
 
     /// Whose admission plugin this is, and whom it talks to.
-    pub(super) fn admission(&self) -> Result<(ProcessRun, &DeskRecipients), Status> {
+    pub(super) fn admission(&self) -> Result<(ProcessRun, &QueueRecipients), Status> {
         match self {
-            Self::Admission { life, desk, .. } => Ok((*life, desk)),
+            Self::Admission { life, queue, .. } => Ok((*life, queue)),
             Self::Other { .. } => {
                 Err(Status::unimplemented("this service is offered to admission plugins only"))
             }

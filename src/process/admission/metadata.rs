@@ -1,4 +1,4 @@
-//! What is known of a package, in pages. Pure.
+//! The metadata of a package, in pages. Pure.
 
 use guest_agent_actors::admission::Metadatum;
 use guest_agent_actors::model::id::Sha256Digest;
@@ -39,7 +39,7 @@ impl Page {
         let from = match request.page_token.as_str() {
             "" => 0,
             token => token.parse().map_err(|_| {
-                Status::invalid_argument("page_token is not one that was given out here")
+                Status::invalid_argument("page_token is not a token of this service")
             })?,
         };
         let size = usize::try_from(request.page_size).ok().filter(|size| *size > 0);

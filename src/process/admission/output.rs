@@ -1,5 +1,5 @@
-//! What an admission plugin prints: into the agent's log, line by line, and the end of it into the
-//! reason when it fails.
+//! The output of an admission plugin: it goes into the agent's log, line by line, and its end into
+//! the reason of a failure.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +52,11 @@ fn log(plugin: &str, line: String, last: &LastLines, throttle: &Throttle) {
     }
     if let Some(dropped) = throttle.pass() {
         if dropped > 0 {
-            tracing::warn!(plugin, dropped, "prints too much; so many lines were dropped");
+            tracing::warn!(
+                plugin,
+                dropped,
+                "the admission plugin prints too much; this many lines were dropped"
+            );
         }
         tracing::info!(plugin, printed = line, "the admission plugin prints");
     }

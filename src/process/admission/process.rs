@@ -30,14 +30,14 @@ use crate::process::launch::start::inherited_environment;
 /// How long a plugin that was asked to go may take.
 const GO_WAIT: Duration = Duration::from_secs(5);
 
-/// How long the rest of what it printed is waited for.
+/// How long the agent waits for the rest of its output.
 const OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
 /// Why a plugin could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
-    /// Somebody else decides what would be run.
-    #[error("the program of admission.command is not to be trusted")]
+    /// Another user could replace the program.
+    #[error("the program of admission.command cannot be trusted")]
     Untrusted(#[source] Distrust),
     /// The program could not be executed.
     #[error("failed to execute {}; correct admission.command", program.display())]
@@ -46,11 +46,11 @@ pub(super) enum SpawnError {
         #[source]
         cause: io::Error,
     },
-    /// It has a process, but could not be told what it has to know.
-    #[error("failed to hand over the port and the ticket")]
+    /// The process runs, but the agent could not write the port and the ticket to it.
+    #[error("failed to write the port and the ticket to the admission plugin")]
     HandOver(#[source] io::Error),
     /// A bug: the look at the program panicked.
-    #[error("nobody could look at the program")]
+    #[error("the check of the program panicked")]
     Panicked,
 }
 
@@ -61,7 +61,7 @@ struct Handshake<'a> {
     ticket: &'a str,
 }
 
-/// A process that lives, or did a moment ago.
+/// A process that runs, or has just ended.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
@@ -72,7 +72,7 @@ pub(super) struct Running {
     last: LastLines,
 }
 
-/// Starts a plugin and hands it what it has to know.
+/// Starts a plugin and writes the port and the ticket to its standard input.
 pub(super) async fn spawn(
     command: &AdmissionCommand,
     name: &Arc<str>,
@@ -93,7 +93,7 @@ pub(super) async fn spawn(
     let (pidfd, input, printed) = match taken {
         (Ok(pidfd), Some(input), Ok(printed)) => (pidfd, input, printed),
         (pidfd, _, printed) => {
-            // `Child` knows that it was not reaped, so this reaches only our child.
+            // `Child` has not reaped the process, so the signal reaches only our child.
             drop(child.kill());
             drop(child.wait());
             let error = pidfd.err().or(printed.err());
@@ -120,7 +120,7 @@ pub(super) async fn spawn(
 /// Whether the program is one that only those may replace whom the agent trusts. Blocks.
 ///
 /// # Errors
-/// Names what is wrong, and what would mend it.
+/// Names the error, and how to correct it.
 pub(super) fn check(program: &Path) -> Result<(), SpawnError> {
     match trust::check(program) {
         Ok(()) => rustix::fs::access(program, Access::EXEC_OK).map_err(|errno| {
@@ -194,7 +194,7 @@ impl Running {
     async fn see_off(&mut self) {
         self.input = None;
         if tokio::time::timeout(GO_WAIT, self.pidfd.died()).await.is_err() {
-            tracing::warn!("the admission plugin does not go when asked; it is killed");
+            tracing::warn!("the admission plugin does not exit after SIGTERM; the agent kills it");
             self.kill();
         }
     }
@@ -204,11 +204,11 @@ impl Running {
         drop(self.pidfd.signal(Signal::KILL));
     }
 
-    /// Ends what it left of its session and reaps it.
+    /// Ends the remaining processes of its session and reaps it.
     async fn reap(mut self) -> String {
         self.pidfd.died().await;
         let cause = self.pidfd.child_cause().unwrap_or(ExitCause::Unknown);
-        // It leads its session and is not reaped yet, so the number is nobody else's.
+        // The process leads its session and is not reaped yet, so no other process has its number.
         if let Some(leader) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             rustix::process::kill_process_group(leader, Signal::KILL).ok();
         }

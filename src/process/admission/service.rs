@@ -62,7 +62,9 @@ pub(super) async fn serve(
         .serve_with_incoming(connections::incoming(listener))
         .await;
     if let Err(error) = served {
-        tracing::error!(error = %Chain(&error), "admission plugins cannot be heard any more");
+        tracing::error!(
+            error = %Chain(&error), "the agent accepts no more connections of admission plugins"
+        );
     }
 }
 
@@ -80,10 +82,12 @@ impl Host for Service {
         let said = &message[..message.floor_char_boundary(LINE_MAX)];
         let Some(dropped) = self.throttle.pass() else { return Ok(Response::new(())) };
         if dropped > 0 {
-            tracing::warn!(plugin, dropped, "says too much; so many lines were dropped");
+            tracing::warn!(
+                plugin, dropped, "a plugin sends too many log lines; this many were dropped"
+            );
         }
-        // As a field and not as the message: what stands there is quoted, so it cannot look like a
-        // line of the agent's.
+        // As a field and not as the message: a field is quoted, so the text cannot look like a line
+        // of the agent.
         match severity.as_str() {
             "debug" => tracing::debug!(plugin, said, "a plugin says"),
             "warning" => tracing::warn!(plugin, said, "a plugin says"),
@@ -98,7 +102,7 @@ impl Host for Service {
         request: Request<ListMetadataRequest>,
     ) -> Result<Response<ListMetadataResponse>, Status> {
         let caller = Caller::of(&request)?;
-        let (_, desk) = caller.admission()?;
+        let (_, queue) = caller.admission()?;
         let request = request.into_inner();
         let ours = self.service_url.borrow().clone();
         if request.service_url != *ours {
@@ -109,7 +113,7 @@ impl Host for Service {
         let page = Page::of(&request)?;
         let sha256 = metadata::digest(request.instance.as_ref())?;
         let describe = Describe { package: request.package, sha256 };
-        let known = desk.describe.send(describe).await.map_err(|_| closing())?;
+        let known = queue.describe.send(describe).await.map_err(|_| closing())?;
         Ok(Response::new(page.cut(known, &request.keys)))
     }
 }
@@ -123,18 +127,18 @@ impl Admissions for Service {
         request: Request<ListAdmissionsRequest>,
     ) -> Result<Response<Checks>, Status> {
         let caller = Caller::of(&request)?;
-        let (life, desk) = caller.admission()?;
+        let (life, queue) = caller.admission()?;
         let ListAdmissionsRequest { protocol_version, plugin_version } = request.into_inner();
         let (stream, offers) = mpsc::channel(OPEN_MAX);
         let call = ListCalled { life, protocol_version, stream };
-        match desk.list.send(call).await {
+        match queue.list.send(call).await {
             Ok(Ok(())) => {}
             Ok(Err(refused)) => return Err(Status::failed_precondition(refused.to_string())),
             Err(_) => return Err(closing()),
         }
         let version = &plugin_version[..plugin_version.floor_char_boundary(64)];
         tracing::info!(plugin = caller.name(), version, "the admission plugin takes checks");
-        let hung_up = Guard { life, told: desk.hung_up.clone() };
+        let hung_up = Guard { life, told: queue.hung_up.clone() };
         Ok(Response::new(Checks { offers: Some(offers), _hung_up: hung_up }))
     }
 
@@ -143,20 +147,20 @@ impl Admissions for Service {
         request: Request<ResolveAdmissionRequest>,
     ) -> Result<Response<()>, Status> {
         let caller = Caller::of(&request)?;
-        let (life, desk) = caller.admission()?;
+        let (life, queue) = caller.admission()?;
         let ResolveAdmissionRequest { admission_id: id, status } = request.into_inner();
         let status = status.as_ref().map(|status| {
             let code = status.code;
             (code, code_name(Code::from_i32(code)), status.message.as_str())
         });
         let verdict = AdmissionVerdict::of_status(status);
-        desk.resolve.send(ResolveCalled { life, id, verdict }).await.map_err(|_| closing())?;
+        queue.resolve.send(ResolveCalled { life, id, verdict }).await.map_err(|_| closing())?;
         Ok(Response::new(()))
     }
 }
 
 fn closing() -> Status {
-    Status::aborted("the host is closing")
+    Status::aborted("the agent is stopping")
 }
 
 /// The stream of checks. It ends with ABORTED when there will be no more.

@@ -19,14 +19,14 @@ fn command(parts: &[&str]) -> AdmissionCommand {
     AdmissionCommand::new(&parts).expect("a program")
 }
 
-fn desk(host: &PluginHost) -> DeskRecipients {
+fn queue(host: &PluginHost) -> QueueRecipients {
     let service_url = host.shared.service_url.clone();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let host = Arc::new(host.clone());
     let actor =
         AdmissionActor::new(host, (clock, Arc::new(NoCounters)), service_url, Gate::default())
             .start();
-    DeskRecipients {
+    QueueRecipients {
         list: actor.clone().recipient(),
         resolve: actor.clone().recipient(),
         hung_up: actor.clone().recipient(),
@@ -57,7 +57,8 @@ async fn which_services_may_be_called_depends_on_the_kind_of_plugin() {
         (ticket == "of-a-plugin").then(|| "ordinary".parse().expect("a name"))
     }));
     let port = host.port().await.expect("a port");
-    let caller = Caller::Admission { life: ProcessRun(1), name: "guard".into(), desk: desk(&host) };
+    let queue = queue(&host);
+    let caller = Caller::Admission { life: ProcessRun(1), name: "guard".into(), queue };
     let ticket = host.shared.door.issue(ProcessRun(1), caller).expect("random bytes");
     assert_eq!(ticket.len(), 86);
     let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL");
@@ -105,7 +106,7 @@ async fn which_services_may_be_called_depends_on_the_kind_of_plugin() {
 async fn a_process_gets_one_line_and_goes_when_its_input_ends() {
     let host = host(Arc::new(|_| None));
     let script = "read line; echo \"$line\" | tr -d '\\n' | wc -c; cat; exit 3";
-    let run = host.run(ProcessRun(1), command(&["/bin/sh", "-c", script]), desk(&host));
+    let run = host.run(ProcessRun(1), command(&["/bin/sh", "-c", script]), queue(&host));
     let end = async {
         // The end reaches the process whether it was started before or is about to be.
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -119,13 +120,13 @@ async fn a_process_gets_one_line_and_goes_when_its_input_ends() {
 #[actix_rt::test]
 async fn why_a_program_cannot_be_executed_is_said() {
     let host = host(Arc::new(|_| None));
-    let missing = host.run(ProcessRun(1), command(&["/no/such/program"]), desk(&host)).await;
+    let missing = host.run(ProcessRun(1), command(&["/no/such/program"]), queue(&host)).await;
     assert!(missing.contains("correct admission.command"), "{missing}");
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("program");
     std::fs::write(&program, "#!/bin/sh\n").expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).expect("set");
     let program = program.to_str().expect("UTF-8");
-    let untrusted = host.run(ProcessRun(2), command(&[program]), desk(&host)).await;
+    let untrusted = host.run(ProcessRun(2), command(&[program]), queue(&host)).await;
     assert!(untrusted.contains("may be written by others"), "{untrusted}");
 }

@@ -1,4 +1,5 @@
-//! What a group is charged for memory, and how much of it could simply be dropped.
+//! The memory that a group is charged for, and the part of it that the kernel could reclaim at
+//! once.
 //!
 //! The charge is one number that the kernel has at hand. To say what it consists of (`memory.stat`)
 //! the kernel adds up the counts of all processors for the group and for those around it, which

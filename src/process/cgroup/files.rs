@@ -18,8 +18,8 @@ pub(super) fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     io::Write::write_all(&mut opened, value.as_bytes()).map_err(named)
 }
 
-/// Writes to a file of a group what it does not say already. For what the kernel has to look at all
-/// groups for: a thousand plugins would each wait for the others.
+/// Writes a value to a file of a group, unless the file has it already. For values for which the
+/// kernel has to visit all groups: a thousand plugins would each wait for the others.
 pub(super) fn settle(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     match read(dir, file) {
         Some(said) if said.trim() == value => Ok(()),

@@ -1,4 +1,4 @@
-//! Finds the mounted hierarchies, what each can do, and where in it our groups go.
+//! Finds the mounted hierarchies, their controllers, and the place of our groups in each.
 //!
 //! The groups of plugins are below the group of the agent, so a limit on the agent's group limits
 //! its plugins too, and a service manager that delegated that group has delegated theirs.
@@ -17,10 +17,12 @@ use std::sync::Arc;
 
 use super::files::{read, write};
 
-/// Where the agent itself goes, where it has to. No plugin has a name like this.
+/// The group of the agent itself, if it has to leave its parent group. No plugin has a name like
+/// this.
 pub(super) const OWN_LEAF: &str = "@guest-agent";
 
-/// Where what outlives the agent goes, beside plugins. No plugin has a name like this.
+/// The group of processes that outlive the agent, beside those of plugins. No plugin has a name
+/// like this.
 pub(super) const KEEPER_LEAF: &str = "@keeper";
 
 /// Whether the agent is to be in one group with its plugins.
@@ -58,16 +60,16 @@ pub enum Controller {
 
 /// A mounted hierarchy, and where our groups are in it.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Hierarchy {
     pub(super) version: Version,
     pub(super) controllers: Arc<BTreeSet<Controller>>,
     pub(super) base: PathBuf,
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<Hierarchy>,
     pub(super) trouble: Vec<String>,
 }
 
@@ -158,7 +160,8 @@ fn below_named(
         return (Some(path), None);
     }
     let point = mount.point.display();
-    let missing = format!("{point}: there is no group {named}, which plugins.cgroup_parent names");
+    let missing =
+        format!("{point}: the group {named}, which plugins.cgroup_parent names, does not exist");
     match mount.version {
         // A service manager could not start the agent again in a group that hands controllers on.
         Version::V2 => {
@@ -180,7 +183,7 @@ fn settle(
     inside: &Path,
     own: &str,
     together: Together,
-) -> io::Result<Option<Place>> {
+) -> io::Result<Option<Hierarchy>> {
     let inside = given(inside, own);
     let base = inside.join(own);
     match mount.version {
@@ -197,7 +200,7 @@ fn settle(
             if together == Together::Yes && is_limited {
                 enter_leaf(&base)?;
             }
-            Ok(Some(Place { version: Version::V1, controllers: Arc::new(controllers), base }))
+            Ok(Some(Hierarchy { version: Version::V1, controllers: Arc::new(controllers), base }))
         }
         Version::V2 => {
             make(&base)?;
@@ -210,12 +213,12 @@ fn settle(
             if !controllers.is_empty() {
                 hand_down(inside, &base, &controllers, together)?;
             }
-            Ok(Some(Place { version: Version::V2, controllers: Arc::new(controllers), base }))
+            Ok(Some(Hierarchy { version: Version::V2, controllers: Arc::new(controllers), base }))
         }
     }
 }
 
-/// The group that the agent was given: what it made there in an earlier life is inside.
+/// The group in which the agent was started; groups of an earlier agent process are inside.
 fn given<'a>(inside: &'a Path, own: &str) -> &'a Path {
     let above = |path: &'a Path, name: &str| {
         if path.ends_with(name) { path.parent().unwrap_or(path) } else { path }
@@ -320,7 +323,7 @@ fn own_group(mount: &Mount, memberships: &str) -> Option<PathBuf> {
 fn below(mount: &Mount, path: &str) -> Option<PathBuf> {
     let below = if mount.root == "/" { path } else { path.strip_prefix(&mount.root)? };
     let below = below.trim_start_matches('/');
-    // A path that leads out of what is mounted is another namespace's business.
+    // A path outside of the mount belongs to another namespace.
     if below.split('/').any(|part| part == "..") {
         return None;
     }
@@ -445,10 +448,10 @@ mod tests {
 
         let (group, trouble) = choose(&v2, Some("/gone"));
         assert_eq!(group, None);
-        assert!(trouble.unwrap().contains("there is no group /gone"));
+        assert!(trouble.unwrap().contains("the group /gone"));
         let (group, trouble) = choose(&mount(Version::V1, &["memory"]), Some("/gone"));
         assert_eq!(group, Some(inside.clone()));
-        assert!(trouble.unwrap().contains("there is no group /gone"));
+        assert!(trouble.unwrap().contains("the group /gone"));
         let v1 = mount(Version::V1, &["cpuset"]);
         assert_eq!(choose(&v1, Some("/gone")), (Some(inside.clone()), None));
     }

@@ -1,5 +1,5 @@
-//! What a plugin may use, as files of its group: which limits are wanted, what became of each, and
-//! what to do about those that do not hold.
+//! The limits of a plugin as files of its group: the wanted limits, the result of each, and how to
+//! enforce those that failed.
 
 use std::io;
 
@@ -15,8 +15,8 @@ const NO_GROUPS_FIX: &str = "run the agent as root, or as a service with Delegat
                              mount /sys/fs/cgroup writable";
 
 /// What to do where the kernel or the service manager keeps a controller back.
-const NO_CONTROLLER_FIX: &str = "enable the controller in the kernel (cgroup_enable=), and let the \
-                                 service manager hand it down (Delegate=yes)";
+const NO_CONTROLLER_FIX: &str = "enable the controller in the kernel (cgroup_enable=), and \
+                                 delegate it to the agent's service (Delegate=yes)";
 
 /// What to do about a limit below what is in use.
 const IN_USE_FIX: &str = "raise the limit, or free what the plugin keeps in memory (files in /dev/shm \
@@ -25,7 +25,7 @@ const IN_USE_FIX: &str = "raise the limit, or free what the plugin keeps in memo
 /// What to do about a plugin that runs outside of its group.
 const OUTSIDE_FIX: &str = "see the agent's log, then restart the plugin";
 
-/// What became of limits.
+/// The result of setting limits.
 #[derive(Default)]
 pub(super) struct Outcome {
     /// What this machine cannot enforce.
@@ -107,7 +107,7 @@ impl Group {
         }
     }
 
-    /// What does not hold of a process that is outside of the group, for this reason.
+    /// The limits that are not enforced for a process outside of the group, with this reason.
     pub(crate) fn unenforced_outside(&self, limits: &Limits, why: &str) -> Unenforced {
         let asked = self.wanted(limits).into_iter().filter_map(|limit| limit.what);
         asked.map(|what| Shortfall::of_limit(&what, why, OUTSIDE_FIX)).collect()
@@ -147,7 +147,7 @@ impl Group {
                 return (format!("no {controller} controller on this machine"), NO_CONTROLLER_FIX);
             }
             Absence::NotThere => {
-                ("there are no control groups that the agent may use", NO_GROUPS_FIX)
+                ("the agent may not use control groups", NO_GROUPS_FIX)
             }
             Absence::SwitchedOff => {
                 ("plugins.cgroups is \"off\"", "set it to \"auto\" and restart the agent")
@@ -182,8 +182,8 @@ impl Cgroups {
         };
         let mut outcome = parent.set_all(wanted());
         if !outcome.missing.is_empty() {
-            // Under version 1 plugins of an earlier life may have a larger share each. They are
-            // given theirs again when they are found.
+            // Under version 1, plugins that an earlier agent process started may have a larger
+            // share each. They get their new share when they are adopted.
             for name in self.existing() {
                 let group = self.group(&name);
                 drop(group.set_all([Wanted {
@@ -230,7 +230,7 @@ impl Wanted {
 /// What to do about a limit that the kernel did not take.
 fn fix_of(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::InvalidInput => "give a limit that the kernel takes",
+        io::ErrorKind::InvalidInput => "give a limit that the kernel accepts",
         _ => OUTSIDE_FIX,
     }
 }

@@ -42,13 +42,13 @@ impl OomWatch {
         Ok(Self { notices: async_fd::register(notices)?, _control: control })
     }
 
-    /// Resolves when something may have been killed; whether it was is for the group's counter to
-    /// say. Also when the group is removed.
+    /// Resolves when a process may have been killed; the group's counter shows whether it was. It
+    /// also resolves when the group is removed.
     pub(crate) async fn notice(&self) -> io::Result<()> {
         loop {
             let mut ready = self.notices.readable().await?;
-            // What is read says nothing that the counter does not say better. Inotify needs room
-            // for one of its records, the eventfd for a number.
+            // The content is not used: the counter is more exact. Inotify needs space for one
+            // record, the eventfd for a number.
             let mut buffer = [0_u8; 4096];
             let read = ready.try_io(|fd| Ok(rustix::io::read(fd.as_fd(), &mut buffer)?));
             match read {

@@ -155,7 +155,7 @@ fn without_control_groups_nothing_is_made_and_every_limit_is_told() {
     let unenforced = group.prepare(&limits(Some(1 << 20), Some(50))).unwrap();
     let told: Vec<String> = unenforced.iter().map(ToString::to_string).collect();
     let why =
-        "is not enforced: there are no control groups that the agent may use; run the agent as";
+        "is not enforced: the agent may not use control groups; run the agent as";
     assert_eq!(told.len(), 2);
     assert!(told[0].starts_with(&format!("memory limit of 1048576 bytes {why}")), "{told:?}");
     assert!(told[1].starts_with(&format!("cpu limit of 50 % {why}")), "{told:?}");

@@ -37,7 +37,7 @@ pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>) -> io::Result<()> {
     };
     let mut done = set();
     if done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
-        // Drops what can be dropped.
+        // Reclaims memory.
         && write(dir, "memory.force_empty", "0").is_ok()
     {
         done = set();

@@ -8,7 +8,7 @@ use super::charge::Charge;
 use super::files::{keyed, maximum, read, settle, write};
 use super::v1::quota_us;
 
-/// Who ends when memory runs out.
+/// Which processes the kernel kills when memory runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhoEnds {
     /// All of the group: a plugin that lost one of its processes may be in any state.

@@ -130,7 +130,7 @@ pub(crate) fn abandoned<'a>(
 pub(crate) fn try_socket(directory: &Path) -> io::Result<()> {
     let path = directory.join(format!(".try-{:08x}", rand::rng().random::<u32>()));
     let tried = UnixListener::bind(&path).map(drop);
-    // Where it was made it goes again; where it was not there is nothing to remove.
+    // If the folder was made, it is removed again; otherwise nothing has to be removed.
     drop(std::fs::remove_file(&path));
     tried
 }

@@ -1,4 +1,4 @@
-//! Says why a program could not be executed, and what would help.
+//! Explains why a program could not be executed, and how to correct it.
 //!
 //! The kernel answers "permission denied" and "no such file" to half a dozen different problems.
 //! The launcher hands the error over with the path; what can be seen of the file tells them apart.
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 
 use crate::hostinfo::preflight::program::{self, Program};
-use crate::hostinfo::preflight::{self, Unfit, place};
+use crate::hostinfo::preflight::{self, Unfit, file_system};
 use crate::process::launch::spawn::{EXEC_TIMEOUT, SpawnError};
 use crate::process::sandbox::{Owner, may_enter};
 
@@ -23,14 +23,14 @@ pub(crate) enum ExecError {
     Explained {
         /// The problem and its fix.
         reason: String,
-        /// What the system said.
+        /// The error of the system call.
         #[source]
         error: io::Error,
     },
     /// It is seen that it cannot run here.
     #[error(transparent)]
     Unfit(Unfit),
-    /// Nothing more is known than what the system said.
+    /// Only the error of the system call is known.
     #[error("the system refused it")]
     Unexplained(#[source] io::Error),
 }
@@ -47,21 +47,21 @@ pub(crate) fn explain(program: &Path, owner: Owner, error: SpawnError) -> ExecEr
     let SpawnError { step, error } = error;
     if let Some(step) = step {
         let (what, fix) = step.explained();
-        let reason = format!("what its policy asks for cannot be done: to {what}; {fix}");
+        let reason = format!("its policy cannot be applied: the system refused to {what}; {fix}");
         return ExecError::Explained { reason, error };
     }
     let reason = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => missing(program),
         Some(libc::EACCES | libc::EPERM) => forbidden(program, owner),
         Some(libc::ENOEXEC) => {
-            "it is neither a program for this machine nor a script that begins with '#!'".to_owned()
+            "it is not a program for this machine and not a script that begins with '#!'".to_owned()
         }
         Some(libc::ETXTBSY) => "it is still open for writing".to_owned(),
         Some(libc::E2BIG) => "its arguments are too long; shorten them".to_owned(),
         Some(libc::EAGAIN) => "the limit on the number of processes is reached".to_owned(),
         Some(libc::ETIMEDOUT) => format!(
-            "it was held up for {} s before it was executed, and ended; look for what freezes its control group, and \
-             for another process of its user that stops it",
+            "it was stopped for {} s before it was executed, and ended; find out whether its \
+             control group is frozen, or another process of its user stops it",
             EXEC_TIMEOUT.as_secs()
         ),
         _ => return ExecError::Unexplained(error),
@@ -71,7 +71,7 @@ pub(crate) fn explain(program: &Path, owner: Owner, error: SpawnError) -> ExecEr
 
 fn missing(program: &Path) -> String {
     if !program.exists() {
-        return "there is no such file in the revision; check its entry point".to_owned();
+        return "the revision has no such file; check its entry point".to_owned();
     }
     match interpreter(program) {
         Some(path) if !path.exists() => format!(
@@ -93,7 +93,7 @@ fn forbidden(program: &Path, owner: Owner) -> String {
         Ok(found) if found.permissions().mode() & 0o111 == 0 => {
             "it is not executable; set its execute bit in the archive (chmod +x)".to_owned()
         }
-        Ok(_) if place::is_noexec(program) => {
+        Ok(_) if file_system::is_noexec(program) => {
             "its file system is mounted noexec; mount it with exec, or \
             move the agent's state_dir to one that is"
                 .to_owned()
@@ -147,7 +147,7 @@ mod tests {
         check_explained(b"#!/bin/sh\r\n", 0o755, libc::ENOENT, "interpreter /bin/sh\r does not");
         check_explained(b"#!/bin/sh\n", 0o644, libc::EACCES, "chmod +x");
         check_explained(b"hello", 0o755, libc::ENOEXEC, "'#!'");
-        check_explained(b"#!/bin/sh\n", 0o755, libc::ETIMEDOUT, "freezes its control group");
+        check_explained(b"#!/bin/sh\n", 0o755, libc::ETIMEDOUT, "its control group is frozen");
         let error = io::Error::from_raw_os_error(libc::ENOENT).into();
         let text = explain(Path::new("/no/such"), Owner::me(), error);
         assert!(text.to_string().contains("no such file"), "{text}");

@@ -1,5 +1,5 @@
-//! What a one-shot plugin is given beside the arguments and the environment of every plugin: its
-//! configuration, in a file, because the agent makes no calls to it.
+//! A one-shot plugin gets its configuration in a file, in addition to the arguments and the
+//! environment of every plugin, because the agent makes no calls to it.
 //!
 //! The launcher calls this on a blocking thread before each run. The file is in the plugin's own
 //! folder, which only its user may enter, and is replaced as a whole; a plugin that has no
@@ -20,7 +20,7 @@ use crate::process::sandbox::{Owner, give_file};
 /// Names the file with the configuration in the environment of a one-shot plugin.
 const CONFIG_VARIABLE: &str = "GUEST_AGENT_CONFIG";
 
-/// Says what is in it: `text`, or `json` for one that was given as a structure.
+/// The format of the configuration: `text`, or `json` for a structure.
 const FORM_VARIABLE: &str = "GUEST_AGENT_CONFIG_FORM";
 
 /// The file's name. A leading dot, so that it is not taken for the plugin's own.

@@ -123,7 +123,9 @@ fn rose(before: Option<u64>, now: Option<u64>) -> bool {
 pub(crate) fn spare_the_agent() {
     let decided = std::fs::read_to_string(OWN_SCORE).unwrap_or_default();
     if decided.trim() != UNSET_SCORE {
-        info!(oom_score_adj = decided.trim(), "keeps the score it was started with");
+        info!(
+            oom_score_adj = decided.trim(), "the OOM score of a plugin stays as it was at its start"
+        );
         return;
     }
     if let Err(error) = std::fs::write(OWN_SCORE, SPARED_SCORE) {

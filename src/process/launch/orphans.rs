@@ -1,9 +1,9 @@
-//! Names under which processes ran that this agent did not launch: those of its earlier lives.
+//! The names of plugins whose processes an earlier agent process launched.
 //!
 //! Who launches a plugin has to know what is left of it, and looks at all processes for that. Of a
-//! name that this agent never launched only an earlier life can have left something, and what that
-//! has begun is there when this one has lived for a while. So one look serves for all such names,
-//! and hundreds of new plugins come without a look each. The launcher asks.
+//! name that this agent never launched only an earlier agent process can have left something, and
+//! what that has begun is there when this one has lived for a while. So one look serves for all
+//! such names, and hundreds of new plugins come without a look each. The launcher asks.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,8 @@ use guest_agent_actors::model::id::PluginName;
 
 use crate::process::launch::process_table::Lookout;
 
-/// An earlier life may have forked a moment before it ended, and a process carries its name only
-/// when it has executed its program. This is a thousand times as long as that takes.
+/// An earlier agent process may have forked just before it ended, and a process has its markers
+/// only after exec. This is a thousand times as long as that takes.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// The names, once they are known.

@@ -6,8 +6,9 @@
 //! which begins after they asked. The environment of a process is read once: it cannot change
 //! before the process executes another program, and then its environment lies elsewhere.
 //!
-//! Looking blocks. Reading the environment of a process that hangs in the kernel can hang as well;
-//! looks are few at a time and are given up after a while. `tree` decides who belongs to whom.
+//! A look blocks. Reading the environment of a process that hangs in the kernel can hang as well;
+//! so there are few looks at a time, each with a deadline. `tree` decides which process belongs to
+//! which plugin.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +33,7 @@ const STUCK_PAUSE: Duration = Duration::from_millis(10);
 /// up the threads that everything else needs.
 static LOOKS: Semaphore = Semaphore::const_new(4);
 
-/// Who was there at one time.
+/// The processes that ran at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     /// Every process but the first one, this one, and the kernel's own, by its pid.
@@ -40,14 +41,14 @@ pub(crate) struct Census {
     marks: HashMap<u32, Arc<Mark>>,
 }
 
-/// What a process carries that says whose it is.
+/// The markers of a process that name its plugin.
 #[derive(Debug, PartialEq, Eq)]
 struct Mark {
     plugin: Box<[u8]>,
     state_dir: Box<[u8]>,
 }
 
-/// Looks, for all who ask.
+/// Reads the process table for all callers.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
     /// Held during a look.
@@ -56,7 +57,7 @@ pub(crate) struct Lookout {
     remembered: Arc<Mutex<Remembered>>,
 }
 
-/// The newest look, and who waits for one.
+/// The newest look, and the callers that wait for one.
 #[derive(Debug, Default)]
 struct Seen {
     /// How often was asked so far.
@@ -68,7 +69,7 @@ struct Seen {
     newest: Option<(u64, Arc<Census>)>,
 }
 
-/// What the environments said, of those who were there at the last look.
+/// The environments of the processes that ran at the last look.
 #[derive(Debug, Default)]
 struct Remembered(HashMap<Program, Option<Arc<Mark>>>);
 
@@ -202,7 +203,7 @@ impl Census {
         self.marks.values().map(|mark| mark.plugin.clone()).collect()
     }
 
-    /// Who carries the markers of this plugin of this agent.
+    /// The processes with the markers of this plugin of this agent.
     pub(crate) fn marked(&self, name: &PluginName, state_dir: &Path) -> impl Iterator<Item = u32> {
         let (name, state_dir) = (name.as_str().as_bytes(), state_dir.as_os_str().as_bytes());
         let marked = self.marks.iter();
@@ -260,7 +261,7 @@ async fn look_aside_now<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'st
 }
 
 /// The environment of one process, as `procfs` reads it. Empty when it may not be read, when the
-/// process is gone, or when it waits for a device and does not stop waiting.
+/// process has ended, or when it waits for a device and does not stop waiting.
 pub(crate) async fn environ(pid: u32) -> Vec<u8> {
     let read = look_aside(move || {
         for _ in 0..STUCK_LOOKS {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::process::rpc::{Connection, connect};
 
-/// Pauses between looks for something that is not there yet. A plugin that is not up after a while
+/// Pauses between looks for a socket that does not exist yet. A plugin that is not up after a while
 /// takes longer anyway, and looking less often leaves the processor to it.
 const AT_ONCE: Duration = Duration::from_millis(20);
 const PAUSE_AT_ONCE: Duration = Duration::from_millis(1);
@@ -38,7 +38,8 @@ pub(crate) async fn listening(endpoint: &Endpoint) -> Connection {
                 waited if waited < SOON => PAUSE_SOON,
                 _ => PAUSE_LATER,
             },
-            // Refused, full, or something odd at that path: all of it may pass.
+            // The connection was refused, the queue is full, or another file is at the path: each
+            // of these can change.
             Err(_) => refused.next(1.0),
         };
         tokio::time::sleep(pause).await;

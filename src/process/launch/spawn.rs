@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     pub(crate) output: File,
     /// The way into its control group, in every hierarchy.
     pub(crate) entrance: Arc<Entrance>,
-    /// What its policy has it do before it is itself.
+    /// The steps of its policy before exec.
     pub(crate) orders: Arc<Orders>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Watchdog(Arc<Watched>);
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// The child, as soon as there is one. The kernel writes it.
+    /// The pid of the child, which the kernel writes.
     pid: AtomicI32,
     stage: Mutex<Stage>,
     changed: Condvar,
@@ -107,7 +107,7 @@ pub(crate) enum Stage {
 pub(crate) struct SpawnError {
     /// The step of the child that failed; `None` for everything else, exec included.
     pub(crate) step: Option<Step>,
-    /// What the system said.
+    /// The error of the system call.
     pub(crate) error: io::Error,
 }
 
@@ -225,7 +225,7 @@ impl Watchdog {
         }
     }
 
-    /// Nobody has to stand by any more. Tells how it went.
+    /// The watchdog is not needed any more. Returns its result.
     pub(crate) fn dismiss(&self) -> Stage {
         let mut stage = self.stage();
         if *stage == Stage::UnderWay {
@@ -251,7 +251,7 @@ impl Child {
     /// Waits until it has ended, and reaps it.
     ///
     /// # Errors
-    /// Somebody else reaped it.
+    /// Another thread reaped it.
     pub(crate) fn wait(&mut self) -> io::Result<()> {
         loop {
             match waitpid(Some(self.0), WaitOptions::empty()) {
@@ -265,7 +265,7 @@ impl Child {
     /// Kills it. Only before it was waited for.
     ///
     /// # Errors
-    /// Somebody else reaped it.
+    /// Another thread reaped it.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         Ok(kill_process(self.0, Signal::KILL)?)
     }
@@ -341,7 +341,7 @@ impl ExecRequest<'_> {
     }
 }
 
-/// The child's first function. What it returns the child ends with.
+/// The child's first function. Its return value is the child's exit code.
 #[expect(unsafe_code, reason = "its argument comes through C")]
 extern "C" fn begin(request: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `clone_and_exec` passes a `ExecRequest` that outlives the child's use of it, and only
@@ -429,8 +429,8 @@ fn reset_oom_score() {
     }
 }
 
-/// Closes at exec whatever was opened without that flag, by the agent or by who started it. Marking
-/// instead of closing keeps the pipe on which a failed exec is reported.
+/// Marks all descriptors that the agent or its parent opened without close-on-exec. Marking instead
+/// of closing keeps the pipe on which a failed exec is reported.
 #[expect(unsafe_code, reason = "no safe wrapper of this call exists")]
 fn hide_descriptors() -> Result<(), Errno> {
     // SAFETY: the call takes three numbers and changes only flags of descriptors; nothing in this

@@ -1,4 +1,4 @@
-//! One launch: what a plugin is given, and the way from its first moment to an answered Start.
+//! One launch: from the preparation of a plugin's process to its answer to Start.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -39,14 +39,14 @@ use crate::process::launch::{
 use crate::process::logs;
 use crate::process::sandbox::{self, Orders, Owner, Places, Planned};
 
-/// Where a plugin's user lives, and where programs make temporary files.
+/// The variables for the user's home and for temporary files.
 const HOME_VARIABLE: &str = "HOME";
 const TMP_VARIABLE: &str = "TMPDIR";
 
 /// The folder for temporary files in the state directory of a plugin whose policy gives it one.
 const OWN_TMP: &str = "tmp";
 
-/// What a plugin inherits of the agent's environment.
+/// The variables that a plugin inherits from the agent.
 const INHERITED: [&str; 4] = ["PATH", "LANG", "TZ", "HOME"];
 
 /// No launch waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
@@ -59,8 +59,8 @@ const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// A connection that broke during Start is most often a plugin that died; this long is waited for
-/// the kernel to say so, because the cause says more than "connection lost".
+/// A connection that broke during Start most often means that the plugin died. The agent waits this
+/// long for the exit status, because that cause is more useful than "connection lost".
 const DEATH_GRACE: Duration = Duration::from_millis(500);
 
 /// Least time between two words about OOM kills.
@@ -69,39 +69,46 @@ const OOM_PAUSE: Duration = Duration::from_secs(1);
 /// Why a launch failed before there was a process to wait for.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
-    #[error("failed to make {}", path.display())]
+    /// A folder that the launch needs cannot be created.
+    #[error("failed to create {}", path.display())]
     Make {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
-    #[error("failed to hand the configuration over in {}", path.display())]
+    /// The file with the configuration cannot be written.
+    #[error("failed to write the plugin's configuration to {}", path.display())]
     HandOver {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
+    /// The socket of an earlier process cannot be removed.
     #[error("failed to remove the stale socket {}", path.display())]
     StaleSocket {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
+    /// The kernel assigned no free port on the loopback interface.
     #[error("failed to find a free port")]
     NoPort(#[source] io::Error),
+    /// The kernel returned no random bytes.
     #[error("failed to get random bytes for the ticket")]
     NoRandom(#[source] rand::rand_core::OsError),
-    #[error("failed to take hold of the new process")]
+    /// The kernel gave no pidfd, with which the agent watches and signals the process.
+    #[error("failed to open a pidfd for the new process")]
     NoPidfd(#[source] io::Error),
+    /// The preparation did not end in time.
     #[error("the preparation was interrupted or took too long")]
     Interrupted,
 }
 
-/// What is ready for a launch.
+/// The prepared parts of a launch.
 struct Prepared {
     address: Address,
     output: File,
-    /// What it finds in its environment beside what every plugin does, or instead.
+    /// Variables of its environment that are added to those of every plugin, or replace them.
     variables: Vec<(OsString, OsString)>,
     entrance: Entrance,
     orders: Orders,
@@ -127,13 +134,13 @@ impl ProcessLauncher {
     ) -> Result<Launched, LaunchError> {
         let (watched, unenforced) = self.make_process(spec).await?;
         crash_point::reach("after", "spawn", spec.name.as_str());
-        // The one who asked may have stopped listening; the process is in the table.
+        // The caller may have dropped the receiver; the process is in the table.
         drop(spawned.send(watched.process.clone()));
         let endpoint = watched.endpoint.clone();
         let endpoint = endpoint.expect("a launched process has an endpoint to listen on");
         if spec.execution.one_shot().is_some() {
-            // The agent neither waits for a one-shot plugin to listen nor calls it: its end is what
-            // counts.
+            // The agent neither waits for a one-shot plugin to listen nor calls it: only its exit
+            // matters.
             return Ok(Launched { process: watched.process.clone(), endpoint, unenforced });
         }
         let started = self.bring_up(spec, &watched, &endpoint).await;
@@ -204,7 +211,7 @@ impl ProcessLauncher {
         let (pidfd, start_ticks) = match held {
             Ok(held) => held,
             Err(error) => {
-                // `Child` knows that it was not reaped, so this reaches only our child.
+                // `Child` has not reaped the process, so the signal reaches only our child.
                 drop(child.kill());
                 drop(child.wait());
                 return Err(failed(PrepareError::NoPidfd(error).into()));
@@ -433,7 +440,7 @@ impl ProcessLauncher {
             manner: StopManner::AtOnce,
         };
         if let Err(error) = self.stop_plugin(order).await {
-            tracing::warn!(plugin = %name, %error, "a failed launch left a process");
+            tracing::warn!(plugin = %name, %error, "a process of a failed launch remains");
         }
     }
 }
@@ -458,13 +465,16 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
 
 /// Takes the output of a plugin whose log cannot be made. It runs all the same.
 fn nowhere(name: &PluginName, log: &Path, error: &io::Error) -> Result<File, PrepareError> {
-    tracing::warn!(plugin = %name, log = %log.display(), %error, "its output is not kept");
+    tracing::warn!(
+        plugin = %name, log = %log.display(), %error, "the output of a plugin is not kept"
+    );
     let path = PathBuf::from("/dev/null");
     let opened = File::options().write(true).open(&path);
     opened.map_err(|error| PrepareError::Make { path, error })
 }
 
-/// Makes the state directory of a plugin its user's, and says whether a policy decides whose it is.
+/// Makes the plugin's user the owner of its state directory, and returns whether a policy decides
+/// the owner.
 fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Cause> {
     let given = sandbox::give_state(folder, owner)?;
     match given {
@@ -473,7 +483,7 @@ fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Ca
             let (folder, user) = (folder.display(), owner.user);
             tracing::warn!(
                 plugin = %name, %folder, %user, linked,
-                "files with several names were not given to the plugin's user"
+                "the plugin's user does not own files that have hard links"
             );
         }
     }
@@ -506,7 +516,11 @@ fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
             let now = group.oom_kills();
             if now > before {
                 let total = now.unwrap_or_default();
-                tracing::warn!(plugin = %name, total, "the kernel killed a process of it for memory");
+                tracing::warn!(
+                    plugin = %name,
+                    total,
+                    "the kernel killed a process of the plugin because memory ran out"
+                );
                 before = now;
             }
             // More of them within this time are one line.
@@ -515,7 +529,8 @@ fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
     });
 }
 
-/// What does not hold of a process that could not go inside; the child itself cannot tell.
+/// The limits that are not enforced for a process that could not enter its group; the child itself
+/// cannot report that.
 async fn if_outside(watched: &Watched, group: Group, limits: Limits) -> Unenforced {
     let pid = watched.process.pid;
     let look = move || {
@@ -527,8 +542,8 @@ async fn if_outside(watched: &Watched, group: Group, limits: Limits) -> Unenforc
     outside.filter(|_| watched.is_alive()).unwrap_or_default()
 }
 
-/// Removes what a former process left where the new one will listen. Done here and not on another
-/// thread, where it could happen late, to the socket of a later launch.
+/// Removes the socket of a former process at the address of the new one. Done here and not on
+/// another thread, where it could happen late, to the socket of a later launch.
 fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
     let Address::Unix(path) = address else { return Ok(()) };
     match std::fs::remove_file(path) {
@@ -539,7 +554,7 @@ fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
     }
 }
 
-/// What every plugin has in its environment, of whatever kind it is.
+/// The variables of every plugin, of any kind.
 pub(crate) fn inherited_environment() -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> = INHERITED
         .iter()
@@ -566,8 +581,8 @@ async fn spawn_when_closed(plan: &Plan) -> Result<Child, SpawnError> {
     spawn(plan)
 }
 
-/// Makes the process. Another thread stands by, for this one can do nothing until the child
-/// executes its program.
+/// Makes the process. Another thread acts as a watchdog, because this one is blocked until the
+/// child executes its program.
 fn spawn(plan: &Plan) -> Result<Child, SpawnError> {
     let watchdog = Watchdog::default();
     let standby = watchdog.clone();

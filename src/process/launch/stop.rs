@@ -48,7 +48,7 @@ const KILL_ROUND: Duration = Duration::from_secs(1);
 /// is.
 const CAUSE_WAIT: Duration = Duration::from_millis(100);
 
-/// Who was met while ending everything.
+/// The processes that were found while ending all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
     /// Nobody.
@@ -85,7 +85,9 @@ impl ProcessLauncher {
         if order.cleanup == Cleanup::Wipe {
             let group = self.shared.config.cgroups.group(name);
             if let Some(Err(error)) = look_aside(move || group.remove()).await {
-                tracing::warn!(plugin = %name, error = %Chain(&error), "an empty group stays");
+                tracing::warn!(
+                    plugin = %name, error = %Chain(&error), "an empty control group remains"
+                );
             }
             self.remove_own_folder(name).await;
         }
@@ -106,8 +108,8 @@ impl ProcessLauncher {
         Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))
     }
 
-    /// Kills every process of the plugin that lives, until no process is left. The gate shows that
-    /// nobody spawns a process of the plugin meanwhile.
+    /// Kills every running process of the plugin, until none is left. The gate proves that no
+    /// process of the plugin is spawned meanwhile.
     pub(super) async fn end_all(
         &self,
         name: &PluginName,
@@ -210,7 +212,7 @@ impl ProcessLauncher {
         Met::Somebody
     }
 
-    /// Drops the slot of a plugin that is being removed, unless somebody waits at its gate.
+    /// Drops the slot of a plugin that is being removed, unless a task waits for its gate.
     fn forget_plugin(&self, name: &PluginName) {
         self.logs().forget(name);
         let mut table = self.table();
@@ -245,7 +247,7 @@ impl ProcessLauncher {
         let work = move || {
             for folder in address::own_folders(&name) {
                 if let Err(error) = remove_below(&parent, &folder) {
-                    tracing::warn!(plugin = %name, error = %Chain(&error), "a folder stays");
+                    tracing::warn!(plugin = %name, error = %Chain(&error), "a folder remains");
                 }
             }
             // For the last of them, the folder of all; it stays while others are in it.
@@ -254,9 +256,8 @@ impl ProcessLauncher {
         drop(tokio::task::spawn_blocking(work).await);
     }
 
-    /// Removes what processes of any revision left that ended while nobody looked: with an agent
-    /// that was killed, or before it had recorded them. To be called when no process of the plugin
-    /// lives.
+    /// Removes the sockets of processes of any revision that ended unseen: while no agent ran, or
+    /// before the agent had recorded them. To be called when no process of the plugin runs.
     pub(super) fn clear_abandoned_sockets(&self, name: &PluginName) {
         let table = self.table();
         let others = table.slots.keys().filter(|other| *other != name);
@@ -279,7 +280,7 @@ fn send(name: &PluginName, members: &[Member], signal: Signal) {
         let pid = member.process.pid;
         match member.pidfd.signal(signal) {
             Ok(()) => tracing::debug!(plugin = %name, pid, ?signal, "signalled"),
-            // It died meanwhile, which is what was wanted.
+            // The process ended meanwhile, which was the goal.
             Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {}
             Err(error) => tracing::warn!(plugin = %name, pid, ?signal, %error, "not signalled"),
         }

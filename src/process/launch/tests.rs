@@ -320,7 +320,7 @@ async fn a_launch_clears_the_sockets_that_earlier_revisions_left() {
 async fn nobody_waits_for_somebody_else_to_reap() {
     let bed = Bed::new();
     let spec = bed.plugin("p", "exec sleep 1000");
-    // A parent that reaps nobody: to the launcher this is a process of an earlier life.
+    // A parent that reaps no child: the launcher sees it like the child of an earlier agent.
     let mut parent = std::process::Command::new("sh");
     parent.args(["-c", "./run & echo $! > ../../../pid; exec sleep 1000"]);
     parent.current_dir(bed.dir.path().join("plugins/p/r1"));
@@ -455,7 +455,8 @@ async fn what_an_earlier_life_left_is_found_and_new_names_are_not_looked_for() {
     let launched = bed.launch_answered(&left, &Script::default()).await;
     let next = bed.another_life();
     let lookout = &next.shared.lookout;
-    // As long as an earlier life may have begun something a moment ago, all names are looked for.
+    // As long as an earlier agent process may have begun something a moment ago, all names are
+    // looked for.
     assert_eq!(next.find(&"new".parse().unwrap(), None).await.unwrap(), None);
     assert_eq!(lookout.asked(), 1);
     next.shared.strangers.age();
@@ -677,7 +678,7 @@ async fn a_recycled_pid_is_neither_found_nor_signalled() {
     stranger.wait().unwrap();
 }
 
-// === an earlier life of the agent ===
+// === an earlier agent process ===
 
 /// Starts a process that is nobody's child here, with a plugin's markers.
 fn orphan(bed: &Bed, name: &str, script: &str) {

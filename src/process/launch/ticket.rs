@@ -28,7 +28,7 @@ const FILES_MAX: usize = 4096;
 pub(crate) struct Tickets {
     folder: PathBuf,
     owners: HashMap<Sha256Digest, PluginName>,
-    /// Of an earlier life of the agent, while the processes that have them were not found yet.
+    /// Tickets of an earlier agent process whose processes were not found yet.
     left: HashMap<Sha256Digest, PluginName>,
 }
 
@@ -39,12 +39,12 @@ pub(crate) enum Owner {
     Plugin(PluginName),
     /// This plugin's if its process is found again.
     ComingBack(PluginName),
-    /// Nobody's, or nobody's any more.
+    /// The ticket is unknown or revoked.
     Nobody,
 }
 
 impl Tickets {
-    /// The tickets that an earlier life of the agent left in a folder, which need not be there.
+    /// The tickets that an earlier agent process recorded in a folder, which may be missing.
     pub(crate) fn in_folder(folder: PathBuf) -> Self {
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
         let left = entries.take(FILES_MAX).filter_map(|entry| {
@@ -77,9 +77,9 @@ impl Tickets {
         Ok(text)
     }
 
-    /// The plugin's process of an earlier life of the agent was found; this is the ticket that it
-    /// has in its environment. The recorded one goes before, and one that is somebody's already
-    /// stays theirs.
+    /// The plugin's process of an earlier agent process was found; this is the ticket in its
+    /// environment. A recorded ticket has precedence, and a ticket of another plugin stays with
+    /// that plugin.
     pub(crate) fn restore(&mut self, name: &PluginName, ticket: Option<&[u8]>) {
         let recorded =
             self.left.iter().find(|(_, owner)| *owner == name).map(|(digest, _)| *digest);
@@ -96,7 +96,7 @@ impl Tickets {
         self.forget(name);
         match std::fs::remove_file(self.folder.join(name.as_str())) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::warn!(plugin = %name, %error, "the digest of a worthless ticket stays");
+                tracing::warn!(plugin = %name, %error, "the digest of an expired ticket remains");
             }
             Ok(()) | Err(_) => {}
         }

@@ -5,13 +5,13 @@
 //!
 //! - is one that is known by pid and start time, or
 //! - carries the plugin's markers in its environment (so helpers that were forked, left their
-//!   session and lost their parent are found, and so are those of an earlier life of the agent), or
+//!   session and lost their parent are found, and so are those of an earlier agent process), or
 //! - is a child of one that belongs, or
 //! - is in a session that was made by one that belongs, or
 //! - is in the plugin's control group, where there are such.
 //!
-//! A process that clears its environment, makes a session and loses its parent before anybody looks
-//! is out of reach of all rules but the last.
+//! Only the last rule finds a process that clears its environment, makes a session and loses its
+//! parent before a look.
 //!
 //! Looking takes milliseconds and blocks, so `census` does it on a blocking thread, once for all
 //! who ask. When it takes too long, only the processes that are known count. Nothing here signals.
@@ -26,7 +26,7 @@ use crate::os::procfs;
 use crate::process::cgroup::Group;
 use crate::process::launch::process_table::{Census, Lookout, look_aside};
 
-/// What is known of a plugin's processes before looking.
+/// The processes of a plugin that are known before a look.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
     pub(crate) name: PluginName,
@@ -80,7 +80,7 @@ impl Family {
         self.known.iter().filter_map(hold).collect()
     }
 
-    /// All who live of those who were there, the oldest first. Blocks.
+    /// The running ones of the listed processes, the oldest first. Blocks.
     pub(crate) fn members(&self, census: &Census) -> Vec<Member> {
         let listed = &census.processes;
         let marked: HashSet<u32> = census.marked(&self.name, &self.state_dir).collect();

@@ -1,5 +1,5 @@
-//! Variables by which a plugin's processes learn who they are, and by which the agent finds them
-//! again.
+//! Environment variables that name a plugin to its own processes, and by which the agent finds
+//! those processes again.
 
 /// Names the plugin in the environment of its processes.
 pub(crate) const PLUGIN_VARIABLE: &str = "GUEST_AGENT_PLUGIN";

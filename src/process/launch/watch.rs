@@ -1,8 +1,8 @@
-//! Waits for the end of one process and says how it came.
+//! Waits for the end of one process and returns its cause.
 //!
-//! One task per process. Children of this agent and processes of an earlier life of it are watched
-//! alike, through a pidfd; they differ only in where the exit status comes from. The launcher asks;
-//! nothing here ends a process.
+//! One task per process. Children of this agent and processes that an earlier agent process started
+//! are watched in the same way, through a pidfd; they differ only in the source of the exit status.
+//! The launcher uses this; this module ends no process.
 //!
 //! ```text
 //! pidfd readable ──► Dead ──► cause known: Ended ──► survivors noted, child reaped: Gone
@@ -33,12 +33,12 @@ const CAUSE_WAIT: Duration = Duration::from_millis(2500);
 const CAUSE_PAUSES: Schedule =
     Schedule::doubling(Duration::from_millis(2), Duration::from_millis(50), Jitter::None);
 
-/// What SIGKILL is called in a wait status.
+/// The number of SIGKILL in a wait status.
 const SIGKILL: i32 = 9;
 
 /// How far the end of a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum ExitStage {
     Alive,
     Dead,
     Ended(ExitCause),
@@ -53,13 +53,13 @@ pub(crate) struct Watched {
     /// The endpoint that the launch gave it to listen on; `None` when that is not known.
     pub(crate) endpoint: Option<Endpoint>,
     pidfd: Arc<Pidfd>,
-    life: watch::Receiver<Life>,
+    progress: watch::Receiver<ExitStage>,
     killed: Arc<AtomicBool>,
     survivors: Arc<Mutex<Vec<Process>>>,
     parent: Parent,
 }
 
-/// Who reaps a process.
+/// The process that reaps the watched one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parent {
     /// This agent.
@@ -76,7 +76,7 @@ pub(crate) struct Subject {
     pub(crate) pidfd: Pidfd,
     /// The endpoint that the launch gave it to listen on.
     pub(crate) endpoint: Option<Endpoint>,
-    /// Where to look for what it leaves behind, and who looks.
+    /// The plugin and the process table, for finding its leftover processes.
     pub(crate) family: Family,
     pub(crate) lookout: Arc<Lookout>,
 }
@@ -99,56 +99,59 @@ impl Watched {
                 }
                 other => other,
             };
-            ending.life.send_replace(Life::Ended(cause));
+            ending.progress.send_replace(ExitStage::Ended(cause));
             ending.note_survivors().await;
             // It is dead, so this does not wait.
             if let Err(error) = child.wait() {
-                tracing::debug!(pid = ending.process.pid, %error, "a child was reaped by others");
+                tracing::debug!(pid = ending.process.pid, %error, "another thread reaped a child");
             }
-            ending.life.send_replace(Life::Gone(cause));
+            ending.progress.send_replace(ExitStage::Gone(cause));
         });
         watched
     }
 
-    /// Watches a process of an earlier life of the agent. Must be called on the runtime.
+    /// Watches a process that an earlier agent process started. Must be called on the runtime.
     pub(crate) fn stranger(subject: Subject) -> Arc<Self> {
         let (watched, ending) = Self::new(subject, Parent::Other);
         tokio::spawn(async move {
             ending.pidfd.died().await;
             tracing::debug!(pid = ending.process.pid, "a process ended");
-            ending.life.send_replace(Life::Dead);
+            ending.progress.send_replace(ExitStage::Dead);
             ending.note_survivors().await;
             let cause = ending.stranger_cause().await;
-            ending.life.send_replace(Life::Gone(cause));
+            ending.progress.send_replace(ExitStage::Gone(cause));
         });
         watched
     }
 
-    /// Whether it lives now.
+    /// Whether the process runs now.
     pub(crate) fn is_alive(&self) -> bool {
-        *self.life.borrow() == Life::Alive && !self.pidfd.is_dead()
+        *self.progress.borrow() == ExitStage::Alive && !self.pidfd.is_dead()
     }
 
     /// Resolves when it is dead, before the cause is known.
     pub(crate) async fn dead(&self) {
-        self.reached(|life| *life != Life::Alive).await;
+        self.reached(|progress| *progress != ExitStage::Alive).await;
     }
 
     /// Resolves when it is dead and the cause is known, or known to stay unknown.
     pub(crate) async fn cause(&self) -> ExitCause {
-        match self.reached(|life| matches!(life, Life::Ended(_) | Life::Gone(_))).await {
-            Life::Ended(cause) | Life::Gone(cause) => cause,
-            Life::Alive | Life::Dead => ExitCause::Unknown,
+        let is_known = |progress: &ExitStage| {
+            matches!(progress, ExitStage::Ended(_) | ExitStage::Gone(_))
+        };
+        match self.reached(is_known).await {
+            ExitStage::Ended(cause) | ExitStage::Gone(cause) => cause,
+            ExitStage::Alive | ExitStage::Dead => ExitCause::Unknown,
         }
     }
 
-    /// Resolves when it is dead, reaped, and what it left behind is noted.
+    /// Resolves when the process is dead and reaped, and its leftover processes are recorded.
     pub(crate) async fn gone(&self) {
-        self.reached(|life| matches!(life, Life::Gone(_))).await;
+        self.reached(|progress| matches!(progress, ExitStage::Gone(_))).await;
     }
 
-    /// Resolves when it is dead and this agent leaves no zombie of it. When somebody else reaps it
-    /// is their business, and may be seconds later.
+    /// Resolves when the process is dead and this agent leaves no zombie of it. Another parent may
+    /// reap it seconds later.
     pub(crate) async fn put_away(&self) {
         match self.parent {
             Parent::Us => self.gone().await,
@@ -156,7 +159,8 @@ impl Watched {
         }
     }
 
-    /// Sends SIGKILL, and remembers that it was us, so that nobody else is blamed for it.
+    /// Sends SIGKILL, and records that the agent sent it, so that the kernel's OOM killer is not
+    /// reported as the cause.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Release);
         if let Err(error) = self.pidfd.signal(rustix::process::Signal::KILL) {
@@ -171,14 +175,14 @@ impl Watched {
     }
 
     fn new(subject: Subject, parent: Parent) -> (Arc<Self>, Ending) {
-        let (sender, life) = watch::channel(Life::Alive);
+        let (sender, progress) = watch::channel(ExitStage::Alive);
         let pidfd = Arc::new(subject.pidfd);
         let killed = Arc::new(AtomicBool::new(false));
         let survivors = Arc::new(Mutex::new(Vec::new()));
         let ending = Ending {
             process: subject.process.clone(),
             pidfd: Arc::clone(&pidfd),
-            life: sender,
+            progress: sender,
             killed: Arc::clone(&killed),
             survivors: Arc::clone(&survivors),
             family: subject.family,
@@ -188,7 +192,7 @@ impl Watched {
             process: subject.process,
             endpoint: subject.endpoint,
             pidfd,
-            life,
+            progress,
             killed,
             survivors,
             parent,
@@ -197,10 +201,10 @@ impl Watched {
     }
 
     /// Waits for a stage. The task that reports them ends early only with the runtime.
-    async fn reached(&self, stage: impl FnMut(&Life) -> bool) -> Life {
-        let mut life = self.life.clone();
-        let reached = life.wait_for(stage).await.map(|life| *life);
-        reached.unwrap_or_else(|_| *self.life.borrow())
+    async fn reached(&self, stage: impl FnMut(&ExitStage) -> bool) -> ExitStage {
+        let mut progress = self.progress.clone();
+        let reached = progress.wait_for(stage).await.map(|progress| *progress);
+        reached.unwrap_or_else(|_| *self.progress.borrow())
     }
 }
 
@@ -208,7 +212,7 @@ impl Watched {
 struct Ending {
     process: Process,
     pidfd: Arc<Pidfd>,
-    life: watch::Sender<Life>,
+    progress: watch::Sender<ExitStage>,
     killed: Arc<AtomicBool>,
     survivors: Arc<Mutex<Vec<Process>>>,
     family: Family,

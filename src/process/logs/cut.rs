@@ -53,7 +53,8 @@ pub(super) fn down_to(file: &File, bound: Bound) -> io::Result<u64> {
     let block = metadata.blksize().max(LEAST_BLOCK);
     let whole = from / block * block;
     if whole > 0 && length - whole <= bound.trigger() {
-        // Any reason will do: not every file system says the same when it cannot.
+        // Any error is handled like this: file systems return different errors when they cannot do
+        // it.
         if fallocate(file, FallocateFlags::COLLAPSE_RANGE, 0, whole).is_ok() {
             return Ok(whole);
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::libc;
 use rustix::fs::OFlags;
 
-/// Nothing is followed, and nobody waits for the other end of a pipe.
+/// No link is followed, and the open does not wait for the other end of a pipe.
 const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
 /// Readable by its owner and group.
@@ -62,13 +62,13 @@ pub(super) fn open_own(path: &Path) -> io::Result<File> {
     })
 }
 
-/// A second name may be that of a file which is nobody's log.
+/// A second hard link may belong to a file that is not a log.
 fn plain(file: File) -> io::Result<File> {
     let metadata = file.metadata()?;
     if metadata.is_file() && metadata.nlink() <= 1 {
         return Ok(file);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file with one name"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file with one hard link"))
 }
 
 fn clear_away(path: &Path) -> io::Result<()> {

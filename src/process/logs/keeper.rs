@@ -1,4 +1,4 @@
-//! Keeps the logs short while there is no agent: a process of its own that does nothing else.
+//! Shortens the logs while no agent runs: a process of its own that does nothing else.
 //!
 //! ```text
 //! agent: holds the lock ─ starts a keeper ────── ends, however ──► the lock is free
@@ -28,13 +28,13 @@ use super::PluginLogs;
 use super::inotify::{Written, listen};
 use crate::process::cgroup::Cgroups;
 
-/// What the verb is called. In no help text.
+/// The name of the verb. No help text shows it.
 pub const VERB: &str = "keep-logs";
 
-/// How often it is looked at whether anybody still writes.
+/// How often the keeper checks whether a process still writes.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Room for what the kernel says at a time.
+/// Buffer for inotify events.
 const BUFFER: usize = 4096;
 
 /// The agent's hold on its keeper.
@@ -86,7 +86,9 @@ impl Keeper {
             Err(error) => {
                 let trouble = Some(error.to_string());
                 if self.trouble != trouble {
-                    tracing::warn!(%error, "nobody will keep the logs short while there is no agent");
+                    tracing::warn!(
+                        %error, "no process shortens the logs while the agent does not run"
+                    );
                     self.trouble = trouble;
                 }
             }
@@ -117,7 +119,7 @@ impl KeeperArgs {
             return Err(format!("usage: {VERB} DIR BYTES [STATE_DIR]").into());
         };
         let max = max.to_str().and_then(|max| max.parse().ok());
-        let max = max.ok_or("the second argument is no number of bytes")?;
+        let max = max.ok_or("the second argument is not a number of bytes")?;
         Ok(Self { dir: dir.into(), max, state_root: rest.first().map(PathBuf::from) })
     }
 }

@@ -1,4 +1,4 @@
-//! What is remembered of a log beside it.
+//! The record about a log, in a file beside it.
 //!
 //! It outlives the agent, so that an agent that was started again knows where the output of a
 //! launch began, and a follower where it was. It is not synced: after a crash of the machine
@@ -29,7 +29,7 @@ pub(super) struct Mark {
 // === impl Mark ===
 
 impl Mark {
-    /// What is remembered; nothing if it cannot be read.
+    /// The record; `None` if it cannot be read.
     pub(super) fn read(path: &Path) -> Self {
         let mut bytes = [0; MAX];
         let read = file::open_to_read(path).and_then(|file| file.read_at(&mut bytes, 0));

@@ -179,7 +179,7 @@ fn a_log_is_written_while_anybody_has_it_open() {
     assert!(!other.is_written(&"q".parse().unwrap()));
 }
 
-/// Also while a plugin writes as fast as this machine can, somebody gets to cut.
+/// Also while a plugin writes as fast as this machine can, the log is cut.
 #[tokio::test]
 async fn a_watched_log_stays_short_while_a_plugin_floods_it() {
     const MAX: u64 = 1 << 20;

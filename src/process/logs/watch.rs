@@ -33,15 +33,15 @@ const LOCK_BEAT: Duration = Duration::from_millis(20);
 /// How long the agent waits for that lock before it logs that it does not have it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Room for what the kernel says at a time.
+/// Buffer for inotify events.
 const BUFFER: usize = 4096;
 
-/// Who cuts logs while there is no agent.
+/// The process that cuts logs while no agent runs.
 #[derive(Clone, Debug)]
 pub enum Keeping {
     /// A process that this program starts when the first plugin is launched.
     ByThisProgram {
-        /// Where it goes, so that it is not among the agent's own processes.
+        /// The control group for the keeper, outside of the agent's own group.
         cgroups: Cgroups,
     },
     /// Nobody.
@@ -57,7 +57,7 @@ impl PluginLogs {
     pub async fn watch(self, keeping: Keeping) {
         if tokio::time::timeout(LOCK_PATIENCE, self.take_lock()).await.is_err() {
             let dir = self.shared.dir.display();
-            tracing::warn!(%dir, "another process keeps these logs short; waiting for it to end");
+            tracing::warn!(%dir, "another process shortens these logs; waits for its end");
             self.take_lock().await;
         }
         let mut keeper = match keeping {
@@ -88,7 +88,7 @@ impl PluginLogs {
             };
             let Ok((pause, same_keeper)) = tokio::task::spawn_blocking(work).await else {
                 // It panicked, which was said; or the runtime ends.
-                tracing::error!("logs of plugins are not kept short any more");
+                tracing::error!("logs of plugins are no longer shortened");
                 return;
             };
             keeper = same_keeper;
@@ -106,7 +106,7 @@ impl PluginLogs {
         let room = names.iter().map(|name| {
             self.tend(name).unwrap_or_else(|error| {
                 // The next beat says it louder.
-                tracing::debug!(plugin = %name, %error, "its log cannot be kept short");
+                tracing::debug!(plugin = %name, %error, "the log of a plugin cannot be shortened");
                 self.shared.bound.max
             })
         });
@@ -139,7 +139,9 @@ impl PluginLogs {
         let lock = match self.lock_file() {
             Ok(lock) => lock,
             Err(error) => {
-                tracing::warn!(%error, "logs are kept short without knowing whether others do, too");
+                tracing::warn!(
+                    %error, "cannot tell whether another process shortens these logs, too"
+                );
                 return;
             }
         };
@@ -155,13 +157,13 @@ impl PluginLogs {
             .inspect_err(|error| {
                 let dir = self.shared.dir.display();
                 let error = Chain(error);
-                tracing::warn!(%dir, %error, "logs are looked at only now and then");
+                tracing::warn!(%dir, %error, "inotify is not usable; checks the logs periodically");
             })
             .ok()
     }
 }
 
-/// What was written into since the last call. Waits until something was.
+/// The logs that were written since the last call. Waits for the first write.
 async fn next(events: &mut Option<EventStream<Vec<u8>>>) -> Written {
     let Some(stream) = events else { return std::future::pending().await };
     let mut written = Written::Some(BTreeSet::new());

@@ -1,4 +1,4 @@
-//! One connection to one plugin, as what tonic's clients make their calls on.
+//! One connection to one plugin, as a service for tonic's clients.
 //!
 //! A channel of tonic is made for one server that many clients call all the time: it queues,
 //! balances and reconnects in tasks and with buffers of its own, and the caller does not notice.
@@ -41,7 +41,7 @@ pub(super) struct Calls {
     served: Arc<JoinHandle<()>>,
 }
 
-/// What comes back of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) struct Answer(RecvStream);
 
@@ -62,7 +62,7 @@ impl Calls {
             .handshake(connection)
             .await
             .map_err(io::Error::other)?;
-        // How it ends, the calls on it hear.
+        // The calls on the connection report how it ended.
         let served = tokio::spawn(async move { drop(served.await) });
         Ok(Self { requests, served: Arc::new(served) })
     }
@@ -152,7 +152,7 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Connection> {
 
 fn not_of_this_machine(endpoint: &Endpoint) -> io::Error {
     let text: String = endpoint.as_str().chars().take(200).collect();
-    let reason = format!("{text:?} is not an endpoint of this machine");
+    let reason = format!("{text:?} is not a local endpoint");
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
@@ -162,10 +162,10 @@ fn not_of_this_machine(endpoint: &Endpoint) -> io::Error {
 fn check_listener(path: &Path, stream: &UnixStream) -> io::Result<()> {
     let Some(folder) = path.parent() else { return Ok(()) };
     let owner = std::fs::metadata(folder)?.uid();
-    // What is in a folder of the agent, only it or its plugins can have put there.
+    // Only the agent or its plugins can write to a folder of the agent.
     if owner == rustix::process::geteuid().as_raw() || stream.peer_cred()?.uid() == owner {
         return Ok(());
     }
-    let reason = format!("{} leads to a socket of another user than the plugin's", path.display());
+    let reason = format!("{} is a socket of another user than the plugin's", path.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }

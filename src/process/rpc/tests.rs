@@ -182,7 +182,7 @@ async fn nobody_there_is_unreachable() {
     for odd in ["", "unix:relative", "tcp:192.0.2.1:80", "http://x", "tcp:x"] {
         let answer = rpc.health(&Endpoint::from_stored(odd), Duration::from_secs(10)).await;
         let Err(RpcError::Unreachable(reason)) = answer else { panic!("{odd:?}: {answer:?}") };
-        assert_eq!(reason, format!("{odd:?} is not an endpoint of this machine"));
+        assert_eq!(reason, format!("{odd:?} is not a local endpoint"));
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Identity {
     pub user: u32,
     /// Its only group.
     pub group: u32,
-    /// Where the user lives, when it has an entry that says so.
+    /// The user's home directory, if its entry has one.
     pub home: Option<PathBuf>,
 }
 
@@ -24,7 +24,7 @@ pub struct Identity {
 pub enum AccountError {
     /// This machine has no such user or group.
     #[error(
-        "the policy names the {what} {name:?}, which does not exist; make it, or correct {what}"
+        "the policy names the {what} {name:?}, which does not exist; create it, or correct {what}"
     )]
     Unknown {
         /// `user` or `group`.
@@ -32,8 +32,8 @@ pub enum AccountError {
         /// As the policy has it.
         name: String,
     },
-    /// The databases of users cannot be read.
-    #[error("failed to look the {what} {name:?} up")]
+    /// The user database cannot be read.
+    #[error("failed to look up the {what} {name:?}")]
     Lookup {
         /// `user` or `group`.
         what: &'static str,
@@ -42,8 +42,11 @@ pub enum AccountError {
         #[source]
         error: Errno,
     },
-    /// A user without an entry has no group of its own.
-    #[error("the user {0} has no entry and so no group; name the group in the policy, too")]
+    /// The policy names a user id without an entry in the user database and no group.
+    #[error(
+        "the user {0} has no entry in the user database and so no group; name the group in the \
+         policy, too"
+    )]
     NoGroup(u32),
 }
 

@@ -1,4 +1,4 @@
-//! What a new process does before it becomes the plugin. The audited place of confinement.
+//! The steps of a new process before it becomes the plugin. The audited code of the sandbox.
 //!
 //! Everything here runs between clone and exec, in a process that shares the agent's memory while
 //! other threads of the agent continue to use it. So [`Orders::apply`] only makes system calls with
@@ -31,7 +31,7 @@ const LANDLOCK_VERSION: libc::c_uint = 1;
 /// Installs a filter of system calls.
 const SET_MODE_FILTER: libc::c_uint = 1;
 
-/// What the child is to do.
+/// The steps for the child.
 #[derive(Debug)]
 pub(crate) struct Orders {
     /// Permissions that new files do not get.
@@ -195,23 +195,25 @@ impl Step {
         .find(|step| *step as u8 == number)
     }
 
-    /// What the step does, and what to look at when the kernel refuses it.
+    /// The step, and what to check when the kernel refuses it.
     pub(crate) fn explained(self) -> (&'static str, &'static str) {
         match self {
-            Self::Surroundings => ("make a session of its own", "see what the kernel says"),
+            Self::Surroundings => ("start a new session (setsid)", "see the kernel's error"),
             Self::OomScore => ("set oom_score_adj", "set one that is not below the agent's own"),
             Self::Limit => {
                 ("set a limit of rlimits", "stay below the agent's own, and below fs.nr_open")
             }
-            Self::Bounding => ("give capabilities up for good", "run the agent as root"),
+            Self::Bounding => ("drop capabilities permanently", "run the agent as root"),
             Self::Groups => ("set the group", "run the agent as root"),
             Self::User => ("set the user", "run the agent as root"),
             Self::Capabilities => ("keep capabilities", "name only those that the agent has"),
             Self::NoNewPrivileges => ("set no_new_privileges", "use a kernel from 3.5 on"),
             Self::Landlock => {
-                ("keep it to its files with Landlock", "see whether something filters the agent")
+                ("restrict its files with Landlock", "check whether the agent has a seccomp filter")
             }
-            Self::Seccomp => ("filter its system calls", "see whether something filters the agent"),
+            Self::Seccomp => {
+                ("filter its system calls", "check whether the agent has a seccomp filter")
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What this machine, and this agent on it, can enforce.
+//! The parts of a policy that this machine and this agent can enforce.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ pub(super) fn rule_set(grants: &[Grant]) -> Result<(Option<OwnedFd>, Vec<Shortfa
                     absent.push(Shortfall::new(
                         &format!("access to {path} by {key}"),
                         &cause,
-                        "make it, then restart the plugin",
+                        "create the path, then restart the plugin",
                     ));
                 }
                 continue;

@@ -35,7 +35,7 @@ pub(crate) struct Owner {
     pub(crate) named: bool,
 }
 
-/// Why something could not be given.
+/// Why the owner of a file could not be changed.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {action} {}", path.display())]
 pub(crate) struct OwnershipError {
@@ -58,7 +58,7 @@ struct Walk {
 /// because they have other names as well. Blocks.
 ///
 /// # Errors
-/// Something of it cannot be opened or given.
+/// The owner of a file cannot be changed, or the file cannot be opened.
 pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipError> {
     let failed = failure(path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -70,7 +70,7 @@ pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipE
     }
     let mut walk = Walk { owner, former: stat.st_uid, linked: 0 };
     walk.give_entries(folder.as_fd(), path, 0)?;
-    chown(folder.as_fd(), owner).map_err(|errno| failed("give the folder", errno))?;
+    chown(folder.as_fd(), owner).map_err(|errno| failed("change the owner of the folder", errno))?;
     Ok(walk.linked)
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipE
 /// owner, or named the former one; `None` where no policy has anything to do with it.
 ///
 /// # Errors
-/// Something of it cannot be opened or given.
+/// The owner of a file cannot be changed, or the file cannot be opened.
 pub(crate) fn give_state(path: &Path, owner: Owner) -> Result<Option<usize>, OwnershipError> {
     let failed = failure(path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -95,7 +95,7 @@ pub(crate) fn give_state(path: &Path, owner: Owner) -> Result<Option<usize>, Own
     match rustix::fs::statat(&folder, MARK, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(_) => {}
         Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(failed("look for the mark of", errno)),
+        Err(errno) => return Err(failed("read the mark of", errno)),
     }
     let linked = give_folder(path, owner)?;
     // After the rest, so that an interrupted walk is begun again. Whatever the plugin made of it
@@ -188,7 +188,7 @@ impl Walk {
         depth: usize,
     ) -> Result<(), OwnershipError> {
         if depth >= DEPTH_MAX {
-            return Err(failure(path)("give what is so deep in", Errno::LOOP));
+            return Err(failure(path)("change the owner of files so deep in", Errno::LOOP));
         }
         let entries = Dir::read_from(folder).map_err(|errno| failure(path)("list", errno))?;
         for entry in entries {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Policy;
 
-/// What programs need to run: read and execute.
+/// The paths that programs need to run: read and execute.
 const SYSTEM: [&str; 12] = [
     "/usr",
     "/bin",
@@ -21,7 +21,7 @@ const SYSTEM: [&str; 12] = [
     "/run/systemd/resolve",
 ];
 
-/// What libraries read of `/etc`. Nothing of it is secret.
+/// The files in `/etc` that libraries read. None of them is secret.
 const ETC: [&str; 24] = [
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -53,7 +53,7 @@ const ETC: [&str; 24] = [
 const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
 
-/// Folders that everybody puts temporary files in.
+/// Folders for temporary files of all users.
 const COMMON_TMP: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// Where a plugin's own files are.
@@ -67,11 +67,11 @@ pub(crate) struct Places<'a> {
     pub(crate) state: &'a Path,
     /// Where it makes its socket.
     pub(crate) sockets: &'a Path,
-    /// Where its output goes.
+    /// The log of its output.
     pub(crate) log: &'a Path,
 }
 
-/// What may be done with a file, or everything below a folder.
+/// The allowed access to a file, or to everything below a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Reading, listing, executing.
@@ -80,10 +80,10 @@ pub(super) enum Access {
     Write,
 }
 
-/// Who asked for a grant.
+/// The source of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Nobody: every plugin has it, where it is there.
+    /// No policy: every plugin has it, if the path exists.
     ByNobody,
     /// The policy, by this key.
     ByPolicy(&'static str),

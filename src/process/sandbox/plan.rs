@@ -1,4 +1,4 @@
-//! What a policy means on a machine. Pure.
+//! Translates a policy for a machine. Pure.
 
 use std::path::PathBuf;
 
@@ -20,11 +20,11 @@ pub const LANDLOCK_WHOLE: u32 = 3;
 /// A confinement that is ready, but for what needs the plugin's files.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    /// What the child is to do.
+    /// The steps for the child.
     pub(crate) orders: Orders,
     /// Whom the plugin's files belong to.
     pub(crate) owner: Owner,
-    /// Where its user lives; `None` for the agent's own user.
+    /// The home of its user; `None` for the agent's own user.
     pub(crate) home: Option<PathBuf>,
     /// What this machine cannot enforce.
     pub(crate) missing: Vec<Shortfall>,
@@ -110,7 +110,7 @@ fn look_at_landlock(host: &Host, missing: &mut Vec<Shortfall>) {
         ));
     } else if host.landlock < LANDLOCK_WHOLE {
         missing.push(Shortfall::new(
-            "that files outside of read_write_paths are not truncated",
+            "the protection of files outside of read_write_paths against truncation",
             &format!("Landlock of this kernel has version {}, not {LANDLOCK_WHOLE}", host.landlock),
             "use a kernel from 6.2 on",
         ));
@@ -129,15 +129,15 @@ fn kept(
     if beyond != 0 {
         missing.push(Shortfall::new(
             &format!("keeping {}", capability_names(beyond).join(" ")),
-            "the agent itself has not got it",
-            "run the agent as root, and see to CapabilityBoundingSet= of its service",
+            "the agent itself does not have it",
+            "run the agent as root, and check CapabilityBoundingSet= of its service",
         ));
     }
     let may_bound = host.has(SETPCAP);
     if !may_bound && !no_new_privileges {
         missing.push(Shortfall::new(
-            "giving capabilities up for good",
-            "the agent lacks CAP_SETPCAP, so programs that have some give them back",
+            "dropping capabilities permanently",
+            "the agent lacks CAP_SETPCAP, so programs with file capabilities regain them",
             "set no_new_privileges = true, or run the agent as root",
         ));
     }

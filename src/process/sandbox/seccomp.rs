@@ -72,10 +72,10 @@ const REFUSED: [libc::c_long; 53] = [
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
-    // What the machine is called.
+    // The host name.
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
-    // What others do with files.
+    // Watching the files of other processes.
     libc::SYS_fanotify_init,
 ];
 

@@ -25,7 +25,7 @@ fn ship(bed: &Bed, mark: &str) {
 /// Replaces the entry point in one step, as a package manager does.
 fn replace(folder: &Path, mark: &str) {
     let mut program = std::fs::read(plugins::program("echo_plugin")).unwrap();
-    // What follows an ELF file's sections is read by nobody.
+    // No reader uses the bytes after an ELF file's sections.
     program.extend_from_slice(mark.as_bytes());
     let fresh = folder.join("echo.new");
     std::fs::write(&fresh, program).unwrap();
@@ -68,7 +68,7 @@ async fn a_replaced_entry_point_does_not_run_before_it_is_admitted() {
     let details = denied(&bed, "shipped", "1").await;
     assert!(details.contains("no line of the policy allows it"), "{details}");
     assert_eq!(bed.running("shipped", "1").await.pid, before.pid, "the old process keeps running");
-    // Nor does it run when the old process is gone, or the agent is another one.
+    // Nor does it run when the old process has ended, or after a restart of the agent.
     signal(before.pid.unwrap(), Signal::SIGKILL);
     let refused = async |bed: &Bed| {
         bed.until("its start is refused", async || {

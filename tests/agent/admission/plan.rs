@@ -20,7 +20,7 @@ async fn a_plan_asks_about_what_was_ordered_and_fetches_nothing() {
     bed.start_agent().await;
     let echo = bed.echo().await;
     let order = |name: &str| orders::install(name, "1", &echo).order();
-    let refused = |said: &Said| said.stdout.contains("would not be admitted");
+    let refused = |said: &Said| said.stdout.contains("the admission plugin would deny");
     let said = plan(&bed, &order("good")).await;
     assert!(said.code == 0 && !refused(&said), "{said:?}");
     let said = plan(&bed, &order("bad")).await;

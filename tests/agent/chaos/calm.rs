@@ -22,7 +22,7 @@ const BEAT: Duration = Duration::from_millis(50);
 /// client that asks it.
 const DESCRIPTOR_SLACK: usize = 3;
 
-/// Nobody ran, and nobody waits for anything.
+/// No plugin ran, and no caller waits.
 const NOTHING_WAITS: Kept = Kept { plugins: Vec::new(), inbox: 0, outbox: 0, quarantined: 0 };
 
 // === impl World: calm ===
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Orders a good revision of whatever is gone or failed.
+    /// Orders a good revision of each removed or failed plugin.
     async fn order_everything(&mut self) {
         for number in 0..self.subjects.len() {
             if !matches!(self.subjects[number].desired, Desired::Good { .. }) {

@@ -117,7 +117,7 @@ impl Subject {
         Some(orders::apply(&self.name, Some(config)))
     }
 
-    /// Orders it to be gone.
+    /// Orders its removal.
     pub(super) fn remove(&mut self) -> ConfigurePlugin {
         self.wants(Desired::Gone);
         orders::remove(&self.name)

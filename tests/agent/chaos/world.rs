@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// Orders a plugin to be gone, and sometimes at once to be back.
+    /// Orders the removal of a plugin, and sometimes at once its installation.
     async fn remove(&mut self) {
         let number = self.any();
         // The agent tells of a plugin that it does not know; nothing comes of it.
@@ -258,7 +258,7 @@ impl World {
                 }
                 let states = ConfigurePluginStates { configure_plugins: vec![order] };
                 let delivery = self.bed.control_plane.configure(RESOURCE, states).await;
-                // It is delivered whether somebody waits for it or not.
+                // It is delivered whether the test waits for it or not.
                 drop(self.bed.check("the control plane takes the order", delivery));
             }
         }

@@ -63,7 +63,7 @@ fn settled(kind: &str, bytes: &[u8]) -> Vec<u8> {
                 guest_agent_proto::agent_controlplane::PluginEventMessage::decode(bytes).unwrap();
             assert!(event.event_timestamp.is_some());
             event.event_timestamp = first;
-            // Free text, which nobody may rely on; that there is some is kept.
+            // Free text, on which no reader may rely; only its presence is kept.
             event.event_details = event.event_details.map(|_| b"...".to_vec());
             event.encode_to_vec()
         }

@@ -225,7 +225,7 @@ async fn an_acknowledged_order_is_carried_out_by_the_next_agent() {
 #[tokio::test]
 async fn the_servers_message_rate_is_honoured() {
     let mut raw = Raw::new().await;
-    // Before the first stream is looked at nobody has read the headers of the second one.
+    // The headers of the second stream are read only after the first stream was checked.
     raw.server.header("agent-communication-message-rate-limit", "30");
     raw.server.header("agent-communication-bandwidth-limit", "not a number");
     let unlimited = raw.server.stream().await;

@@ -153,7 +153,7 @@ impl Peer {
     async fn send(&self, id: &str, content: Down) {
         let frame =
             StreamAgentMessagesResponse { message_id: id.to_owned(), r#type: Some(content) };
-        // An agent that is gone is noticed by what it does not say.
+        // The end of an agent shows as missing messages.
         let _gone = self.answers.send(Ok(frame)).await;
     }
 

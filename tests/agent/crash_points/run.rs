@@ -85,7 +85,7 @@ pub(super) async fn play(plan: &[String]) -> Played {
 // === impl Play ===
 
 impl Play<'_> {
-    /// Starts the next life of the agent, and tells it where to die.
+    /// Starts the next agent process, and tells it where to die.
     fn begin_life(&mut self) {
         let life = self.played.lives.len();
         let log = self.bed.dir().join(format!("points-{life}")).display().to_string();
@@ -98,7 +98,7 @@ impl Play<'_> {
         self.played.lives.push(Vec::new());
     }
 
-    /// Notes what this life of the agent has reached so far.
+    /// Records the points that this agent process has reached so far.
     fn read_points(&mut self) {
         let life = self.played.lives.len() - 1;
         let log = std::fs::read_to_string(self.bed.dir().join(format!("points-{life}")));
@@ -144,7 +144,7 @@ impl Play<'_> {
         }
     }
 
-    /// Gives an order. Nobody waits for its acknowledgement.
+    /// Gives an order, without waiting for its acknowledgement.
     async fn order(&mut self, order: ConfigurePlugin) {
         let states = ConfigurePluginStates { configure_plugins: vec![order] };
         let delivery = self.bed.control_plane.configure(RESOURCE, states).await;

@@ -119,7 +119,7 @@ struct Tree {
 impl Tree {
     fn add(&mut self, folder: &Path) {
         for path in listing(folder) {
-            // Something that is gone again is not there.
+            // A process that has ended meanwhile is not counted.
             let Ok(metadata) = path.symlink_metadata() else { continue };
             self.entries += 1;
             if metadata.is_dir() {

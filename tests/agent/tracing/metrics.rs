@@ -78,7 +78,7 @@ async fn a_collector_gets_the_metrics_that_the_page_has() {
     bed.set("api.http_listen=127.0.0.1:0");
     bed.start_agent().await;
     // The collector comes later than the agent, and gets what was counted before.
-    let away = "the collector of metrics does not take them";
+    let away = "the collector does not accept metrics";
     bed.until("one warning", async || bed.log().contains(away).then_some(())).await;
     let echo = bed.echo().await;
     bed.configure(vec![orders::install("web", "r1", &echo).order()]).await;
@@ -94,7 +94,7 @@ async fn a_collector_gets_the_metrics_that_the_page_has() {
     collector.says(&bed, "guest_agent_build_info", &version, 1.0).await;
     assert_eq!(bed.log().matches(away).count(), 1, "said once");
     // Said when the answer to the first message is there; the collector has it before.
-    let back = "the collector of metrics takes them again";
+    let back = "the collector accepts metrics again";
     bed.until("its return", async || bed.log().contains(back).then_some(())).await;
 
     // What Prometheus would make of them is what the page has.

@@ -1,4 +1,4 @@
-//! One virtual machine: what it is made of, and its life.
+//! One virtual machine: its parts, its start and its end.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ impl Machine {
 
     /// Runs it until it turns itself off, or its time is up.
     pub(crate) fn run(self, deadline: Duration) -> Ended {
-        // The console goes through a file: nobody has to read it while the machine runs.
+        // The console is written to a file, so no process has to read it while the machine runs.
         let console = tempfile::NamedTempFile::new().expect("a temporary file can be made");
         let accelerator = if has_hardware_help() { "kvm" } else { "tcg,thread=multi" };
         let child = Command::new(&self.qemu)

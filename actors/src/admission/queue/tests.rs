@@ -9,7 +9,7 @@ fn gate() -> Gate {
     Gate { command, timeout: Duration::from_secs(60) }
 }
 
-fn desk() -> AdmissionQueue {
+fn queue() -> AdmissionQueue {
     AdmissionQueue::new([3; 32], gate())
 }
 
@@ -30,13 +30,13 @@ fn asked(asker: u64, package: &str) -> Event {
     }
 }
 
-fn id_of(desk: &AdmissionQueue, package: &str) -> String {
+fn id_of(queue: &AdmissionQueue, package: &str) -> String {
     let sha256 = Sha256Digest::of(package.as_bytes());
-    CheckId::of(&desk.salt, "https://control", package, sha256).as_str().to_owned()
+    CheckId::of(&queue.salt, "https://control", package, sha256).as_str().to_owned()
 }
 
-fn resolved(desk: &AdmissionQueue, life: u64, package: &str, verdict: AdmissionVerdict) -> Event {
-    Event::Resolved { life: ProcessRun(life), id: id_of(desk, package), verdict }
+fn resolved(queue: &AdmissionQueue, life: u64, package: &str, verdict: AdmissionVerdict) -> Event {
+    Event::Resolved { life: ProcessRun(life), id: id_of(queue, package), verdict }
 }
 
 fn listed(life: u64) -> Event {
@@ -49,12 +49,12 @@ fn ended(life: u64) -> Event {
 
 /// A queue whose plugin process, run 1, has got these checks, asked by askers 0, 1, …
 fn serving(packages: &[&str]) -> AdmissionQueue {
-    let mut desk = desk();
+    let mut queue = queue();
     for (asker, package) in (0..).zip(packages) {
-        drop(desk.step(asked(asker, package)));
+        drop(queue.step(asked(asker, package)));
     }
-    drop(desk.step(listed(1)));
-    desk
+    drop(queue.step(listed(1)));
+    queue
 }
 
 /// The answer that each asker got, as text.
@@ -92,121 +92,121 @@ fn ends(effects: &[Effect]) -> usize {
 
 #[test]
 fn without_a_plugin_everything_is_admitted() {
-    let mut desk = AdmissionQueue::new([0; 32], Gate::default());
-    assert_eq!(told(&desk.step(asked(0, "a")))[&0], "ok");
-    assert_eq!(desk.deadline(), None);
+    let mut queue = AdmissionQueue::new([0; 32], Gate::default());
+    assert_eq!(told(&queue.step(asked(0, "a")))[&0], "ok");
+    assert_eq!(queue.deadline(), None);
 }
 
 #[test]
 fn the_first_question_starts_a_plugin_and_the_stream_brings_all_of_them_in_order() {
-    let mut desk = desk();
-    assert_eq!(launches(&desk.step(asked(0, "z"))), 1);
-    assert_eq!(launches(&desk.step(asked(1, "a"))), 0);
-    assert_eq!(desk.deadline(), Some((Wait::Connect(ProcessRun(1)), CONNECT_WAIT)));
-    let effects = desk.step(listed(1));
+    let mut queue = queue();
+    assert_eq!(launches(&queue.step(asked(0, "z"))), 1);
+    assert_eq!(launches(&queue.step(asked(1, "a"))), 0);
+    assert_eq!(queue.deadline(), Some((Wait::Connect(ProcessRun(1)), CONNECT_WAIT)));
+    let effects = queue.step(listed(1));
     assert_eq!(effects[0], Effect::AnswerList(Ok(())));
     assert_eq!(offered(&effects), ["z", "a"]);
-    assert_eq!(offered(&desk.step(asked(2, "m"))), ["m"], "what comes later is offered at once");
-    assert_eq!(desk.deadline(), None);
+    assert_eq!(offered(&queue.step(asked(2, "m"))), ["m"], "what comes later is offered at once");
+    assert_eq!(queue.deadline(), None);
 }
 
 #[test]
 fn askers_of_the_same_share_one_check_and_its_answer_is_remembered() {
-    let mut desk = serving(&["a"]);
-    assert!(desk.step(asked(1, "a")).is_empty(), "nothing is offered twice");
-    let effects = desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted));
+    let mut queue = serving(&["a"]);
+    assert!(queue.step(asked(1, "a")).is_empty(), "nothing is offered twice");
+    let effects = queue.step(resolved(&queue, 1, "a", AdmissionVerdict::Admitted));
     assert_eq!(told(&effects), BTreeMap::from([(0, "ok".into()), (1, "ok".into())]));
-    let effects = desk.step(asked(2, "a"));
+    let effects = queue.step(asked(2, "a"));
     assert_eq!((told(&effects)[&2].as_str(), effects.len()), ("ok", 1));
     // Also when the plugin that gave it is gone.
-    drop(desk.step(ended(1)));
-    assert_eq!(told(&desk.step(asked(3, "a")))[&3], "ok");
+    drop(queue.step(ended(1)));
+    assert_eq!(told(&queue.step(asked(3, "a")))[&3], "ok");
 }
 
 #[test]
 fn the_first_answer_wins_and_unknown_ids_do_no_harm() {
-    let mut desk = serving(&["a"]);
+    let mut queue = serving(&["a"]);
     let unknown = Event::Resolved {
         life: ProcessRun(1),
         id: "x".into(),
         verdict: AdmissionVerdict::Admitted,
     };
-    assert!(desk.step(unknown).is_empty());
+    assert!(queue.step(unknown).is_empty());
     let no = AdmissionVerdict::Denied("no".into());
-    assert_eq!(told(&desk.step(resolved(&desk, 1, "a", no)))[&0], "no");
-    assert!(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)).is_empty());
-    assert_eq!(told(&desk.step(asked(1, "a")))[&1], "no", "a denial is remembered too");
+    assert_eq!(told(&queue.step(resolved(&queue, 1, "a", no)))[&0], "no");
+    assert!(queue.step(resolved(&queue, 1, "a", AdmissionVerdict::Admitted)).is_empty());
+    assert_eq!(told(&queue.step(asked(1, "a")))[&1], "no", "a denial is remembered too");
 }
 
 #[test]
 fn a_plugin_that_ends_denies_what_it_was_told_of_and_the_next_one_is_asked_later() {
-    let mut desk = serving(&["a", "b"]);
-    drop(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)));
-    let effects = desk.step(ended(1));
+    let mut queue = serving(&["a", "b"]);
+    drop(queue.step(resolved(&queue, 1, "a", AdmissionVerdict::Admitted)));
+    let effects = queue.step(ended(1));
     assert_eq!(told(&effects)[&1], "the admission plugin ended: exited with code 3");
-    let Some((Wait::Retry, pause)) = desk.deadline() else { panic!("no pause") };
+    let Some((Wait::Retry, pause)) = queue.deadline() else { panic!("no pause") };
     assert!(pause > Duration::ZERO && pause <= PAUSES.max);
-    assert_eq!(launches(&desk.step(asked(2, "b"))), 0, "not before the pause is over");
-    assert_eq!(launches(&desk.step(Event::DeadlinePassed(Wait::Retry))), 1);
-    assert_eq!(offered(&desk.step(listed(2))), ["b"]);
+    assert_eq!(launches(&queue.step(asked(2, "b"))), 0, "not before the pause is over");
+    assert_eq!(launches(&queue.step(Event::DeadlinePassed(Wait::Retry))), 1);
+    assert_eq!(offered(&queue.step(listed(2))), ["b"]);
     assert!(
-        desk.step(resolved(&desk, 1, "b", AdmissionVerdict::Admitted)).is_empty(),
+        queue.step(resolved(&queue, 1, "b", AdmissionVerdict::Admitted)).is_empty(),
         "an old ticket"
     );
 }
 
 #[test]
 fn a_plugin_is_not_started_when_nobody_asks() {
-    let mut desk = serving(&["a"]);
-    drop(desk.step(ended(1)));
-    assert!(desk.step(Event::DeadlinePassed(Wait::Retry)).is_empty());
-    assert_eq!(desk.deadline(), None);
-    assert_eq!(launches(&desk.step(asked(1, "a"))), 1);
+    let mut queue = serving(&["a"]);
+    drop(queue.step(ended(1)));
+    assert!(queue.step(Event::DeadlinePassed(Wait::Retry)).is_empty());
+    assert_eq!(queue.deadline(), None);
+    assert_eq!(launches(&queue.step(asked(1, "a"))), 1);
 }
 
 #[test]
 fn pauses_grow_until_a_plugin_answers() {
-    let mut desk = desk();
+    let mut queue = queue();
     let mut pauses = Vec::new();
     for life in 1..=12 {
-        drop(desk.step(asked(life, "a")));
-        drop(desk.step(Event::DeadlinePassed(Wait::Retry)));
-        drop(desk.step(ended(life)));
-        pauses.push(desk.deadline().expect("a pause").1);
+        drop(queue.step(asked(life, "a")));
+        drop(queue.step(Event::DeadlinePassed(Wait::Retry)));
+        drop(queue.step(ended(life)));
+        pauses.push(queue.deadline().expect("a pause").1);
     }
     assert!(pauses[0] <= PAUSES.initial && pauses[11] >= PAUSES.max / 2, "{pauses:?}");
-    drop(desk.step(asked(99, "a")));
-    drop(desk.step(Event::DeadlinePassed(Wait::Retry)));
-    drop(desk.step(listed(13)));
-    drop(desk.step(resolved(&desk, 13, "a", AdmissionVerdict::Admitted)));
-    drop(desk.step(ended(13)));
-    assert!(desk.deadline().expect("a pause").1 <= PAUSES.initial);
+    drop(queue.step(asked(99, "a")));
+    drop(queue.step(Event::DeadlinePassed(Wait::Retry)));
+    drop(queue.step(listed(13)));
+    drop(queue.step(resolved(&queue, 13, "a", AdmissionVerdict::Admitted)));
+    drop(queue.step(ended(13)));
+    assert!(queue.deadline().expect("a pause").1 <= PAUSES.initial);
 }
 
 #[test]
 fn a_plugin_that_never_connects_denies_all_who_wait() {
-    let mut desk = desk();
-    drop(desk.step(asked(0, "a")));
-    let effects = desk.step(Event::DeadlinePassed(Wait::Connect(ProcessRun(1))));
+    let mut queue = queue();
+    drop(queue.step(asked(0, "a")));
+    let effects = queue.step(Event::DeadlinePassed(Wait::Connect(ProcessRun(1))));
     assert!(told(&effects)[&0].contains("within 30s"), "{effects:?}");
     assert_eq!(ends(&effects), 1);
-    assert!(matches!(desk.step(listed(1))[0], Effect::AnswerList(Err(_))), "too late");
+    assert!(matches!(queue.step(listed(1))[0], Effect::AnswerList(Err(_))), "too late");
 }
 
 #[test]
 fn a_plugin_that_cannot_be_started_denies_with_the_reason() {
-    let mut desk = desk();
-    drop(desk.step(asked(0, "a")));
+    let mut queue = queue();
+    drop(queue.step(asked(0, "a")));
     let how = "there is no such file".into();
-    let effects = desk.step(Event::Ended { life: ProcessRun(1), how });
+    let effects = queue.step(Event::Ended { life: ProcessRun(1), how });
     assert!(told(&effects)[&0].contains("there is no such file"), "{effects:?}");
 }
 
 #[test]
 fn another_version_is_refused_and_denies_all_who_wait() {
-    let mut desk = desk();
-    drop(desk.step(asked(0, "a")));
-    let effects = desk.step(Event::Listed { life: ProcessRun(1), protocol_version: 2 });
+    let mut queue = queue();
+    drop(queue.step(asked(0, "a")));
+    let effects = queue.step(Event::Listed { life: ProcessRun(1), protocol_version: 2 });
     assert!(matches!(effects[0], Effect::AnswerList(Err(_))));
     assert!(told(&effects)[&0].contains("version 2"), "{effects:?}");
     assert_eq!(ends(&effects), 1);
@@ -214,10 +214,10 @@ fn another_version_is_refused_and_denies_all_who_wait() {
 
 #[test]
 fn a_second_list_is_refused_and_the_first_goes_on() {
-    let mut desk = serving(&["a"]);
-    let effects = desk.step(listed(1));
+    let mut queue = serving(&["a"]);
+    let effects = queue.step(listed(1));
     assert!(matches!(&effects[..], [Effect::AnswerList(Err(_))]), "{effects:?}");
-    assert_eq!(told(&desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)))[&0], "ok");
+    assert_eq!(told(&queue.step(resolved(&queue, 1, "a", AdmissionVerdict::Admitted)))[&0], "ok");
 }
 
 #[test]
@@ -238,75 +238,75 @@ fn the_exit_status_of_one_that_hung_up_is_waited_for_a_moment() {
 
 #[test]
 fn who_waits_too_long_is_denied_and_a_plugin_that_answers_nobody_is_replaced() {
-    let mut desk = serving(&["a", "b"]);
-    drop(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)));
+    let mut queue = serving(&["a", "b"]);
+    drop(queue.step(resolved(&queue, 1, "a", AdmissionVerdict::Admitted)));
     let late = |asker| Event::DeadlinePassed(Wait::Answer(Asker(asker)));
-    let effects = desk.step(late(1));
+    let effects = queue.step(late(1));
     assert!(told(&effects)[&1].contains("within 60s"), "{effects:?}");
     assert_eq!(ends(&effects), 0, "it answered another one meanwhile");
-    drop(desk.step(asked(2, "c")));
-    drop(desk.step(asked(3, "d")));
-    let effects = desk.step(late(2));
+    drop(queue.step(asked(2, "c")));
+    drop(queue.step(asked(3, "d")));
+    let effects = queue.step(late(2));
     assert_eq!((told(&effects).len(), ends(&effects)), (1, 1));
-    assert_eq!(launches(&desk.step(Event::DeadlinePassed(Wait::Retry))), 1);
-    assert_eq!(offered(&desk.step(listed(2))), ["d"], "who still waits asks the next one");
+    assert_eq!(launches(&queue.step(Event::DeadlinePassed(Wait::Retry))), 1);
+    assert_eq!(offered(&queue.step(listed(2))), ["d"], "who still waits asks the next one");
 }
 
 #[test]
 fn an_asker_that_went_away_is_not_told_and_its_check_is_forgotten() {
-    let mut desk = serving(&["a"]);
-    drop(desk.step(asked(1, "a")));
-    drop(desk.step(Event::Forgotten { asker: Asker(0) }));
-    assert_eq!(desk.open(), 1, "another one waits for it");
-    drop(desk.step(Event::Forgotten { asker: Asker(1) }));
-    assert_eq!(desk.open(), 0);
-    assert!(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Admitted)).is_empty());
-    assert_eq!(offered(&desk.step(asked(2, "a"))), ["a"], "asked anew");
+    let mut queue = serving(&["a"]);
+    drop(queue.step(asked(1, "a")));
+    drop(queue.step(Event::Forgotten { asker: Asker(0) }));
+    assert_eq!(queue.open(), 1, "another one waits for it");
+    drop(queue.step(Event::Forgotten { asker: Asker(1) }));
+    assert_eq!(queue.open(), 0);
+    assert!(queue.step(resolved(&queue, 1, "a", AdmissionVerdict::Admitted)).is_empty());
+    assert_eq!(offered(&queue.step(asked(2, "a"))), ["a"], "asked anew");
 }
 
 #[test]
 fn new_settings_forget_answers_and_another_command_takes_over() {
-    let mut desk = serving(&["a", "b"]);
-    drop(desk.step(resolved(&desk, 1, "a", AdmissionVerdict::Denied("no".into()))));
-    assert!(desk.step(Event::Reconfigured(gate())).is_empty(), "the same plugin keeps serving");
-    assert_eq!(offered(&desk.step(asked(2, "a"))), ["a"], "asked anew");
+    let mut queue = serving(&["a", "b"]);
+    drop(queue.step(resolved(&queue, 1, "a", AdmissionVerdict::Denied("no".into()))));
+    assert!(queue.step(Event::Reconfigured(gate())).is_empty(), "the same plugin keeps serving");
+    assert_eq!(offered(&queue.step(asked(2, "a"))), ["a"], "asked anew");
     let command = AdmissionCommand::new(&["/bin/other".to_owned()]);
-    let effects = desk.step(Event::Reconfigured(Gate { command, ..gate() }));
+    let effects = queue.step(Event::Reconfigured(Gate { command, ..gate() }));
     assert_eq!((ends(&effects), launches(&effects)), (1, 1));
-    assert_eq!(offered(&desk.step(listed(2))), ["b", "a"]);
-    let effects = desk.step(Event::Reconfigured(Gate::default()));
+    assert_eq!(offered(&queue.step(listed(2))), ["b", "a"]);
+    let effects = queue.step(Event::Reconfigured(Gate::default()));
     assert_eq!(told(&effects), BTreeMap::from([(1, "ok".into()), (2, "ok".into())]));
-    assert_eq!((ends(&effects), desk.deadline()), (1, None));
+    assert_eq!((ends(&effects), queue.deadline()), (1, None));
 }
 
 #[test]
 fn a_desk_that_closes_decides_nothing_any_more() {
-    let mut desk = serving(&["a"]);
-    let effects = desk.step(Event::Closed);
+    let mut queue = serving(&["a"]);
+    let effects = queue.step(Event::Closed);
     assert_eq!(told(&effects)[&0], "closing");
     assert_eq!(ends(&effects), 1);
-    assert_eq!(told(&desk.step(asked(1, "b")))[&1], "closing");
-    assert!(desk.step(ended(1)).is_empty());
-    assert_eq!(desk.deadline(), None);
+    assert_eq!(told(&queue.step(asked(1, "b")))[&1], "closing");
+    assert!(queue.step(ended(1)).is_empty());
+    assert_eq!(queue.deadline(), None);
 }
 
 #[test]
 fn what_is_known_of_a_package_is_told_with_the_newest_first() {
-    let mut desk = serving(&["a"]);
+    let mut queue = serving(&["a"]);
     let mut again = question("a");
     again.metadata = vec![("revision", "2".to_owned())];
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
     let service_url = "https://control".into();
-    drop(desk.step(Event::Asked { asker: Asker(1), service_url, question: again, at }));
-    let known = desk.describe("https://control", "a", Sha256Digest::of(b"a"));
+    drop(queue.step(Event::Asked { asker: Asker(1), service_url, question: again, at }));
+    let known = queue.describe("https://control", "a", Sha256Digest::of(b"a"));
     let values: Vec<_> = known.iter().map(|entry| entry.value.as_str()).collect();
     assert_eq!(values, ["2", "1"]);
-    assert!(desk.describe("https://control", "a", Sha256Digest::of(b"other")).is_empty());
+    assert!(queue.describe("https://control", "a", Sha256Digest::of(b"other")).is_empty());
 }
 
 #[test]
 fn a_command_shows_no_argument() {
-    assert!(!format!("{:?}", desk()).contains("hunter2"));
+    assert!(!format!("{:?}", queue()).contains("hunter2"));
 }
 
 /// What may happen, in terms of the lives and packages there are.
@@ -349,7 +349,7 @@ proptest! {
     fn law_every_asker_is_told_once_and_only_what_was_said(
         steps in prop::collection::vec(step(), 0..120)
     ) {
-        let mut desk = desk();
+        let mut queue = queue();
         let mut next = 0;
         let mut waiting: BTreeMap<u64, String> = BTreeMap::new();
         let mut lives: BTreeSet<ProcessRun> = BTreeSet::new();
@@ -357,7 +357,7 @@ proptest! {
         let mut admitted: BTreeSet<String> = BTreeSet::new();
         let mut open_gate = false;
         for step in steps.into_iter().chain([Step::Reconfigure(9)]) {
-            let before = desk.life();
+            let before = queue.life();
             let event = match step {
                 Step::Ask(package) => {
                     let package = format!("p{package}");
@@ -380,7 +380,7 @@ proptest! {
                     }
                     let verdict =
                         if ok { AdmissionVerdict::Admitted } else { AdmissionVerdict::Denied("no".into()) };
-                    resolved(&desk, life, &package, verdict)
+                    resolved(&queue, life, &package, verdict)
                 }
                 Step::HangUp(life) => Event::HungUp { life: ProcessRun(life) },
                 Step::End(life) => {
@@ -402,7 +402,7 @@ proptest! {
                     })
                 }
             };
-            for effect in desk.step(event) {
+            for effect in queue.step(event) {
                 match effect {
                     Effect::Tell { asker, verdict } => {
                         let package = waiting.remove(&asker.0);
@@ -412,10 +412,10 @@ proptest! {
                     }
                     Effect::Launch { life, .. } => {
                         prop_assert!(lives.insert(life), "one life of each number");
-                        prop_assert_eq!(desk.life(), Some(life));
+                        prop_assert_eq!(queue.life(), Some(life));
                     }
                     Effect::Offer { life, offer } => {
-                        prop_assert_eq!(desk.life(), Some(life));
+                        prop_assert_eq!(queue.life(), Some(life));
                         offers.insert((life, offer.package.to_string()));
                     }
                     Effect::End { life, .. } => {
@@ -424,10 +424,11 @@ proptest! {
                     Effect::AnswerList(_) => {}
                 }
             }
-            prop_assert_eq!(desk.askers.len(), waiting.len());
-            let is_served = desk.deadline().is_some() || matches!(desk.plugin, Plugin::Serving(..));
-            prop_assert!(desk.open() == 0 || is_served, "what waits is waited for");
-            prop_assert!(desk.open() <= waiting.len());
+            prop_assert_eq!(queue.askers.len(), waiting.len());
+            let is_served =
+                queue.deadline().is_some() || matches!(queue.plugin, Plugin::Serving(..));
+            prop_assert!(queue.open() == 0 || is_served, "what waits is waited for");
+            prop_assert!(queue.open() <= waiting.len());
         }
         prop_assert!(waiting.is_empty(), "every asker gets an answer when the agent closes");
     }

@@ -65,7 +65,7 @@ pub enum EventClass {
     Failed,
     /// A process was stopped, as it was meant to be.
     Stopped,
-    /// A process ended, though nobody stopped it. The plugin is started again.
+    /// A process ended without a stop. The plugin is started again.
     Crashed,
 }
 
@@ -94,8 +94,8 @@ impl PluginEventKind {
         }
     }
 
-    /// The kind of order that the event reports or answers. `None` for what a plugin does over and
-    /// over while nobody orders anything.
+    /// The kind of order that the event reports or answers. `None` for events that repeat without
+    /// an order.
     #[must_use]
     pub const fn order(self) -> Option<OrderKind> {
         match self {
@@ -146,7 +146,7 @@ impl PluginEventKind {
         }
     }
 
-    /// Whether the event is worth remembering for somebody who asks later what went wrong.
+    /// Whether the event is kept for people who later look for the cause of a failure.
     #[must_use]
     pub const fn is_trouble(self) -> bool {
         match self.class() {

@@ -19,7 +19,7 @@ pub enum SnapshotError {
     #[error("the record has no {0}")]
     Missing(&'static str),
     /// A name that was valid when it was written is not.
-    #[error("the record names something impossible")]
+    #[error("the record has an impossible value")]
     Id(#[source] IdError),
     /// A path that was valid when it was written is not.
     #[error("the record names an impossible path")]

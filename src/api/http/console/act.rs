@@ -43,7 +43,7 @@ pub(super) struct Login {
 /// The sentence that is shown after an order.
 pub(super) fn done(what: &str) -> Option<&'static str> {
     match what {
-        "restart" => Some("The restart is ordered. What becomes of it is seen below."),
+        "restart" => Some("The restart is ordered. Its progress is shown below."),
         "remove" => {
             Some("The removal is ordered. The plugin disappears from here when it is removed.")
         }
@@ -114,7 +114,7 @@ pub(super) async fn login_page(
     visitor: Option<Visitor>,
 ) -> Response {
     let can_act = console.site.tokens.watch().borrow().may_anybody_act();
-    let hint = "No token allows actions here: nothing usable is set as api.http_admin_token_file.";
+    let hint = "No token allows actions here: api.http_admin_token_file names no usable token.";
     login_form(visitor, StatusCode::OK, (!can_act).then_some(hint))
 }
 
@@ -153,7 +153,7 @@ fn check(visitor: &Visitor, name: &str, form: &Signed) -> Result<PluginName, Ref
     if !visitor.has_sent(&form.csrf) {
         return Err(forged());
     }
-    name.parse().map_err(|_| Refusal::new(StatusCode::NOT_FOUND, "there is no such plugin"))
+    name.parse().map_err(|_| Refusal::new(StatusCode::NOT_FOUND, "no plugin has this name"))
 }
 
 fn forged() -> Refusal {

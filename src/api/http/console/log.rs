@@ -126,7 +126,7 @@ pub(super) fn end(part: Option<&Part>) -> Markup {
             (lines(part))
         } @else {
             p class="empty" {
-                "What plugins print is shown with a token only. " a href=(LOGIN) { "Log in" }
+                "The output of plugins is shown with a token only. " a href=(LOGIN) { "Log in" }
             }
         }
     }

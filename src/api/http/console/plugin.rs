@@ -202,7 +202,7 @@ impl Plugin {
     fn offers(&self, ages: Ages) -> Markup {
         html! {
             @if self.offers.is_empty() {
-                p class="empty" { "Nothing that other plugins could find in the registry." }
+                p class="empty" { "The plugin has no entry in the registry." }
             } @else {
                 table {
                     thead {

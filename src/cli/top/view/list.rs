@@ -24,7 +24,7 @@ const GAP: usize = 2;
 /// Least room in which a note is worth reading.
 const NOTE_MIN: usize = 16;
 
-/// A chart of less is flat: percent of a processor, and bytes.
+/// A chart whose values are all below this is flat: percent of a processor, and bytes.
 const CPU_LEAST: f64 = 5.0;
 const MEMORY_LEAST: f64 = 1_048_576.0;
 
@@ -64,8 +64,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
         lines.push(Line::raw(shortened(words, columns)));
     }
     let selected = model.selection();
-    // The last row belongs to what is to be said of the selected plugin, if its line does not say
-    // it.
+    // The last row shows the note of the selected plugin, if its line has no room for the note.
     let note = selected.map(|at| note_of(visible[at])).filter(|note| !note.is_empty());
     let below = note.filter(|_| note_room < NOTE_MIN);
     let room = usize::from(area.height).saturating_sub(1 + usize::from(below.is_some()));
@@ -77,9 +76,9 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
         let mut spans = Vec::new();
         for column in &shown {
             let tone = match *column {
-                // What is shown may be old.
+                // The shown data may be old.
                 _ if lost => Tone::Quiet,
-                // Reversed, what is quiet would be loud.
+                // Reversed colours would make dimmed text stand out.
                 chart if Some(at) == selected && CHARTS.contains(&chart) => Tone::Plain,
                 STATE => state_tone(values::state(plugin)),
                 chart if CHARTS.contains(&chart) => Tone::Quiet,
@@ -167,7 +166,7 @@ fn cells(plugin: &PluginStatus, model: &Model, columns: usize) -> [String; HEADI
         if plugin.pid.is_some() { spark(&values, CHART, least) } else { String::new() }
     };
     let cpu = plugin.usage.iter().map(|usage| usage.cpu_percent).collect();
-    // A chart needs no more than a float has.
+    // The precision of a float is enough for a chart.
     #[expect(clippy::cast_precision_loss, reason = "a chart of eight steps")]
     let memory = plugin.usage.iter().map(|usage| usage.memory_bytes as f64).collect();
     [

@@ -38,7 +38,7 @@ pub(super) async fn cases() -> Vec<Case> {
         refused_bytes("a web page", b"<html>Please log in</html>".to_vec(), "web page"),
         refused_bytes("a zip file", b"PK\x03\x04zip".to_vec(), "zip"),
         refused_bytes("a bzip2 file", b"BZh91AY&SY".to_vec(), "bzip2"),
-        refused_bytes("a program", b"\x7fELF\x02\x01\x01".to_vec(), "bare executable"),
+        refused_bytes("a program", b"\x7fELF\x02\x01\x01".to_vec(), "it is an executable"),
         refused_bytes("a script", b"#!/bin/sh\nexit 0\n".to_vec(), "it begins with"),
         refused_bytes("a terminal's nightmare", b"\x1b]0;title\x07\x1b[2J".repeat(40), "\\x1b"),
         refused_bytes("no end marker", open(), "no end marker"),

@@ -60,8 +60,8 @@ pub(super) async fn what_runs_once_is_installed(world: &mut World) {
     }
 }
 
-/// Plugins hear of the shutdown while they run and the network is there, and of the startup when
-/// they are back. Returns how long the machine took.
+/// Plugins receive the shutdown event while they run and the network is up, and the startup event
+/// when they run again. Returns how long the machine took.
 pub(super) async fn a_reboot_is_told_and_brings_plugins_back(world: &mut World) -> Duration {
     let boot = world.guest.boot_id().await;
     let took = world.guest.reboot().await;

@@ -30,7 +30,7 @@ pub(super) async fn the_group_is_divided_as_the_agent_needs_it(world: &mut World
     assert!(!doctor.contains("not enforced"), "{doctor}");
 }
 
-/// `systemctl reload` takes up what can be taken up, and nobody is started again.
+/// `systemctl reload` applies the settings that need no restart, and no plugin is started again.
 pub(super) async fn a_reload_is_taken_up(world: &mut World) {
     let (agent, web) = (world.property("MainPID").await, world.running("web").await);
     let setting =
@@ -55,7 +55,7 @@ pub(super) async fn an_agent_that_is_killed_comes_back(world: &mut World) {
 
 /// An agent that hangs feeds no watchdog, and is replaced.
 pub(super) async fn an_agent_that_hangs_is_replaced(world: &mut World) {
-    // So that nobody has to wait for as long as the unit gives it.
+    // So that the test need not wait for the whole timeout of the unit.
     let sooner = "mkdir -p /run/systemd/system/guest-agent.service.d && \
         printf '[Service]\\nWatchdogSec=5s\\nTimeoutAbortSec=5s\\n' >/run/systemd/system/guest-agent.service.d/test.conf && \
         systemctl daemon-reload && systemctl restart guest-agent.service";

@@ -137,7 +137,7 @@ impl World {
         let authority = std::fs::read(payload.path().join("ca.pem")).unwrap();
         let files = Tarball::default()
             .file("etc/test/ca.pem", 0o644, &authority)
-            // Nobody downloads who trusts nobody, and a minimal Debian comes without authorities.
+            // Without CA certificates the agent cannot download, and a minimal Debian has none.
             .file("etc/ssl/certs/ca-certificates.crt", 0o644, &authority)
             .file("etc/test/older.deb", 0o644, &packages.read("older.deb"))
             .file("etc/test/newer.deb", 0o644, &packages.read("newer.deb"))

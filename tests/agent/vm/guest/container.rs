@@ -87,7 +87,7 @@ impl Container {
         Self { nspawn, command, relays, root, group }
     }
 
-    /// Runs a command, unless nobody is there to do so.
+    /// Runs a command, unless the container has no init process.
     pub(super) async fn run(&mut self, command: &str, deadline: Duration) -> Option<Answer> {
         if self.nspawn.try_wait().ok()?.is_some_and(|status| status.code() == Some(REBOOTS)) {
             self.nspawn = self.command.spawn().ok()?;
@@ -202,6 +202,6 @@ fn remove_group(group: &Path) {
     for below in listing(group).iter().filter(|path| path.is_dir()) {
         remove_group(below);
     }
-    // One that somebody is in stays; the kernel forgets it with the machine.
+    // A group with a process in it stays; it ends with the machine.
     drop(std::fs::remove_dir(group));
 }

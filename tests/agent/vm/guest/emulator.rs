@@ -91,7 +91,7 @@ impl Emulator {
         Self { qemu, shell, commands: 0 }
     }
 
-    /// Runs a command, unless nobody is there to do so.
+    /// Runs a command, unless the emulator does not run.
     pub(super) async fn run(&mut self, command: &str, deadline: Duration) -> Option<Answer> {
         self.commands += 1;
         let number = self.commands.to_string();

@@ -1,5 +1,5 @@
-//! How many calls that last may be open at a time: bounded per plugin, so that one that opens
-//! watches without end gets none of the others' places, and bounded in all.
+//! How many waits and watches may be open at a time: limited per plugin, so that a plugin with too
+//! many watches cannot use up the permits of others, and limited in all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,20 +13,20 @@ pub(crate) const PLUGIN_PLACES: usize = 256;
 /// Most of all.
 pub(crate) const PLACES: usize = 2048;
 
-/// The places that are taken. `None` stands for callers on the local socket.
+/// The permits in use, by plugin. `None` stands for callers on the local socket.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places(Arc<Mutex<HashMap<Option<PluginName>, usize>>>);
+pub(crate) struct CallPermits(Arc<Mutex<HashMap<Option<PluginName>, usize>>>);
 
-/// A taken place, free again when this is dropped.
+/// A permit for one open call; dropping it frees the permit.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Places,
+pub(crate) struct CallPermit {
+    permits: CallPermits,
     of: Option<PluginName>,
 }
 
-impl Places {
-    /// Takes a place.
-    pub(crate) fn take(&self, of: Option<PluginName>) -> Result<Place, Status> {
+impl CallPermits {
+    /// Takes a permit.
+    pub(crate) fn take(&self, of: Option<PluginName>) -> Result<CallPermit, Status> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = taken.values().sum();
         let own = taken.get(&of).copied().unwrap_or_default();
@@ -38,13 +38,13 @@ impl Places {
         }
         taken.insert(of.clone(), own + 1);
         drop(taken);
-        Ok(Place { places: self.clone(), of })
+        Ok(CallPermit { permits: self.clone(), of })
     }
 }
 
-impl Drop for Place {
+impl Drop for CallPermit {
     fn drop(&mut self) {
-        let mut taken = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.permits.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = taken.get_mut(&self.of) {
             *own -= 1;
             if *own == 0 {
@@ -60,25 +60,25 @@ mod tests {
 
     #[test]
     fn one_plugin_cannot_take_the_places_of_others_and_they_come_free_again() {
-        let places = Places::default();
+        let permits = CallPermits::default();
         let plugin = |name: &str| Some(name.parse::<PluginName>().expect("a name"));
-        let greedy: Vec<_> = (0..PLUGIN_PLACES).map(|_| places.take(plugin("a"))).collect();
+        let greedy: Vec<_> = (0..PLUGIN_PLACES).map(|_| permits.take(plugin("a"))).collect();
         assert!(greedy.iter().all(Result::is_ok));
-        let error = places.take(plugin("a")).expect_err("it has all that it may have");
+        let error = permits.take(plugin("a")).expect_err("it has all that it may have");
         assert_eq!(error.code(), tonic::Code::ResourceExhausted);
-        assert!(places.take(plugin("b")).is_ok() && places.take(None).is_ok());
+        assert!(permits.take(plugin("b")).is_ok() && permits.take(None).is_ok());
         drop(greedy);
-        assert!(places.take(plugin("a")).is_ok());
-        assert!(places.0.lock().expect("whole").is_empty());
+        assert!(permits.take(plugin("a")).is_ok());
+        assert!(permits.0.lock().expect("whole").is_empty());
     }
 
     #[test]
     fn all_together_are_bounded_as_well() {
-        let places = Places::default();
+        let permits = CallPermits::default();
         let mut taken = Vec::new();
         for plugin in 0..=PLACES / PLUGIN_PLACES {
             let name: PluginName = format!("p{plugin}").parse().expect("a name");
-            taken.extend((0..PLUGIN_PLACES).map_while(|_| places.take(Some(name.clone())).ok()));
+            taken.extend((0..PLUGIN_PLACES).map_while(|_| permits.take(Some(name.clone())).ok()));
         }
         assert_eq!(taken.len(), PLACES);
     }

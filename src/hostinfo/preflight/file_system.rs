@@ -8,7 +8,7 @@ use crate::hostinfo::preflight::finding::{Finding, Severity};
 
 /// A file system, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FileSystem {
     /// A folder on it.
     pub path: PathBuf,
     /// Bytes that can still be written.
@@ -30,9 +30,9 @@ pub struct Needed {
     pub files: u64,
 }
 
-// === impl Place ===
+// === impl FileSystem ===
 
-impl Place {
+impl FileSystem {
     /// Looks at the file system of a folder, or of the nearest one above it that is there.
     #[must_use]
     pub fn nearest(path: &Path) -> Option<Self> {
@@ -56,13 +56,13 @@ impl Place {
         let mut findings = Vec::new();
         if self.is_read_only {
             let what = format!("{place} is mounted read-only");
-            let why = "nothing can be made durable there";
+            let why = "no data can be saved there";
             let fix = format!("`mount -o remount,rw` what {place} is on, or set agent.state_dir");
             findings.push(Finding::new(Severity::Error, what, why, fix));
         }
         if self.is_noexec {
             let what = format!("{place} is mounted noexec");
-            let why = "no plugin that is installed there can be run";
+            let why = "no plugin that is installed there can be executed";
             let fix = format!(
                 "`mount -o remount,exec` what {place} is on, or set agent.state_dir to a file \
                  system that allows it"
@@ -95,8 +95,7 @@ impl Place {
                 Severity::Error,
                 format!("{place} has no room for the plugin's files"),
                 format!(
-                    "{} files and folders are to be made, {free} inodes are free: {short} are \
-                     missing",
+                    "{} files and folders are needed, {free} inodes are free: {short} are missing",
                     needed.files
                 ),
                 format!(
@@ -130,8 +129,8 @@ pub(crate) fn is_noexec(program: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place {
+    fn place() -> FileSystem {
+        FileSystem {
             path: "/p".into(),
             bytes: 1000,
             files: Some(10),
@@ -143,7 +142,7 @@ mod tests {
     #[test]
     fn exactly_enough_is_enough() {
         assert_eq!(place().room(Needed { bytes: 1000, files: 10 }), []);
-        let endless = Place { files: None, ..place() };
+        let endless = FileSystem { files: None, ..place() };
         assert_eq!(endless.room(Needed { bytes: 0, files: u64::MAX }), []);
         assert_eq!(place().mounted(), []);
     }
@@ -162,14 +161,14 @@ mod tests {
 
     #[test]
     fn how_it_is_mounted_is_found_with_the_way_out() {
-        let found = Place { is_read_only: true, is_noexec: true, ..place() }.mounted();
+        let found = FileSystem { is_read_only: true, is_noexec: true, ..place() }.mounted();
         assert!(found[0].fix.contains("remount,rw") && found[1].fix.contains("remount,exec"));
     }
 
     #[test]
     fn a_folder_that_is_not_there_yet_is_where_its_parent_is() {
         let dir = tempfile::tempdir().expect("a directory");
-        let found = Place::nearest(&dir.path().join("not/there")).expect("a file system");
+        let found = FileSystem::nearest(&dir.path().join("not/there")).expect("a file system");
         assert_eq!(found.path, dir.path());
     }
 }

@@ -13,9 +13,9 @@ const UNIVERSE: &str = "universe/universe-domain";
 /// The universe of those who know of no other.
 const COMMON_UNIVERSE: &str = "googleapis.com";
 
-/// Where the metadata server says that this machine is. Every part is one plain word.
+/// The location of this machine, from the metadata server. Every part is one plain word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The instance's id.
     pub instance: String,
     /// The zone's name.
@@ -29,7 +29,7 @@ pub struct Place {
 /// Why no endpoint can be made of a place.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to derive the control plane's endpoint from the zone and the universe domain")]
-pub struct PlaceError {
+pub struct LocationError {
     #[from]
     source: EndpointError,
 }
@@ -44,9 +44,9 @@ impl Client {
     }
 }
 
-// === impl Place ===
+// === impl Location ===
 
-impl Place {
+impl Location {
     /// Asks for all of it, one attempt each.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Place {
     ///
     /// # Errors
     /// When zone and universe make no host name together.
-    pub fn endpoint(&self) -> Result<Endpoint, PlaceError> {
+    pub fn endpoint(&self) -> Result<Endpoint, LocationError> {
         let Self { zone, universe, .. } = self;
         Ok(format!("https://{zone}-agentcommunication.{universe}:443").parse()?)
     }
@@ -108,8 +108,8 @@ fn is_domain(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place {
+    fn place() -> Location {
+        Location {
             instance: "345".to_owned(),
             zone: "us-central1-a".to_owned(),
             project: "12".to_owned(),
@@ -123,7 +123,7 @@ mod tests {
         let endpoint = place().endpoint().expect("a host");
         let expected = "https://us-central1-a-agentcommunication.googleapis.com:443";
         assert_eq!(endpoint.to_string(), expected);
-        let other = Place { universe: "apis.example".to_owned(), ..place() };
+        let other = Location { universe: "apis.example".to_owned(), ..place() };
         let expected = "https://us-central1-a-agentcommunication.apis.example:443";
         assert_eq!(other.endpoint().expect("a host").to_string(), expected);
     }
