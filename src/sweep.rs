@@ -240,9 +240,7 @@ impl Run<'_> {
             let why = match entry.parse::<PluginName>().map(|name| keep.claim(&name)) {
                 Ok(Claim::Revisions(_)) => continue,
                 Ok(Claim::Unknown(why)) => why,
-                Ok(Claim::Nothing) => {
-                    "data of an unknown plugin; delete it if it is not needed"
-                }
+                Ok(Claim::Nothing) => "data of an unknown plugin; delete it if it is not needed",
                 Err(_) => "not a valid plugin name",
             };
             self.leave(&at.join(&entry), why);

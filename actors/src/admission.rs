@@ -185,7 +185,9 @@ impl AdmissionActor {
             Effect::End { life, why } => {
                 if !why.is_empty() {
                     warn!(
-                        life = life.0, why = &*why, "stops the admission plugin; it is not needed"
+                        life = life.0,
+                        why = &*why,
+                        "stops the admission plugin; it is not needed"
                     );
                 }
                 self.stream = None;

@@ -238,7 +238,8 @@ impl ControlPlaneActor {
         let (at, since) = (self.ports.clock.now(), Instant::now());
         if self.remembered.knows(key, receipt.stream, at) {
             info!(
-                message = receipt.message_id, "this message was taken before; acknowledges it again"
+                message = receipt.message_id,
+                "this message was taken before; acknowledges it again"
             );
             return self.acknowledge(message);
         }

@@ -36,7 +36,8 @@ pub(super) async fn reload(
             let (reason, causes) = (error.reason(), error.causes().join("; "));
             error!(
                 reason,
-                causes, "THE CONFIGURATION CANNOT BE USED; the agent continues with its current one"
+                causes,
+                "THE CONFIGURATION CANNOT BE USED; the agent continues with its current one"
             );
             return;
         }

@@ -226,11 +226,8 @@ fn only_executable(dir: &Path) -> Result<EntryPoint, Failure> {
     match found.as_slice() {
         [only] => EntryPoint::parse(only)
             .map_err(|error| Failure::failed("the executable's name is not valid").because(&error)),
-        [] => Err(Failure::usage(format_args!(
-            "no executable is at the top of {}",
-            dir.display()
-        ))
-        .hint("name it with --entry-point, or make it executable with chmod +x")),
+        [] => Err(Failure::usage(format_args!("no executable is at the top of {}", dir.display()))
+            .hint("name it with --entry-point, or make it executable with chmod +x")),
         many => Err(Failure::usage(format_args!(
             "more than one executable is at the top of {}: {}",
             dir.display(),

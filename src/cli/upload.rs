@@ -40,8 +40,7 @@ pub(super) struct Given {
 /// Opens a bundle. Returns `None` when the file is not a bundle.
 pub(super) fn open(path: &Path) -> Result<Option<Given>, Failure> {
     let failed = |error: BundleError| {
-        Failure::failed(format_args!("{} is not a valid bundle", path.display()))
-            .because(&error)
+        Failure::failed(format_args!("{} is not a valid bundle", path.display())).because(&error)
     };
     if !path.is_file() {
         return Ok(None);

@@ -38,7 +38,7 @@ fn listener(host: &Host<'_>) -> Option<Finding> {
             if !agent.http.is_empty() {
                 return None;
             }
-            let trouble = agent.troubles.iter().find(|trouble| trouble.contains("over HTTP"));
+            let trouble = agent.troubles.iter().find(|trouble| trouble.contains("HTTP is off"));
             let why = trouble.map_or("the running agent has another configuration", |why| why);
             Some(Finding::new(
                 Severity::Error,

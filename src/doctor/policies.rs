@@ -85,8 +85,7 @@ fn paths(name: &str, own: &Policy) -> Vec<Finding> {
     absent
         .map(|(key, path)| {
             let what = format!("{} of {}, does not exist", path.display(), table(name));
-            let why =
-                format!("{key} opens only paths that exist when the plugin starts");
+            let why = format!("{key} opens only paths that exist when the plugin starts");
             let fix = format!("make {} and restart the plugin, or remove it", path.display());
             Finding::new(Severity::Note, what, why, fix)
         })
@@ -172,6 +171,6 @@ mod tests {
         let none = landlock(&walled, 0).expect("a finding");
         assert!(none.what.contains("no Landlock") && none.what.contains("[plugins.p]"), "{none:?}");
         let old = landlock(&walled, 1).expect("a finding");
-        assert!(old.what.contains("version 1") && old.why.contains("truncated"), "{old:?}");
+        assert!(old.what.contains("version 1") && old.why.contains("truncate"), "{old:?}");
     }
 }

@@ -222,9 +222,7 @@ impl Unpacking<'_> {
             return Err(wrong("is not a path inside the archive"));
         };
         match self.tree.hard_link(&path, &inside) {
-            Err(Obstacle::NoSuchFile) => {
-                Err(wrong("is not a regular file earlier in the archive"))
-            }
+            Err(Obstacle::NoSuchFile) => Err(wrong("is not a regular file earlier in the archive")),
             result => result.map_err(|obstacle| self.blame(&path, obstacle, 0)),
         }
     }

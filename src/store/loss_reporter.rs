@@ -63,7 +63,8 @@ impl LossReporter {
             health.mark_unchanged();
             if let Err(error) = self.look(&mut told).await {
                 warn!(
-                    error, "cannot report what the store has lost; tries again at the next change"
+                    error,
+                    "cannot report what the store has lost; tries again at the next change"
                 );
             }
             tokio::time::sleep(CALM).await;

@@ -118,7 +118,9 @@ impl Search {
             .collect::<Result<_, _>>()
             .map_err(|()| Stays::Because("another agent uses it"))?;
         if self.alive.below(&path) {
-            return Err(Stays::Because("a process runs from it; stop it, and the agent deletes it"));
+            return Err(Stays::Because(
+                "a process runs from it; stop it, and the agent deletes it",
+            ));
         }
         if !self.may_go {
             return Err(Stays::Because(

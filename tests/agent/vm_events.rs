@@ -43,9 +43,10 @@ async fn a_shutdown_is_told_before_plugins_stop_and_a_startup_when_they_are_back
     assert_eq!(bed.ask("a", "config").await.results, ["mine"]);
     bed.stop_agent().await;
     let log = bed.log();
-    let told = log.find("sent a VM event to the plugins event=shutdown told=1").unwrap_or_else(|| {
-        bed.fail("no plugin got the shutdown event");
-    });
+    let told =
+        log.find("sent a VM event to the plugins event=shutdown told=1").unwrap_or_else(|| {
+            bed.fail("no plugin got the shutdown event");
+        });
     assert!(log.rfind("the plugins stop, too").unwrap() < told, "the event came before the stop");
     bed.start_agent().await;
     bed.running("a", "1").await;

@@ -78,16 +78,10 @@ pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<
                 ),
                 trace,
             },
-            Order::Remove => {
-                refuse(PluginEventKind::RemoveFailed, "no plugin has this name")
-            }
-            Order::Apply(_) => {
-                refuse(PluginEventKind::ApplyFailed, "no plugin has this name")
-            }
+            Order::Remove => refuse(PluginEventKind::RemoveFailed, "no plugin has this name"),
+            Order::Apply(_) => refuse(PluginEventKind::ApplyFailed, "no plugin has this name"),
             // Only the local API gives this order, and it has answered the caller already.
-            Order::Restart => {
-                refuse(PluginEventKind::StartFailed, "no plugin has this name")
-            }
+            Order::Restart => refuse(PluginEventKind::StartFailed, "no plugin has this name"),
         });
     }
     assignments

@@ -405,16 +405,17 @@ impl PluginActor {
         ctx.spawn(sweep.into_actor(self).map(|result, this, _| {
             this.reach("end", "sweep");
             match result {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                warn!(
-                    plugin = %this.state.name,
-                    error = %Chain(&error),
-                    "processes of the plugin remain"
-                );
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    warn!(
+                        plugin = %this.state.name,
+                        error = %Chain(&error),
+                        "processes of the plugin remain"
+                    );
+                }
+                Err(_) => warn!(plugin = %this.state.name, "gave up ending processes"),
             }
-            Err(_) => warn!(plugin = %this.state.name, "gave up ending processes"),
-        }}));
+        }));
     }
 
     fn answer<T: 'static>(
@@ -523,10 +524,10 @@ async fn admit_again(
     let question = Question { sha256: content, ..Question::of(spec) };
     match admission::ask(admission, question).await {
         AdmissionVerdict::Admitted => Ok(()),
-        AdmissionVerdict::Denied(why) => Err(format!(
-            "its entry point was replaced, and the new file is not admitted: {why}"
-        )
-        .into()),
+        AdmissionVerdict::Denied(why) => {
+            Err(format!("its entry point was replaced, and the new file is not admitted: {why}")
+                .into())
+        }
         // The next agent process begins the launch anew.
         AdmissionVerdict::Closing => std::future::pending().await,
     }

@@ -31,9 +31,11 @@ pub fn decode_local(
     match cfg::Action::try_from(item.action) {
         Ok(cfg::Action::Install | cfg::Action::Unspecified) => {}
         Ok(cfg::Action::Remove | cfg::Action::Apply) | Err(_) => {
-            return Err("its action is not INSTALL; remove the manifest of a plugin that should not \
+            return Err(
+                "its action is not INSTALL; remove the manifest of a plugin that should not \
                         run"
-                .to_owned());
+                .to_owned(),
+            );
         }
     }
     let plugin = item.plugin.ok_or("it does not name a plugin")?;

@@ -47,7 +47,8 @@ impl Interceptor for Gate {
             }
             Holder::Nobody => {
                 tracing::warn!(
-                    uid, "a caller on the host socket showed a ticket of no running plugin"
+                    uid,
+                    "a caller on the host socket showed a ticket of no running plugin"
                 );
                 return Err(Status::permission_denied(
                     "the ticket is not that of a running plugin: it ends with the process that it \

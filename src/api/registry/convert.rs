@@ -98,10 +98,8 @@ pub(crate) fn refused(refusal: &Refusal) -> Status {
 pub(crate) fn not_registered(error: &NotRegistered) -> Status {
     match error {
         NotRegistered::Refused(refusal) => refused(refusal),
-        NotRegistered::NotSaved(error) => {
-            Status::unavailable(format!(
-                "nothing was changed, because the change cannot be saved: {error}"
-            ))
-        }
+        NotRegistered::NotSaved(error) => Status::unavailable(format!(
+            "nothing was changed, because the change cannot be saved: {error}"
+        )),
     }
 }

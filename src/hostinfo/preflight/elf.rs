@@ -277,7 +277,7 @@ pub(super) mod tests {
         refused(|bytes| bytes[16] = 1, "object file");
         refused(|bytes| bytes[16] = 4, "core dump");
         refused(|bytes| bytes[16] = 77, "unknown kind");
-        refused(|bytes| bytes[54] = 55, "another size");
+        refused(|bytes| bytes[54] = 55, "a wrong size");
         refused(|bytes| bytes[56..58].fill(0), "no program headers");
         refused(|bytes| bytes[56..58].fill(0xff), "too many");
         refused(|bytes| bytes[32..40].fill(0xff), "cannot be read");

@@ -406,7 +406,7 @@ mod tests {
         wrong(b"#!/no/such/shell\n", "/no/such/shell does not exist", "first line");
         wrong(b"#!/bin/plain\n", "/bin/plain may not be executed", "permissions");
         wrong(b"#!/bin/sh\r\nexit 0\r\n", "carriage return", "line ends");
-        wrong(b"#!\n", "no interpreter", "begin it with");
+        wrong(b"#!\n", "does not name an interpreter", "begin it with");
         wrong(b"#!/usr/bin/env ruby\n", "the command ruby", "install it");
         wrong(b"#!/usr/bin/env -S X=1 ruby -w\n", "the command ruby", "install it");
         wrong(b"#!/x\x1b[2J\n", "/x\\x1b[2J does not exist", "");

@@ -302,7 +302,7 @@ fn a_deeply_nested_manifest_is_refused() {
 fn a_binary_manifest_of_nothing_is_refused() {
     let machine = Machine::new();
     write(&machine.folder("empty").join(BINARY), b"");
-    machine.refuses("empty", "no plugin");
+    machine.refuses("empty", "does not name a plugin");
     let plugin = Plugin { name: "empty".to_owned(), ..Plugin::default() };
     let order = ConfigurePlugin { plugin: Some(plugin), ..ConfigurePlugin::default() };
     write(&machine.folder("empty").join(BINARY), &order.encode_to_vec());

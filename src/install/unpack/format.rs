@@ -81,9 +81,7 @@ fn describe(start: &[u8]) -> String {
         [] => "it is empty".to_owned(),
         [b'B', b'Z', b'h', ..] => "it is a bzip2 file".to_owned(),
         [b'P', b'K', 3, 4, ..] => "it is a zip file".to_owned(),
-        [0x7f, b'E', b'L', b'F', ..] => {
-            "it is an executable; put it into an archive".to_owned()
-        }
+        [0x7f, b'E', b'L', b'F', ..] => "it is an executable; put it into an archive".to_owned(),
         [b'<', ..] => "it looks like a web page or XML document".to_owned(),
         _ => format!("it begins with {}", escaped(&start[..start.len().min(16)])),
     }

@@ -83,7 +83,9 @@ impl Host for Service {
         let Some(dropped) = self.throttle.pass() else { return Ok(Response::new(())) };
         if dropped > 0 {
             tracing::warn!(
-                plugin, dropped, "a plugin sends too many log lines; this many were dropped"
+                plugin,
+                dropped,
+                "a plugin sends too many log lines; this many were dropped"
             );
         }
         // As a field and not as the message: a field is quoted, so the text cannot look like a line

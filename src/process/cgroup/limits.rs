@@ -146,9 +146,7 @@ impl Group {
             _ if !self.rooms.is_empty() => {
                 return (format!("no {controller} controller on this machine"), NO_CONTROLLER_FIX);
             }
-            Absence::NotThere => {
-                ("the agent may not use control groups", NO_GROUPS_FIX)
-            }
+            Absence::NotThere => ("the agent may not use control groups", NO_GROUPS_FIX),
             Absence::SwitchedOff => {
                 ("plugins.cgroups is \"off\"", "set it to \"auto\" and restart the agent")
             }

@@ -154,8 +154,7 @@ fn without_control_groups_nothing_is_made_and_every_limit_is_told() {
     let group = Cgroups::none().group(&"plugin".parse().unwrap());
     let unenforced = group.prepare(&limits(Some(1 << 20), Some(50))).unwrap();
     let told: Vec<String> = unenforced.iter().map(ToString::to_string).collect();
-    let why =
-        "is not enforced: the agent may not use control groups; run the agent as";
+    let why = "is not enforced: the agent may not use control groups; run the agent as";
     assert_eq!(told.len(), 2);
     assert!(told[0].starts_with(&format!("memory limit of 1048576 bytes {why}")), "{told:?}");
     assert!(told[1].starts_with(&format!("cpu limit of 50 % {why}")), "{told:?}");

@@ -124,7 +124,8 @@ pub(crate) fn spare_the_agent() {
     let decided = std::fs::read_to_string(OWN_SCORE).unwrap_or_default();
     if decided.trim() != UNSET_SCORE {
         info!(
-            oom_score_adj = decided.trim(), "the OOM score of a plugin stays as it was at its start"
+            oom_score_adj = decided.trim(),
+            "the OOM score of a plugin stays as it was at its start"
         );
         return;
     }

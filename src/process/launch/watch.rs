@@ -136,9 +136,8 @@ impl Watched {
 
     /// Resolves when it is dead and the cause is known, or known to stay unknown.
     pub(crate) async fn cause(&self) -> ExitCause {
-        let is_known = |progress: &ExitStage| {
-            matches!(progress, ExitStage::Ended(_) | ExitStage::Gone(_))
-        };
+        let is_known =
+            |progress: &ExitStage| matches!(progress, ExitStage::Ended(_) | ExitStage::Gone(_));
         match self.reached(is_known).await {
             ExitStage::Ended(cause) | ExitStage::Gone(cause) => cause,
             ExitStage::Alive | ExitStage::Dead => ExitCause::Unknown,

@@ -70,7 +70,8 @@ pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipE
     }
     let mut walk = Walk { owner, former: stat.st_uid, linked: 0 };
     walk.give_entries(folder.as_fd(), path, 0)?;
-    chown(folder.as_fd(), owner).map_err(|errno| failed("change the owner of the folder", errno))?;
+    chown(folder.as_fd(), owner)
+        .map_err(|errno| failed("change the owner of the folder", errno))?;
     Ok(walk.linked)
 }
 

@@ -294,7 +294,7 @@ mod tests {
         assert!(all.contains("no Landlock") && all.contains("CONFIG_SECCOMP_FILTER"), "{all}");
         let old = Host { landlock: LANDLOCK_WHOLE - 1, ..strong() };
         let all = text(&plan(&everything(), &old, identity()));
-        assert!(all.contains("truncated") && all.contains("version 2, not 3"), "{all}");
+        assert!(all.contains("against truncation") && all.contains("version 2, not 3"), "{all}");
     }
 
     #[test]

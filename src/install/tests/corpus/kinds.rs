@@ -34,12 +34,20 @@ pub(super) fn cases() -> Vec<Case> {
             Tarball::default().folder("run", 0o755),
             "not a regular",
         ),
-        refused("file below a file", good().file("run/x", 0o644, b""), "in the way"),
-        refused("folder over a file", good().folder("run", 0o755), "in the way"),
+        refused(
+            "file below a file",
+            good().file("run/x", 0o644, b""),
+            "conflicts with that of another member",
+        ),
+        refused(
+            "folder over a file",
+            good().folder("run", 0o755),
+            "conflicts with that of another member",
+        ),
         refused(
             "file over a folder",
             good().folder("d", 0o755).file("d", 0o755, b""),
-            "in the way",
+            "conflicts with that of another member",
         ),
         taken(
             "special bits",
