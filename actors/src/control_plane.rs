@@ -17,7 +17,7 @@ use tracing::{Span, debug, info, warn};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::keys::number_key;
-use crate::manager::number_orders;
+use crate::manager::{number_orders, restart_of};
 use crate::messages::{
     Configure, ListPlugins, Listed, MetricsDelivered, OrderOutcome, Received, Save, SaveFailed,
     SaveOrForget, Submission, Submit, SubmitError,
@@ -475,7 +475,8 @@ fn decode_submission(
 ) -> Result<(InboxContent, Vec<DecodedOrder>), SubmitError> {
     match submission {
         Submission::Restart(name) => {
-            Ok((InboxContent::Restart(name.clone()), vec![Ok((name, Order::Restart))]))
+            let order = restart_of(&name);
+            Ok((InboxContent::Restart(name), vec![Ok(order)]))
         }
         Submission::Configure(bytes) => match wire::decode_orders(&bytes, Origin::Local) {
             Ok(decoded) => Ok((InboxContent::Configure(bytes), decoded)),
@@ -487,7 +488,7 @@ fn decode_submission(
 /// The answer to a submitter about each order, in the sequence given.
 fn verdicts(decoded: &[DecodedOrder], first: Generation) -> Vec<OrderOutcome> {
     let verdict = |(order, number): (&DecodedOrder, u64)| match order {
-        Ok((name, _)) => OrderOutcome { name: name.to_string(), result: Ok(Generation(number)) },
+        Ok(order) => OrderOutcome { name: order.name.to_string(), result: Ok(Generation(number)) },
         Err(refusal) => {
             OrderOutcome { name: refusal.name.clone(), result: Err(refusal.reason.clone()) }
         }

@@ -31,7 +31,7 @@ use crate::plugin::{Beginning, PluginActor, PluginHandles, machine};
 use crate::ports::{Count, Known, Ports, Table, Write};
 use crate::records;
 use crate::trace::Trace;
-use crate::wire::DecodedOrder;
+use crate::wire::{DecodedOrder, NamedOrder};
 
 mod answers;
 pub mod local;
@@ -42,7 +42,7 @@ pub mod recovery;
 
 use plan::{Assignment, assign};
 use readiness::{Gate, Heard, Readiness};
-pub(crate) use recovery::name_of_key;
+pub(crate) use recovery::{name_of_key, restart_of};
 
 /// The other actors that the manager talks to.
 pub struct ManagerHandles {
@@ -78,6 +78,8 @@ pub struct ManagerActor {
     lost: BTreeSet<PluginName>,
     /// Whether every plugin there was is on the roster or among the lost.
     known: Known,
+    /// Plugins of an earlier life that have not found out yet whether their process still lives.
+    reconciling: BTreeSet<PluginName>,
     lives: u64,
     /// What the machine says of its own plugins.
     machine: local_plan::LocalManifests,
@@ -111,6 +113,8 @@ struct Deaths {
 enum Lists {
     /// Not before the plugins of an earlier agent process are back.
     Held { lists: Vec<oneshot::Sender<Vec<Listed>>>, orders: Vec<Configure> },
+    /// They are back and orders go on; not all of them know yet whether their process still lives.
+    Reconciling { lists: Vec<oneshot::Sender<Vec<Listed>>> },
     /// Yes.
     Answered,
 }
@@ -144,6 +148,7 @@ impl ManagerActor {
             history: History::default(),
             lost: BTreeSet::new(),
             known: Known::All,
+            reconciling: BTreeSet::new(),
             lives: 0,
             machine: local_plan::LocalManifests::default(),
             version,
@@ -195,7 +200,7 @@ impl ManagerActor {
                 self.start(name, generation, Beginning::Ordered(first, trace), ctx);
                 None
             }
-            Assignment::Deliver(NumberedOrder { generation, name, order, trace }) => {
+            Assignment::Deliver(NumberedOrder { generation, name, order, trace, .. }) => {
                 if let Some(entry) = self.roster.get_mut(&name) {
                     entry.delivered = entry.delivered.max(generation);
                     entry.retired = entry.retired.filter(|known| generation <= *known);
@@ -310,6 +315,7 @@ impl ManagerActor {
                 self.show_readiness();
                 let writes = vec![records::delete_snapshot(&name)];
                 self.save(Save { writes, events: Vec::new() }, ctx);
+                self.reconciled(&name);
             }
         }
     }
@@ -330,7 +336,7 @@ impl ManagerActor {
 
     fn show_readiness(&self) {
         // Held lists mean that the plugins are not known yet.
-        if matches!(self.lists, Lists::Answered) && !self.readiness.borrow().is_ready() {
+        if !matches!(self.lists, Lists::Held { .. }) && !self.readiness.borrow().is_ready() {
             self.readiness.send_replace(self.gate.readiness());
         }
     }
@@ -347,9 +353,9 @@ pub fn number_orders(
     trace: Option<&Arc<Trace>>,
 ) -> Configure {
     let orders = decoded.iter().zip(0u64..).filter_map(|(order, index)| {
-        let (name, order) = order.as_ref().ok()?.clone();
+        let NamedOrder { name, revision, order } = order.as_ref().ok()?.clone();
         let generation = Generation(first.0.saturating_add(index));
-        Some(NumberedOrder { generation, name, order, trace: trace.cloned() })
+        Some(NumberedOrder { generation, name, revision, order, trace: trace.cloned() })
     });
     Configure { inbox: first.0, orders: orders.collect() }
 }
@@ -382,7 +388,7 @@ impl Handler<Configure> for ManagerActor {
             // Orders of this life must not be carried out before those of an earlier one.
             Lists::Held { orders, .. } if orders.len() < HELD_MAX => orders.push(configure),
             Lists::Held { .. } => warn!("too many orders before the start; they stay in the inbox"),
-            Lists::Answered => self.configure_once(configure, ctx),
+            Lists::Reconciling { .. } | Lists::Answered => self.configure_once(configure, ctx),
         }
     }
 }
@@ -391,6 +397,8 @@ impl Handler<Dismiss> for ManagerActor {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: Dismiss, _: &mut Self::Context) -> Self::Result {
+        // Nobody finds anything out any more that a list could wait for.
+        self.answer_lists();
         // Orders that come from now on stay in the inbox.
         self.lists = Lists::Held { lists: Vec::new(), orders: Vec::new() };
         let plugins = std::mem::take(&mut self.roster).into_values().map(|entry| async move {
@@ -442,6 +450,7 @@ impl Handler<Changed> for ManagerActor {
             self.handles.unseen.do_send(Unseen(view.name.clone()));
         }
         self.moved();
+        self.reconciled(&view.name);
         self.gate.changed(&view, &self.ports.machine.boot_id());
         self.show_readiness();
     }

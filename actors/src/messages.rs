@@ -134,6 +134,8 @@ pub struct NumberedOrder {
     pub generation: Generation,
     /// The plugin it is for.
     pub name: PluginName,
+    /// The revision as the order named it, repeated when it is refused; empty where it named none.
+    pub revision: Arc<str>,
     /// What is wanted.
     pub order: Order,
     /// What it is part of.

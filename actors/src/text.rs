@@ -12,11 +12,48 @@ pub(crate) fn quoted(text: &str, max: usize) -> String {
     if short.len() == text.len() { short.to_owned() } else { format!("{short}…") }
 }
 
+/// A name out of a request, as events repeat it: what has no glyph of its own is escaped, and what
+/// does not fit into `max` bytes is cut off between two characters.
+pub(crate) fn echoed(name: &str, max: usize) -> String {
+    let mut echo = String::with_capacity(name.len().min(max));
+    for character in name.chars() {
+        let before = echo.len();
+        if has_no_glyph(character) {
+            echo.extend(character.escape_debug());
+        } else {
+            echo.push(character);
+        }
+        if echo.len() > max {
+            echo.truncate(before);
+            break;
+        }
+    }
+    echo
+}
+
+/// Whether a character steers a terminal, a log or the direction of the text around it.
+fn has_no_glyph(character: char) -> bool {
+    let is_format = matches!(
+        character,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    );
+    character.is_control() || is_format
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn an_echoed_name_is_the_name_but_for_what_has_no_glyph() {
+        for name in ["", "ops-agent", "a b", "größe/«x»", "\"it's\" a\\b", &"n".repeat(256)] {
+            assert_eq!(echoed(name, 256), name);
+        }
+        assert_eq!(echoed("\u{1b}[31m\n", 256), "\\u{1b}[31m\\n");
+        assert_eq!(echoed("a\u{202e}b\0", 256), "a\\u{202e}b\\0");
+    }
 
     #[test]
     fn a_character_is_kept_or_cut_as_a_whole() {
@@ -27,6 +64,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn an_echoed_name_is_printable_and_bounded(name in any::<String>(), max in 0_usize..50) {
+            let echo = echoed(&name, max);
+            prop_assert!(echo.len() <= max && !echo.chars().any(has_no_glyph));
+            prop_assert!(echoed(&name, usize::MAX).starts_with(&echo));
+        }
+
         #[test]
         fn what_is_kept_is_the_longest_beginning_that_fits(text in ".{0,20}", max in 0_usize..50) {
             let short = shortened(&text, max);

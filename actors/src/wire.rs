@@ -12,8 +12,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use prost::Message;
 
 use crate::messages::Listed;
-use crate::model::event::PluginEventKind;
-use crate::model::event::StoredEvent;
+use crate::model::event::{NAME_MAX, PluginEventKind, StoredEvent};
 use crate::model::id::{PluginName, Sha256Digest};
 use crate::model::origin::Origin;
 use crate::model::spec::{
@@ -22,6 +21,7 @@ use crate::model::spec::{
 use crate::model::view::Reported;
 use crate::plugin::event::Order;
 use crate::ports::{InboundMessage, OsFacts, OutboundMessage};
+use crate::text::echoed;
 
 mod local;
 mod model;
@@ -79,14 +79,26 @@ pub enum WireError {
 }
 
 /// One order that was understood, or why it was not.
-pub type DecodedOrder = Result<(PluginName, Order), Refusal>;
+pub type DecodedOrder = Result<NamedOrder, Refusal>;
+
+/// An order, and what it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedOrder {
+    /// The plugin it is for.
+    pub name: PluginName,
+    /// The revision as it was named, escaped and bounded; empty where none was. REMOVE and APPLY
+    /// match by the plugin's name alone: for them it is only repeated in the event of a refusal.
+    pub revision: Arc<str>,
+    /// What is wanted.
+    pub order: Order,
+}
 
 /// Why one order was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The plugin as it was named.
+    /// The plugin as it was named, escaped and bounded.
     pub name: String,
-    /// The revision as it was named.
+    /// The revision as it was named, escaped and bounded.
     pub revision: String,
     /// The kind of the event that reports the refusal.
     pub notice: PluginEventKind,
@@ -152,8 +164,8 @@ fn decode_item(bytes: &[u8], origin: Origin) -> DecodedOrder {
         // What is wrong may be deep in the manifest; whose it is can be told all the same.
         let plugin = Skeleton::decode(bytes).ok().and_then(|item| item.plugin).unwrap_or_default();
         Refusal {
-            name: plugin.name.chars().take(80).collect(),
-            revision: plugin.revision_id.chars().take(160).collect(),
+            name: echoed(&plugin.name, NAME_MAX),
+            revision: echoed(&plugin.revision_id, NAME_MAX),
             notice: PluginEventKind::InstallFailed,
             reason: format!("the order is not a valid ConfigurePlugin: {cause}"),
         }
@@ -172,8 +184,8 @@ fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
         }
     };
     let refuse = |reason: String| Refusal {
-        name: plugin.name.chars().take(80).collect(),
-        revision: plugin.revision_id.chars().take(160).collect(),
+        name: echoed(&plugin.name, NAME_MAX),
+        revision: echoed(&plugin.revision_id, NAME_MAX),
         notice,
         reason,
     };
@@ -189,7 +201,8 @@ fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
         Ok(cfg::Action::Unspecified) => return Err(refuse("the order has no action".to_owned())),
         Err(_) => return Err(refuse(format!("the action {} is not known", item.action))),
     };
-    Ok((name, order))
+    let revision = echoed(&plugin.revision_id, NAME_MAX).into();
+    Ok(NamedOrder { name, revision, order })
 }
 
 fn decode_dynamic(

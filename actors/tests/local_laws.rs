@@ -17,9 +17,12 @@ use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::Cleanup;
 use proptest::prelude::*;
 
+#[path = "support/ends.rs"]
+mod ends;
 #[path = "support/world.rs"]
 mod world;
 
+use ends::Ends;
 use world::{Answer, Job, Step, World, local_spec, show, spec, text};
 
 #[derive(Clone, Debug)]
@@ -297,6 +300,22 @@ fn check_rest(log: &[Step], state: &State, wanted: Option<&str>) -> Verdicts {
     Ok(())
 }
 
+/// Every order and every manifest that was announced has exactly one end, of its own revision.
+fn law_every_order_has_exactly_one_end(local: bool, log: &[Step]) -> Verdicts {
+    let mut ends = Ends::default();
+    if local {
+        // No order is at the beginning of such a life, so it is not in the log.
+        let first = begin_local(Arc::new(local_spec("r1")));
+        ends.step(&first.next, &Event::FactsChanged, &first).map_err(TestCaseError::fail)?;
+    }
+    for Step { before, event, after, .. } in log {
+        ends.step(before, event, after)
+            .map_err(|why| TestCaseError::fail(format!("{why}: {event:?} in {}", show(before))))?;
+    }
+    prop_assert!(ends.is_complete(), "without an end: {ends:?}");
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -326,6 +345,13 @@ proptest! {
             wanted = Some("r1".to_owned());
         }
         check_rest(&world.log, &world.state, wanted.as_deref())?;
+    }
+
+    #[test]
+    fn every_order_and_manifest_gets_exactly_one_end(local in any::<bool>(), acts in acts()) {
+        let mut world = live(local, &acts);
+        world.calm().map_err(TestCaseError::fail)?;
+        law_every_order_has_exactly_one_end(local, &world.log)?;
     }
 
     /// Whatever came before: after a REMOVE the local version runs, however often the agent dies on
@@ -426,7 +452,7 @@ fn a_remove_takes_back_the_dynamic_revision_that_is_on_its_way() {
     take(&mut world, &Act::Install(2));
     numbers(&mut world);
     take(&mut world, &Act::Remove);
-    assert_eq!(numbers(&mut world), ["2(r2)", "5(r2)"]);
+    assert_eq!(numbers(&mut world), ["8(r2)", "2(r2)", "5(r2)"]);
     assert_eq!((show(&world.state), world.jobs.len()), ("Running r1".to_owned(), 0));
 }
 

@@ -21,9 +21,12 @@ use guest_agent_actors::plugin::state::{
 use guest_agent_actors::scheduler::rules::{RuleVerdict as Ruling, evaluate};
 use proptest::prelude::*;
 
+#[path = "support/ends.rs"]
+mod ends;
 #[path = "support/world.rs"]
 mod world;
 
+use ends::Ends;
 use world::{
     Answer, Job, Step, World, endpoint, one_shot, process, spec, spec_with, text, tight, where_web,
 };
@@ -264,11 +267,6 @@ fn is_refused(step: &Step) -> bool {
     let told: Vec<_> = announcements(step).collect();
     matches!(told.as_slice(), [(PluginEventKind::InstallRequested, ordered), (PluginEventKind::InstallFailed, failed)]
         if ordered == failed)
-}
-
-fn is_remove_order(step: &Step) -> bool {
-    matches!(&step.event, Event::Ordered { generation, order: Order::Remove }
-        if *generation > step.before.generation)
 }
 
 // === The laws ===
@@ -544,72 +542,16 @@ fn law_rules_are_kept(step: &Step, facts: &FactSet) -> Verdicts {
     Ok(())
 }
 
-/// Orders and the outcomes that were told of them.
-#[derive(Default)]
-struct Ledger {
-    /// Per revision, whether an outcome of its INSTALL is due.
-    installs: BTreeMap<RevisionId, bool>,
-    apply_due: bool,
-}
-
-impl Ledger {
-    /// Orders for one revision share an outcome while it is due; otherwise it is one to one.
-    fn enter(&mut self, step: &Step) -> Verdicts {
-        if is_remove_order(step) {
-            *self = Self::default();
-        }
-        if is_refused(step) {
-            return Ok(());
-        }
-        for (notice, revision) in announcements(step) {
-            match notice {
-                PluginEventKind::InstallRequested => {
-                    self.installs.insert(revision.clone(), true);
-                }
-                PluginEventKind::Installed => {
-                    let due = self.installs.insert(revision.clone(), false);
-                    prop_assert_eq!(due, Some(true), "nobody asked for {}: {:#?}", revision, step);
-                }
-                PluginEventKind::InstallFailed => {
-                    let due = self.installs.insert(revision.clone(), false);
-                    // While on trial, what was reported as installed can still be taken back.
-                    let on_trial =
-                        step.before.trial.is_some() && *revision == step.before.spec.revision;
-                    prop_assert!(
-                        due == Some(true) || (on_trial && due == Some(false)),
-                        "nobody asked for {}: {:#?}",
-                        revision,
-                        step
-                    );
-                }
-                PluginEventKind::ApplyRequested => {
-                    prop_assert!(!self.apply_due, "an APPLY was forgotten: {:#?}", step);
-                    self.apply_due = true;
-                }
-                PluginEventKind::Applied | PluginEventKind::ApplyFailed => {
-                    prop_assert!(self.apply_due, "nobody asked to apply: {:#?}", step);
-                    self.apply_due = false;
-                }
-                PluginEventKind::RemoveRequested
-                | PluginEventKind::Started
-                | PluginEventKind::Removed
-                | PluginEventKind::Stopped
-                | PluginEventKind::Crashed
-                | PluginEventKind::StartFailed
-                | PluginEventKind::ExecutionCompleted
-                | PluginEventKind::ExecutionFailed
-                | PluginEventKind::RemoveFailed => {}
-            }
-        }
-        Ok(())
+/// Every order that was announced has exactly one end, of its own revision.
+fn law_every_order_has_exactly_one_end(log: &[Step]) -> Verdicts {
+    let mut ends = Ends::default();
+    for step in log {
+        let Step { before, event, after, .. } = step;
+        ends.step(before, event, after)
+            .map_err(|why| TestCaseError::fail(format!("{why}: {step:#?}")))?;
     }
-
-    fn close(&self) -> Verdicts {
-        let due: Vec<_> = self.installs.iter().filter(|(_, due)| **due).collect();
-        prop_assert!(due.is_empty(), "no outcome was told of {:?}", due);
-        prop_assert!(!self.apply_due, "no outcome of an APPLY was told");
-        Ok(())
-    }
+    prop_assert!(ends.is_complete(), "without an end: {:?}", ends);
+    Ok(())
 }
 
 /// The revision that the orders of a log leave wanted; an order that was refused wants nothing.
@@ -742,14 +684,10 @@ proptest! {
     }
 
     #[test]
-    fn every_order_gets_exactly_one_outcome(acts in acts()) {
+    fn every_order_gets_exactly_one_end(acts in acts()) {
         let mut world = live(&acts);
         world.calm().map_err(TestCaseError::fail)?;
-        let mut ledger = Ledger::default();
-        for step in &world.log {
-            ledger.enter(step)?;
-        }
-        ledger.close()?;
+        law_every_order_has_exactly_one_end(&world.log)?;
     }
 
     #[test]
@@ -909,9 +847,5 @@ fn an_apply_whose_configuration_comes_with_an_install_has_an_outcome() {
         install(1, 2),
     ]);
     world.calm().expect("it calms down");
-    let mut ledger = Ledger::default();
-    for step in &world.log {
-        ledger.enter(step).expect("each outcome was asked for");
-    }
-    ledger.close().expect("each order has an outcome");
+    law_every_order_has_exactly_one_end(&world.log).expect("each order has an end");
 }

@@ -314,8 +314,8 @@ fn an_install_of_what_runs_is_a_success_that_touches_nothing() {
 fn an_install_of_what_runs_with_another_configuration_hands_it_over() {
     let rows = [
         (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
-        // The same again joins the call in flight.
-        (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
+        // The same again joins the call in flight, and shares its events.
+        (install(spec_with("r1", "new")), "Running (applying) r1", ""),
         (Good, "Running r1", "3(r1)"),
     ];
     let world = check(running(), rows);
@@ -420,16 +420,76 @@ fn a_removed_plugin_can_be_ordered_anew() {
 #[test]
 fn a_remove_cancels_an_installation() {
     let rows = [
-        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (Remove, "Stopping (then remove) r1", "8(r1) 2(r1)"),
         (Good, "Removing r1", ""),
         (Good, "Gone r1", "5(r1)"),
     ];
     check(World::ordered(spec("r1")), rows);
     let rows = [
         (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
-        (Remove, "Stopping (then remove) r1", "2(r1)"),
+        (Remove, "Stopping (then remove) r1", "8(r2) 2(r1)"),
         (Good, "Removing r1", "6(r1)"),
         (Good, "Gone r1", "5(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_remove_ends_every_order_that_has_no_end_yet() {
+    let rows = [
+        (Good, "Starting r1", ""),
+        (Apply("new"), "Stopping (then start) r1", "11(r1)"),
+        (Remove, "Stopping (then remove) r1", "8(r1) 13(r1) 2(r1)"),
+    ];
+    check(World::ordered(spec("r1")), rows);
+    for (order, announced, ended) in [
+        (Apply("new"), "11(r1)", "13(r1) 2(r1)"),
+        (install(spec_with("r1", "new")), "1(r1)", "8(r1) 2(r1)"),
+    ] {
+        let rows = [
+            (order, "Running (applying) r1", announced),
+            (Remove, "Stopping (then remove) r1", ended),
+        ];
+        check(running(), rows);
+    }
+    let rows = [
+        (install(tight("r1")), "Running (limiting) r1", "1(r1)"),
+        (Remove, "Stopping (then remove) r1", "8(r1) 2(r1)"),
+        (install(spec("r2")), "Stopping (then remove) r1, next: AfterRemoval r2", "1(r2)"),
+        // Waiting as well, so both share their events.
+        (install(spec_with("r2", "new")), "Stopping (then remove) r1, next: AfterRemoval r2", ""),
+        (install(spec("r3")), "Stopping (then remove) r1, next: AfterRemoval r3", "1(r3) 8(r2)"),
+        (Remove, "Stopping (then remove) r1", "8(r3) 2(r1)"),
+        (Good, "Removing r1", "6(r1)"),
+        // The end of the last removal is the end of all.
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    check(running(), rows);
+}
+
+// === INSTALLs of one revision ===
+
+#[test]
+fn installs_of_one_revision_that_are_under_way_share_their_events() {
+    let other = || PluginSpec { source: spec("other").source, ..spec("r1") };
+    let rows = [
+        (install(spec("r1")), "Installing r1", ""),
+        (install(spec_with("r1", "new")), "Installing r1", ""),
+        // Nothing is installed yet, so another archive is no reason to refuse it.
+        (install(other()), "Installing r1", ""),
+        (Good, "Starting r1", ""),
+        (install(other()), "Starting r1", ""),
+        // From here on it is refused, which is an order and its end.
+        (install(spec("r1")), "Starting r1", "1(r1) 8(r1)"),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    check(World::ordered(spec("r1")), rows);
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec_with("r2", "new")), "Running r1, next: Preparing r2", ""),
+        (Bad, "Running r1, next: Failed r2", "8(r2)"),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (install(spec("r1")), "Running r1", "1(r1) 8(r2) 3(r1)"),
     ];
     check(running(), rows);
 }
@@ -490,6 +550,47 @@ fn each_of_two_configurations_has_its_own_outcome() {
         (Good, "Running r1", "4(r1) 12(r1)"),
     ];
     assert_eq!(check(running(), rows).state.spec.config, text("new"));
+}
+
+#[test]
+fn the_end_of_a_configuration_names_the_revision_that_its_beginning_named() {
+    let applied = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        // It is for both.
+        (Apply("new"), "Running (applying) r1, next: Preparing r2", "11(r1)"),
+    ];
+    let mut world = check(running(), applied);
+    // The installation answers before the call does.
+    world.answer(0, Answer::Good);
+    assert_eq!(show(&world.state), "Stopping (then swap) r1, next: Ready r2");
+    let rows = [
+        (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r2, on trial after r1", ""),
+        (Good, "Running r2, on trial after r1", "4(r2) 3(r2) 12(r1)"),
+    ];
+    assert_eq!(check(world, rows).state.spec.config, text("new"));
+
+    // An APPLY that waits for a start, and an upgrade that brings another configuration.
+    let rows = [
+        (Apply("old"), "Running (applying) r1", "11(r1)"),
+        (Unimplemented, "Stopping (then start) r1", ""),
+        (install(spec("r2")), "Stopping (then start) r1, next: Preparing r2", "1(r2)"),
+    ];
+    let mut world = check(running(), rows);
+    // The revision is on disk before the process has ended.
+    world.answer(1, Answer::Good);
+    let rows = [
+        (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r2, on trial after r1", "13(r1)"),
+    ];
+    check(world, rows);
+
+    // A revision on trial fails with an APPLY that is not answered.
+    let rows = [
+        (Apply("new"), "Running (applying) r2, on trial after r1", "11(r2)"),
+        (Die, "Starting r1, next: Failed r2", "7(r2) 8(r2) 13(r2)"),
+    ];
+    check(on_trial(), rows);
 }
 
 #[test]
@@ -938,8 +1039,8 @@ fn the_limits_and_the_configuration_of_the_latest_order_win() {
     let rows = [
         (install(tight_with("old")), "Running (limiting) r1", "1(r1)"),
         // The same limits: only the configuration differs.
-        (install(tight_with("new")), "Running (limiting) r1", "1(r1)"),
-        (install(spec_with("r1", "newest")), "Running (limiting) r1", "1(r1)"),
+        (install(tight_with("new")), "Running (limiting) r1", ""),
+        (install(spec_with("r1", "newest")), "Running (limiting) r1", ""),
         (Good, "Running (applying) r1", ""),
         (Good, "Running r1", "3(r1)"),
     ];

@@ -20,9 +20,12 @@ use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, State, Wait
 use guest_agent_actors::ports::Stopped;
 use stateright::{Checker, Model, Property};
 
+#[path = "support/ends.rs"]
+mod ends;
 #[path = "support/world.rs"]
 mod world;
 
+use ends::Ends;
 use world::{endpoint, one_shot, process, spec, tight};
 
 /// What may go wrong and be asked for.
@@ -92,6 +95,10 @@ struct Life {
     // What is durable.
     inbox: Vec<(Generation, Kind)>,
     record: Option<State>,
+    /// What was announced, in the same commit as the record.
+    told: Ends,
+    /// Why what was announced makes no sense, if it makes none.
+    mistold: Option<String>,
     // What survives an agent, but is not its own.
     processes: Vec<(Process, RevisionId)>,
     disk: BTreeSet<RevisionId>,
@@ -157,18 +164,21 @@ impl Budget {
 // === impl Life ===
 
 impl Life {
-    fn settle_transition(&mut self, transition: Transition) {
+    fn settle_transition(&mut self, before: &State, event: &Event, transition: Transition) {
         let agent = self.agent.as_mut().expect("only a living agent makes transitions");
+        if let Err(why) = self.told.step(before, event, &transition) {
+            self.mistold = Some(why);
+        }
         self.record = Some(transition.next);
-        // Announcements are saved together with the state; how is not the machine's business.
+        // Announcements are saved together with the state, so none is left to be carried out.
         agent.todo = transition.effects;
         agent.todo.retain(|effect| !matches!(effect, Effect::Announce(_)));
     }
 
     fn happen(&mut self, event: Event) {
-        if let Some(state) = &self.record {
-            let transition = transition(state, event);
-            self.settle_transition(transition);
+        if let Some(state) = self.record.clone() {
+            let transition = transition(&state, event.clone());
+            self.settle_transition(&state, &event, transition);
         }
     }
 
@@ -185,11 +195,16 @@ impl Life {
             Kind::Remove => Order::Remove,
             Kind::Restart => Order::Restart,
         };
+        let event = Event::Ordered { generation, order: order.clone() };
         match (&self.record, order) {
-            (None, Order::Install(spec)) => self.settle_transition(begin(generation, spec)),
+            (None, Order::Install(spec)) => {
+                let first = begin(generation, spec);
+                let before = State { generation: Generation(0), ..first.next.clone() };
+                self.settle_transition(&before, &event, first);
+            }
             // Refused by the manager: there is no such plugin.
             (None, Order::Remove | Order::Restart | Order::Apply(_)) => {}
-            (Some(_), order) => self.happen(Event::Ordered { generation, order }),
+            (Some(_), _) => self.happen(event),
         }
     }
 
@@ -500,6 +515,8 @@ impl Model for SmallWorld {
             newest: Generation(0),
             inbox: Vec::new(),
             record: None,
+            told: Ends::default(),
+            mistold: None,
             processes: Vec::new(),
             disk: BTreeSet::new(),
             held_to: Limits::default(),
@@ -652,6 +669,9 @@ impl Model for SmallWorld {
             Property::always("no order is lost", |_, life: &Life| {
                 !life.rests()
                     || life.record.as_ref().is_none_or(|state| state.generation == life.newest)
+            }),
+            Property::always("every order has one end, of its own revision", |_, life: &Life| {
+                life.mistold.is_none() && (!life.rests() || life.told.is_complete())
             }),
             Property::always("what runs is watched", |_, life: &Life| {
                 !life.rests() || runs_watched(life)

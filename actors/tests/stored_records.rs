@@ -191,6 +191,7 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "operation", &None::<()>);
     text = without(&text, "unenforced", &Unenforced::default());
     text = without(&text, "local", &None::<PluginSpec>);
+    text = without(&text, "apply_of", &None::<()>);
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -392,6 +393,7 @@ fn state(phase: Phase) -> State {
         trial: None,
         standing: Standing::Unproven,
         owed: Owed::default(),
+        apply_of: None,
         attempt: Attempt(23),
         restarts: Restarts { total: 9, in_a_row: 2 },
         last_exit: None,
@@ -523,6 +525,14 @@ fn others() -> Vec<(&'static str, State)> {
         ("proven", State { standing: Standing::Proven, ..runs() }),
         ("owes-install", State { owed: Owed { install: Due::Yes, apply: Due::No }, ..runs() }),
         ("owes-apply", State { owed: Owed { install: Due::No, apply: Due::Yes }, ..runs() }),
+        (
+            "owes-apply-of-another",
+            State {
+                owed: Owed { install: Due::Yes, apply: Due::Yes },
+                apply_of: Some("0".parse().unwrap()),
+                ..runs()
+            },
+        ),
         ("exited", exited(ExitCause::Exited(-1))),
         ("signaled", exited(ExitCause::Signaled(9))),
         ("out-of-memory", exited(ExitCause::OutOfMemory)),

@@ -87,6 +87,7 @@ fn plan() -> Pair {
         .map(|number| NumberedOrder {
             generation: Generation(u64::from(number)),
             name: name(number),
+            revision: "".into(),
             order: if number % 5 == 4 { Order::Remove } else { install.clone() },
             trace: None,
         })

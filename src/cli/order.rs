@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::plugin::event::Order;
-use guest_agent_actors::wire;
+use guest_agent_actors::wire::{self, NamedOrder};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Manifest, Plugin,
@@ -93,7 +93,9 @@ pub(super) fn config_hash(order: &ConfigurePlugin) -> String {
     let bytes = ConfigurePluginStates { configure_plugins: vec![apply] }.encode_to_vec();
     let orders = wire::decode_orders(&bytes, Origin::Local).unwrap_or_default();
     match orders.into_iter().next() {
-        Some(Ok((_, Order::Apply(Some(config))))) => config.digest().to_string(),
+        Some(Ok(NamedOrder { order: Order::Apply(Some(config)), .. })) => {
+            config.digest().to_string()
+        }
         Some(_) | None => String::new(),
     }
 }

@@ -20,7 +20,7 @@ use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::spec::{PluginSpec, Source};
 use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::ports::InstallError;
-use guest_agent_actors::wire;
+use guest_agent_actors::wire::{self, NamedOrder};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
@@ -278,7 +278,7 @@ fn spec_of(order: &ConfigurePlugin) -> Result<Option<Arc<PluginSpec>>, Finding> 
     let bytes = ConfigurePluginStates { configure_plugins: vec![order.clone()] }.encode_to_vec();
     let decoded = wire::decode_orders(&bytes, Origin::Local);
     match decoded.map_err(|error| refused(Chain(&error).to_string()))?.pop() {
-        Some(Ok((_, Order::Install(spec)))) => Ok(Some(spec)),
+        Some(Ok(NamedOrder { order: Order::Install(spec), .. })) => Ok(Some(spec)),
         Some(Ok(_)) | None => Ok(None),
         Some(Err(refusal)) => Err(refused(refusal.reason)),
     }

@@ -40,7 +40,9 @@ async fn removing_during_a_hung_download_is_prompt_and_leaves_nothing() {
     bed.configure(vec![orders::remove("echo")]).await;
     bed.gone("echo").await;
     assert!(since.elapsed() < PROMPTLY, "it took {:?}", since.elapsed());
-    bed.expect_events("echo", &[1, 2, 5]).await;
+    bed.expect_events("echo", &[1, 8, 2, 5]).await;
+    let cancelled = bed.event(8, "echo", "1").await;
+    assert!(cancelled.details().contains("superseded"), "{}", cancelled.details());
     assert!(!bed.plugin_dir("echo").exists());
     assert!(!bed.plugin_state("echo").exists());
     bed.finish().await;
@@ -109,6 +111,32 @@ async fn orders_for_unknown_plugins_are_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_refusal_names_the_plugin_and_the_revision_that_the_order_named() {
+    let bed = Bed::new().await;
+    let long = "n".repeat(200);
+    let of = |mut order: ConfigurePlugin, revision: &str| {
+        order.plugin.as_mut().unwrap().revision_id = revision.to_owned();
+        order
+    };
+    bed.configure(vec![
+        of(orders::remove("nobody"), "r7"),
+        of(orders::apply("nothing", Some("x")), "r8"),
+        of(orders::remove(&long), "r9"),
+        of(orders::apply(&long, None), "r/10"),
+    ])
+    .await;
+    for (kind, name, revision) in [
+        (10, "nobody", "r7"),
+        (13, "nothing", "r8"),
+        (10, long.as_str(), "r9"),
+        (13, long.as_str(), "r/10"),
+    ] {
+        bed.event(kind, name, revision).await;
+    }
+    bed.finish().await;
+}
+
+#[tokio::test]
 async fn a_bad_entry_fails_alone_and_is_told_which_field_is_wrong() {
     let bed = Bed::new().await;
     let echo = bed.echo().await;
@@ -169,9 +197,10 @@ async fn a_bad_entry_fails_alone_and_is_told_which_field_is_wrong() {
         );
     }
     all.push(ConfigurePlugin::default());
-    for name in ["../../x", "-rf", "a b", "\u{1b}[31m", &"n".repeat(64)] {
+    for name in ["../../x", "-rf", "a b", "\u{1b}[31m", &"n".repeat(64), &"n".repeat(200)] {
         all.push(orders::install(name, "1", &echo).order());
-        expected.push((name.to_owned(), "name"));
+        // What steers a terminal is escaped.
+        expected.push((name.replace('\u{1b}', "\\u{1b}"), "name"));
     }
     all.push(orders::install("last", "1", &echo).order());
     bed.configure(all).await;

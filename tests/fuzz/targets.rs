@@ -18,7 +18,7 @@ use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::State;
 use guest_agent_actors::ports::{InboundMessage, Receipt};
 use guest_agent_actors::records::InboxEntry;
-use guest_agent_actors::wire::{self, Request};
+use guest_agent_actors::wire::{self, NamedOrder, Request};
 use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type;
 use prost::Message;
@@ -45,7 +45,7 @@ pub(crate) fn orders(data: &[u8]) {
     let Ok(orders) = wire::decode_orders(data, Origin::ControlPlane) else { return };
     for order in orders {
         match order {
-            Ok((name, Order::Install(spec))) => {
+            Ok(NamedOrder { name, order: Order::Install(spec), .. }) => {
                 assert_eq!(name, spec.name);
                 let state = begin(Generation(1), spec).next;
                 same_again(&first(state));

@@ -1,7 +1,12 @@
 //! What the manager answers from its roster: lists of plugins, explanations, what plugins use and
 //! need.
+//!
+//! The first lists after a start wait until each plugin of an earlier life has found out whether
+//! its process still lives, for [`RECONCILE_WAIT`] at most: until then its view is the one of
+//! before, and a plugin that died meanwhile would be listed as running.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
@@ -10,12 +15,48 @@ use super::{Entry, Lists, ManagerActor};
 use crate::messages::{
     CountInbox, Explain, ExplainYourself, ListPlugins, ListReferences, ListUsage, Listed,
 };
+use crate::model::id::PluginName;
 use crate::plugin::explain::Explanation;
 use crate::ports::References;
+
+/// Longest that a list waits for plugins of an earlier life to find their processes. All look at
+/// the same time.
+const RECONCILE_WAIT: Duration = Duration::from_secs(2);
 
 // === impl ManagerActor: answers ===
 
 impl ManagerActor {
+    /// Lists are answered when the plugins of an earlier life know whether they run.
+    pub(super) fn begin_to_answer(
+        &mut self,
+        lists: Vec<oneshot::Sender<Vec<Listed>>>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.lists = Lists::Reconciling { lists };
+        if self.reconciling.is_empty() {
+            self.answer_lists();
+        } else {
+            ctx.run_later(RECONCILE_WAIT, |this, _| this.answer_lists());
+        }
+    }
+
+    /// A plugin of an earlier life knows whether it runs, or is gone.
+    pub(super) fn reconciled(&mut self, name: &PluginName) {
+        if self.reconciling.remove(name) && self.reconciling.is_empty() {
+            self.answer_lists();
+        }
+    }
+
+    /// Answers the lists that waited. Those that are asked for from now on do not wait.
+    pub(super) fn answer_lists(&mut self) {
+        let Lists::Reconciling { lists } = &mut self.lists else { return };
+        let lists = std::mem::take(lists);
+        self.lists = Lists::Answered;
+        for list in lists {
+            drop(list.send(self.list()));
+        }
+    }
+
     pub(super) fn list(&self) -> Vec<Listed> {
         let listed = |entry: &Entry| Listed {
             view: entry.view.clone(),
@@ -53,7 +94,7 @@ impl Handler<ListPlugins> for ManagerActor {
                 let list = self.list();
                 Box::pin(async move { list })
             }
-            Lists::Held { lists, .. } => {
+            Lists::Held { lists, .. } | Lists::Reconciling { lists } => {
                 let (answer, answered) = oneshot::channel();
                 lists.push(answer);
                 // Dropped only with this actor, and then no caller waits any more.

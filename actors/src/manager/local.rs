@@ -61,7 +61,9 @@ impl ManagerActor {
 
     /// Brings the roster in line with what the machine says.
     pub(super) fn follow_machine(&mut self, ctx: &mut Context<Self>) {
-        let Lists::Answered = self.lists else { return };
+        if matches!(self.lists, Lists::Held { .. }) {
+            return;
+        }
         let Some(scan) = &self.machine.scan else { return };
         let known =
             self.roster.iter().map(|(name, entry)| (name.clone(), entry.local.clone())).collect();

@@ -33,7 +33,7 @@ pub enum Assignment {
         generation: Generation,
         /// The plugin it was for.
         name: PluginName,
-        /// The revision, where the order names one.
+        /// The revision as the order names it; empty where it names none.
         revision: String,
         /// The kind of the event that reports the refusal.
         notice: PluginEventKind,
@@ -49,16 +49,16 @@ pub enum Assignment {
 pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<Assignment> {
     let mut begun: BTreeSet<PluginName> = BTreeSet::new();
     let mut assignments = Vec::with_capacity(orders.len());
-    for NumberedOrder { generation, name, order, trace } in orders {
+    for NumberedOrder { generation, name, revision, order, trace } in orders {
         if roster.contains(&name) || begun.contains(&name) {
-            let order = NumberedOrder { generation, name, order, trace };
+            let order = NumberedOrder { generation, name, revision, order, trace };
             assignments.push(Assignment::Deliver(order));
             continue;
         }
         let refuse = |notice, reason: &str| Assignment::Refuse {
             generation,
             name: name.clone(),
-            revision: String::new(),
+            revision: revision.to_string(),
             notice,
             reason: reason.to_owned(),
             trace: trace.clone(),
@@ -68,10 +68,10 @@ pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<
                 begun.insert(name);
                 Assignment::Begin { generation, spec, trace }
             }
-            Order::Install(spec) => Assignment::Refuse {
+            Order::Install(_) => Assignment::Refuse {
                 generation,
                 name,
-                revision: spec.revision.to_string(),
+                revision: revision.to_string(),
                 notice: PluginEventKind::InstallFailed,
                 reason: format!(
                     "there are {PLUGINS_MAX} plugins on this machine already; remove one first"
@@ -97,6 +97,7 @@ impl Assignment {
             Self::Begin { generation, spec, trace } => Some(NumberedOrder {
                 generation: *generation,
                 name: spec.name.clone(),
+                revision: spec.revision.as_str().into(),
                 order: Order::Install(spec.clone()),
                 trace: trace.clone(),
             }),
@@ -112,7 +113,8 @@ mod tests {
 
     fn order(n: u64, name: &str, order: Order) -> NumberedOrder {
         let name = name.parse().expect("a name");
-        NumberedOrder { generation: Generation(n), name, order, trace: None }
+        let revision = "r7".into();
+        NumberedOrder { generation: Generation(n), name, revision, order, trace: None }
     }
 
     #[track_caller]
@@ -123,7 +125,9 @@ mod tests {
             .map(|assignment| match assignment {
                 Assignment::Begin { spec, .. } => format!("begin {}", spec.name),
                 Assignment::Deliver(order) => format!("deliver {}", order.name),
-                Assignment::Refuse { name, notice, .. } => format!("refuse {name} {notice:?}"),
+                Assignment::Refuse { name, revision, notice, .. } => {
+                    format!("refuse {name} {revision} {notice:?}")
+                }
             })
             .collect();
         assert_eq!(seen, expected);
@@ -136,12 +140,12 @@ mod tests {
 
     #[test]
     fn removing_an_unknown_plugin_is_refused() {
-        check(&[], vec![order(1, "a", Order::Remove)], &["refuse a RemoveFailed"]);
+        check(&[], vec![order(1, "a", Order::Remove)], &["refuse a r7 RemoveFailed"]);
     }
 
     #[test]
     fn applying_to_an_unknown_plugin_is_refused() {
-        check(&["b"], vec![order(1, "a", Order::Apply(None))], &["refuse a ApplyFailed"]);
+        check(&["b"], vec![order(1, "a", Order::Apply(None))], &["refuse a r7 ApplyFailed"]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::ports::{
     Cleanup, Known, Losses, StopError, StopManner, StopOrder, Stopped, StorageError, Table,
 };
 use crate::records::{InboxContent, InboxEntry};
-use crate::wire;
+use crate::wire::{self, NamedOrder};
 
 /// Pause before a snapshot that could not be read is read again.
 const REREAD: Duration = Duration::from_secs(5);
@@ -121,6 +121,7 @@ impl ManagerActor {
                 info!(plugin = %name, "brings back");
                 let generation = snapshot.state.generation;
                 let beginning = Beginning::Recovered { snapshot: Box::new(snapshot), boot };
+                self.reconciling.insert(name.clone());
                 self.start(name, generation, beginning, ctx);
                 return None;
             }
@@ -172,9 +173,7 @@ impl ManagerActor {
             for orders in orders {
                 self.configure_once(orders, ctx);
             }
-            for list in lists {
-                drop(list.send(self.list()));
-            }
+            self.begin_to_answer(lists, ctx);
         }
         self.await_critical(ctx);
         self.moved();
@@ -226,6 +225,7 @@ impl ManagerActor {
         let end = self.end_all(&name);
         ctx.spawn(end.into_actor(self).map(move |ended, this, ctx| {
             this.roster.remove(&name);
+            this.reconciled(&name);
             this.give_again(&name, ctx);
             this.end_again(name, 1, ended, ctx);
         }));
@@ -314,7 +314,7 @@ pub fn decode_inbox(inbox: u64, entry: &InboxEntry) -> Result<Configure, String>
         id => format!("message {id:?}: {reason}"),
     };
     let decoded = match &entry.content {
-        InboxContent::Restart(name) => vec![Ok((name.clone(), Order::Restart))],
+        InboxContent::Restart(name) => vec![Ok(restart_of(name))],
         InboxContent::Configure(bytes) => wire::decode_orders(bytes, entry.origin)
             .map_err(|error| because(&Chain(&error).to_string()))?,
     };
@@ -324,6 +324,11 @@ pub fn decode_inbox(inbox: u64, entry: &InboxEntry) -> Result<Configure, String>
         return Err(because(refusal.map_or("it has no orders", |refusal| &refusal.reason)));
     }
     Ok(Configure { inbox, orders })
+}
+
+/// The order to start a plugin afresh.
+pub(crate) fn restart_of(name: &PluginName) -> NamedOrder {
+    NamedOrder { name: name.clone(), revision: "".into(), order: Order::Restart }
 }
 
 /// The order to end whatever runs under a name.

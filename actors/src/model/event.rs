@@ -38,6 +38,9 @@ pub struct StoredEvent {
 /// Details are cut to this many bytes.
 pub const DETAILS_MAX: usize = 16 * 1024;
 
+/// Names of plugins and revisions are cut to this many bytes. Names that are valid are shorter.
+pub const NAME_MAX: usize = 256;
+
 // === impl NewEvent ===
 
 impl NewEvent {
@@ -52,8 +55,8 @@ impl NewEvent {
     ) -> Self {
         Self {
             kind,
-            plugin: shortened(plugin, 256).into(),
-            revision: shortened(revision, 256).into(),
+            plugin: shortened(plugin, NAME_MAX).into(),
+            revision: shortened(revision, NAME_MAX).into(),
             at,
             details: shortened(details, DETAILS_MAX).into(),
         }

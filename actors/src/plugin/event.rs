@@ -263,6 +263,17 @@ pub struct PluginEvent {
     pub revision: RevisionId,
     /// In words. Never part of any decision.
     pub details: Arc<str>,
+    /// Whose outcome it is.
+    pub whose: Whose,
+}
+
+/// The order that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// The newest, or none.
+    Newest,
+    /// An older one, whose place the newest takes: nothing went wrong with the newest.
+    Superseded,
 }
 
 /// The next state and what has to be done to get there.

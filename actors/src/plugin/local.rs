@@ -138,13 +138,10 @@ impl TransitionBuilder<'_> {
             self.announce(PluginEventKind::RemoveFailed, STAYS);
             return;
         };
-        self.announce_for(
-            revision.clone(),
-            PluginEventKind::RemoveRequested,
-            "the local version continues",
-        );
-        self.drop_next(None, None);
+        self.drop_next(Some("superseded by a REMOVE"), None);
         self.state.next = Next::Nothing;
+        let details = "the local version continues";
+        self.announce_for(revision.clone(), PluginEventKind::RemoveRequested, details);
         match self.state.phase.clone() {
             Phase::Stopping { attempt, target, then: Then::Swap } => {
                 self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
@@ -175,8 +172,8 @@ impl TransitionBuilder<'_> {
 
     fn forget_local(&mut self) {
         if self.state.spec.is_local() && self.state.phase != Phase::Gone {
-            self.announce(PluginEventKind::RemoveRequested, "its manifest was removed");
-            self.take_down();
+            let details = "its manifest was removed";
+            self.take_down(details, details);
         }
     }
 

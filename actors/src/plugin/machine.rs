@@ -55,6 +55,7 @@ fn first(
             trial: None,
             standing: Standing::Unproven,
             owed: Owed::default(),
+            apply_of: None,
             attempt: Attempt::default(),
             restarts: Restarts::default(),
             last_exit: None,

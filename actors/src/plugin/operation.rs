@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::event::PluginEvent;
+use super::event::{PluginEvent, Whose};
 use super::state::{Next, Phase, State};
 use crate::model::event::EventClass;
 use crate::model::id::{Generation, PluginName};
@@ -75,6 +75,7 @@ impl Operation {
     /// Remembers the failure that an event reports while the operation is under way.
     pub(super) fn heard(&mut self, told: &PluginEvent) {
         match told.kind.class() {
+            EventClass::Failed if told.whose == Whose::Superseded => {}
             EventClass::Failed => self.failed(told.revision.as_str(), &told.details),
             EventClass::Succeeded => {
                 // What went well for another revision puts nothing right for this one.
@@ -115,5 +116,29 @@ impl Operation {
             | Phase::Stopped { .. }
             | Phase::Removing { .. } => Outcome::Ok,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::model::event::PluginEventKind;
+
+    #[test]
+    fn an_order_does_not_fail_because_the_one_before_it_is_cancelled() {
+        let trace = Arc::new(Trace::of_message("m-2", None, SystemTime::UNIX_EPOCH));
+        let mut operation = Operation::new(trace, Some(Generation(2)), "2");
+        let failed = |whose| PluginEvent {
+            kind: PluginEventKind::InstallFailed,
+            revision: "1".parse().expect("a revision"),
+            details: "superseded by an order for revision 2".into(),
+            whose,
+        };
+        operation.heard(&failed(Whose::Superseded));
+        assert_eq!(operation.trouble, None);
+        operation.heard(&failed(Whose::Newest));
+        assert!(operation.trouble.is_some());
     }
 }

@@ -10,7 +10,7 @@ use crate::model::spec::{Config, Difference, PluginSpec};
 use crate::plugin::event::{Effect, Order};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::{Answers, Change, Next, Owed, Phase, Resume, Standing, Target, Then};
+use crate::plugin::state::{Answers, Change, Next, Phase, Resume, Standing, Target, Then};
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 
@@ -37,16 +37,21 @@ impl TransitionBuilder<'_> {
     }
 
     pub(super) fn ordered_install(&mut self, spec: Arc<PluginSpec>) {
-        self.announce_for(spec.revision.clone(), PluginEventKind::InstallRequested, "");
+        if let Some(installed) = self.archive_in_the_way_of(&spec) {
+            self.refuse_archive(&installed);
+            return;
+        }
+        self.announce_install(&spec);
+        let superseded = superseded_by(&spec);
         match self.state.phase.clone() {
             Phase::Gone => self.reborn(spec),
             Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. } => {
-                self.supersede_next(&spec);
+                self.supersede_next(&spec, &superseded);
                 self.state.next = Next::AfterRemoval { spec };
             }
             Phase::Installing { .. } => self.install_instead(spec),
             Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
-                self.supersede_next(&spec);
+                self.supersede_next(&spec, &superseded);
                 self.take_config_of(&spec);
                 self.reborn(spec);
             }
@@ -84,7 +89,7 @@ impl TransitionBuilder<'_> {
         // It may be complete, with its answer still on the way.
         self.discard(&old);
         if !spec.is_revision_of(&old) {
-            self.announce(PluginEventKind::InstallFailed, &superseded_by(&spec));
+            self.supersede_install(&superseded_by(&spec));
         }
         self.state.spec = spec;
         self.install();
@@ -93,11 +98,7 @@ impl TransitionBuilder<'_> {
     /// The revision that runs, or is meant to run, is ordered once more.
     pub(super) fn reconcile(&mut self, spec: Arc<PluginSpec>) {
         let difference = self.state.spec.difference(&spec);
-        if difference == Difference::Archive {
-            self.refuse_archive(&self.state.spec.clone());
-            return;
-        }
-        self.supersede_next(&spec);
+        self.supersede_next(&spec, &superseded_by(&spec));
         if !matches!(self.state.phase, Phase::Running { .. }) {
             self.take_config_of(&spec);
         }
@@ -238,13 +239,42 @@ impl TransitionBuilder<'_> {
     /// The configuration of an INSTALL takes the place of what an APPLY before it asked for.
     fn take_config_of(&mut self, spec: &PluginSpec) {
         if self.state.spec.config != spec.config {
-            self.fail_owed_apply(&superseded_by(spec));
+            self.supersede_owed_apply(&superseded_by(spec));
         }
     }
 
-    /// The same revision with another archive would overwrite files that are in use.
+    /// What is installed as the same revision from another archive, and is in use or may be
+    /// returned to: its files would be overwritten.
+    fn archive_in_the_way_of(&self, spec: &PluginSpec) -> Option<Arc<PluginSpec>> {
+        match &self.state.phase {
+            Phase::Starting { .. }
+            | Phase::Pausing { .. }
+            | Phase::Running { .. }
+            | Phase::Executing { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopped { .. } => {}
+            Phase::Stopping { then, .. } if *then != Then::Remove => {}
+            Phase::Stopping { .. }
+            | Phase::Installing { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Crashed { .. }
+            | Phase::Removing { .. }
+            | Phase::Gone => return None,
+        }
+        let last_good = self.state.trial.as_ref().map(|trial| &trial.last_good);
+        let mut installed = [Some(&self.state.spec), last_good].into_iter().flatten();
+        let is_in_the_way = |installed: &&Arc<PluginSpec>| {
+            !spec.is_local() && installed.is_revision_of(spec) && !installed.has_files_of(spec)
+        };
+        installed.find(is_in_the_way).cloned()
+    }
+
+    /// The same revision with another archive is refused.
     fn refuse_archive(&mut self, installed: &PluginSpec) {
         let revision = &installed.revision;
+        self.announce_for(revision.clone(), PluginEventKind::InstallRequested, "");
         let details = format!(
             "revision {revision} is installed with the checksum {}; give another archive another \
              revision",
@@ -255,15 +285,6 @@ impl TransitionBuilder<'_> {
 
     /// Another revision than the current one is ordered.
     fn upgrade(&mut self, spec: Arc<PluginSpec>) {
-        let last_good = self.state.trial.as_ref().map(|trial| trial.last_good.clone());
-        if let Some(last_good) = last_good
-            && last_good.is_revision_of(&spec)
-            && !last_good.is_local()
-            && !last_good.has_files_of(&spec)
-        {
-            self.refuse_archive(&last_good);
-            return;
-        }
         if let Next::Preparing { spec: ordered, attempt } = &self.state.next
             && ordered.has_files_of(&spec)
             && ordered.entry_point == spec.entry_point
@@ -271,7 +292,7 @@ impl TransitionBuilder<'_> {
             self.state.next = Next::Preparing { spec, attempt: *attempt };
             return;
         }
-        self.supersede_next(&spec);
+        self.supersede_next(&spec, &superseded_by(&spec));
         match self.state.phase.clone() {
             Phase::Stopping { attempt, target, then: Then::Swap } => {
                 self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
@@ -294,59 +315,19 @@ impl TransitionBuilder<'_> {
         self.prepare(spec);
     }
 
-    /// Whatever was to follow the current revision no longer does.
-    fn supersede_next(&mut self, by: &PluginSpec) {
-        self.drop_next(Some(&superseded_by(by)), Some(by));
-    }
-
-    /// Takes the next revision back. With `details`, an event announces that its order failed.
-    pub(super) fn drop_next(&mut self, details: Option<&str>, wanted: Option<&PluginSpec>) {
-        let dropped = match std::mem::replace(&mut self.state.next, Next::Nothing) {
-            Next::Nothing | Next::Failed { .. } => return,
-            Next::Preparing { spec, attempt } => {
-                self.effect(Effect::CancelInstall { attempt });
-                // It may be complete, with its answer still on the way.
-                self.discard_unless_wanted(&spec, wanted);
-                spec
-            }
-            Next::Ready { spec } => {
-                self.discard_unless_wanted(&spec, wanted);
-                spec
-            }
-            Next::AfterRemoval { spec } => spec,
-        };
-        // An order for the same revision takes the outcome of the one before over.
-        let taken_over = wanted.is_some_and(|wanted| wanted.is_revision_of(&dropped));
-        if let Some(details) = details
-            && !taken_over
-        {
-            self.announce_for(dropped.revision.clone(), PluginEventKind::InstallFailed, details);
-        }
-    }
-
-    fn discard_unless_wanted(&mut self, dropped: &PluginSpec, wanted: Option<&PluginSpec>) {
-        let last_good = self.state.trial.as_ref().map(|trial| &trial.last_good);
-        let is_last_good = last_good.is_some_and(|last_good| last_good.is_revision_of(dropped));
-        let is_wanted = wanted.is_some_and(|wanted| wanted.has_files_of(dropped));
-        if !is_last_good && !is_wanted {
-            self.discard(dropped);
-        }
-    }
-
     fn ordered_remove(&mut self) {
         if self.rests_on_local() {
             self.ordered_remove_of_local();
             return;
         }
-        self.announce(PluginEventKind::RemoveRequested, "");
-        self.take_down();
+        self.take_down("superseded by a REMOVE", "");
     }
 
-    /// Everything that leads to nothing being left of the plugin.
-    pub(super) fn take_down(&mut self) {
-        self.drop_next(None, None);
-        // The removal is the answer to the earlier orders, too.
-        self.state.owed = Owed::default();
+    /// Everything that leads to nothing being left of the plugin. Orders that have no end yet end
+    /// with `superseded`, before the removal is announced with `details`.
+    pub(super) fn take_down(&mut self, superseded: &str, details: &str) {
+        self.supersede_all(superseded);
+        self.announce(PluginEventKind::RemoveRequested, details);
         match self.state.phase.clone() {
             Phase::Gone => {
                 self.announce(PluginEventKind::Removed, "");
@@ -387,8 +368,8 @@ impl TransitionBuilder<'_> {
     }
 
     fn ordered_apply(&mut self, config: Option<Config>) {
-        self.supersede_apply();
-        self.announce(PluginEventKind::ApplyRequested, "");
+        self.supersede_apply("superseded by a later APPLY");
+        self.announce_apply();
         let mut has_next = false;
         if let Next::Preparing { spec, .. } | Next::Ready { spec } = &mut self.state.next {
             let mut changed = PluginSpec::clone(spec);
@@ -413,7 +394,7 @@ impl TransitionBuilder<'_> {
             Phase::Executing { .. } | Phase::Idle => self.keep_for_next_run(config),
             Phase::Disabled { .. } => {
                 self.set_config(config);
-                self.announce(PluginEventKind::Applied, "the plugin takes it when it is started");
+                self.end_apply(PluginEventKind::Applied, "the plugin takes it when it is started");
             }
             Phase::Starting { attempt, process, .. } => {
                 self.start_with(config);
@@ -421,10 +402,10 @@ impl TransitionBuilder<'_> {
                 self.stop(Target { process, endpoint: None }, Then::Start, StopManner::AtOnce);
             }
             Phase::Removing { .. } | Phase::Gone | Phase::Stopping { then: Then::Remove, .. } => {
-                self.announce(PluginEventKind::ApplyFailed, "the plugin is being removed");
+                self.end_apply(PluginEventKind::ApplyFailed, "the plugin is being removed");
             }
             Phase::InstallFailed { .. } | Phase::Crashed { .. } if !has_next => {
-                self.announce(PluginEventKind::ApplyFailed, "the plugin is not installed");
+                self.end_apply(PluginEventKind::ApplyFailed, "the plugin is not installed");
             }
             Phase::Installing { .. }
             | Phase::InstallFailed { .. }
@@ -436,20 +417,9 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// An APPLY that was not answered yet never will be: a later one takes its place.
-    fn supersede_apply(&mut self) {
-        const BY: &str = "superseded by a later APPLY";
-        self.fail_owed_apply(BY);
-        if let Phase::Running { change: Change::Applying { answers, .. }, .. } = &self.state.phase
-            && *answers == Answers::Apply
-        {
-            self.announce(PluginEventKind::ApplyFailed, BY);
-        }
-    }
-
     fn keep_for_next_run(&mut self, config: Option<Config>) {
         self.set_config(config);
-        self.announce(PluginEventKind::Applied, "the next run takes it");
+        self.end_apply(PluginEventKind::Applied, "the next run takes it");
     }
 
     /// The configuration is taken at the next start.

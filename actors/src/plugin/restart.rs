@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Crashes in a row that are reported one by one.
+const ONE_BY_ONE: u32 = 5;
+
 /// When a plugin that ended is started again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RestartPolicy {
@@ -82,7 +85,35 @@ impl Restarts {
     /// and then at every doubling, each time with the count.
     #[must_use]
     pub const fn is_reported(self) -> bool {
-        self.in_a_row <= 5 || self.in_a_row.is_power_of_two()
+        self.in_a_row <= ONE_BY_ONE || self.in_a_row.is_power_of_two()
+    }
+
+    /// How many crashes of the row the event of the latest one stands for, itself included, where
+    /// those before it were not reported. Over a row, these and the events without such a number
+    /// add up to all of its crashes.
+    #[must_use]
+    pub const fn summed_up(self) -> Option<u32> {
+        if self.in_a_row <= ONE_BY_ONE || !self.is_reported() {
+            return None;
+        }
+        let half = self.in_a_row / 2;
+        let reported_before = if half > ONE_BY_ONE { half } else { ONE_BY_ONE };
+        Some(self.in_a_row - reported_before)
+    }
+
+    /// The details of the event that reports the latest crash. For machines, the first line is
+    /// `crashes=<n>` where the event stands for several.
+    #[must_use]
+    pub fn details(self, reason: &str) -> String {
+        let row = self.in_a_row;
+        match self.summed_up() {
+            Some(summed_up) => format!(
+                "crashes={summed_up}\n{reason}; {row} times in a row, {summed_up} of them since the \
+                 event before this"
+            ),
+            None if row > 1 => format!("{reason}; {row} times in a row"),
+            None => reason.to_owned(),
+        }
     }
 }
 
@@ -150,6 +181,24 @@ mod tests {
         let distinct: std::collections::BTreeSet<_> =
             (0..100).map(|n| policy.pause(8, 2, &format!("plugin-{n}"))).collect();
         assert!(distinct.len() > 90, "only {} of 100 pauses differ", distinct.len());
+    }
+
+    #[test]
+    fn the_reports_of_a_row_add_up_to_its_crashes() {
+        let (mut restarts, mut sum) = (Restarts::default(), 0);
+        for crash in 1..=4096 {
+            restarts = restarts.crashed();
+            if restarts.is_reported() {
+                sum += restarts.summed_up().unwrap_or(1);
+                assert_eq!(sum, crash);
+            }
+            let first_line = restarts.summed_up().map(|n| format!("crashes={n}"));
+            let details = restarts.details("exited with code 3");
+            assert!(details.contains("exited with code 3"), "{details}");
+            let told = details.lines().next().filter(|line| line.starts_with("crashes="));
+            assert_eq!(told, first_line.as_deref(), "{details}");
+        }
+        assert_eq!(sum, 4096);
     }
 
     #[test]

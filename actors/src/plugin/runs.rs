@@ -83,10 +83,8 @@ impl TransitionBuilder<'_> {
             self.announce(PluginEventKind::Installed, "");
         }
         if owed.apply == Due::Yes {
-            self.announce(
-                PluginEventKind::Applied,
-                "the plugin was started with the new configuration",
-            );
+            let details = "the plugin was started with the new configuration";
+            self.end_apply(PluginEventKind::Applied, details);
         }
         self.state.standing = Standing::Proven;
         self.state.runs.total = self.state.runs.total.saturating_add(1);
@@ -242,7 +240,7 @@ impl TransitionBuilder<'_> {
             self.announce(PluginEventKind::Installed, installed);
         }
         if owed.apply == Due::Yes {
-            self.announce(PluginEventKind::Applied, applied);
+            self.end_apply(PluginEventKind::Applied, applied);
         }
     }
 

@@ -76,6 +76,7 @@ impl Snapshot {
             proven: state.standing == Standing::Proven,
             owes_install: state.owed.install == Due::Yes,
             owes_apply: state.owed.apply == Due::Yes,
+            apply_of: state.apply_of.as_ref().map(ToString::to_string).unwrap_or_default(),
             attempt: state.attempt.0,
             restarts_total: state.restarts.total,
             restarts_in_a_row: state.restarts.in_a_row,
@@ -118,6 +119,7 @@ impl Snapshot {
             trial: trial.transpose()?,
             standing: if record.proven { Standing::Proven } else { Standing::Unproven },
             owed: Owed { install: due(record.owes_install), apply: due(record.owes_apply) },
+            apply_of: revision_of(&record.apply_of)?,
             attempt,
             restarts: Restarts { total: record.restarts_total, in_a_row: record.restarts_in_a_row },
             last_exit: record.last_exit.map(exit_of),
@@ -384,6 +386,11 @@ fn exit_of(record: rec::ExitCause) -> ExitCause {
         Some(Cause::OverMemoryLimit(_)) => ExitCause::OverMemoryLimit,
         Some(Cause::Unknown(_)) | None => ExitCause::Unknown,
     }
+}
+
+/// A revision, where there is one.
+fn revision_of(record: &str) -> Result<Option<RevisionId>, SnapshotError> {
+    (!record.is_empty()).then(|| record.parse().map_err(SnapshotError::Id)).transpose()
 }
 
 fn due(owed: bool) -> Due {

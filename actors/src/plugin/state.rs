@@ -31,6 +31,9 @@ pub struct State {
     pub standing: Standing,
     /// What orders are still to be told when the plugin runs.
     pub owed: Owed,
+    /// The revision that the APPLY without an end was announced for: its end names the same, also
+    /// when another one is current by then. Older records do not have it.
+    pub apply_of: Option<RevisionId>,
     /// The number of the latest effect that answers.
     pub attempt: Attempt,
     /// Crashes so far.

@@ -12,7 +12,7 @@ use crate::model::id::{Attempt, Endpoint, Process, RevisionId};
 use crate::model::runs::Due;
 use crate::model::runs::Runs;
 use crate::model::spec::PluginSpec;
-use crate::plugin::event::{Effect, HealthVerdict, PluginEvent, Transition};
+use crate::plugin::event::{Effect, HealthVerdict, Transition, Whose};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
@@ -22,6 +22,7 @@ use crate::plugin::state::{
 use crate::ports::{Cleanup, StopManner, Stopped};
 
 mod changes;
+mod ends;
 mod trial;
 
 /// A state in the making, with the effects so far.
@@ -65,8 +66,7 @@ impl<'a> TransitionBuilder<'a> {
         kind: PluginEventKind,
         details: &str,
     ) {
-        let details = details.into();
-        self.effects.push(Effect::Announce(PluginEvent { kind, revision, details }));
+        self.tell(revision, kind, details, Whose::Newest);
     }
 
     pub(super) fn next_attempt(&mut self) -> Attempt {
@@ -142,6 +142,7 @@ impl<'a> TransitionBuilder<'a> {
         if stands && self.is_replaced_by(spec) {
             // The files that were replaced in place may be used from now on.
             self.state.next = Next::Nothing;
+            self.supersede_install("superseded by other files of the same revision");
             self.reconcile(spec.clone());
             return;
         }
@@ -185,18 +186,13 @@ impl<'a> TransitionBuilder<'a> {
             self.launch(1);
             return;
         };
-        let old = std::mem::replace(&mut self.state.spec, new.clone());
-        if old.config != new.config {
+        let superseded = format!("superseded by revision {}", new.revision);
+        if self.state.spec.config != new.config {
             // The INSTALL of the new revision came after the APPLY, and brings its own.
-            self.fail_owed_apply(&format!("superseded by revision {}", new.revision));
+            self.supersede_owed_apply(&superseded);
         }
-        if self.state.owed.install == Due::Yes {
-            self.announce_for(
-                old.revision.clone(),
-                PluginEventKind::InstallFailed,
-                &format!("superseded by revision {}", new.revision),
-            );
-        }
+        self.supersede_install(&superseded);
+        let old = std::mem::replace(&mut self.state.spec, new.clone());
         let proven = self.state.standing == Standing::Proven;
         let runs_once = |spec: &PluginSpec| spec.execution.one_shot().is_some();
         if runs_once(&old) || runs_once(&new) {
@@ -269,10 +265,8 @@ impl<'a> TransitionBuilder<'a> {
             self.announce(PluginEventKind::Installed, "");
         }
         if owed.apply == Due::Yes {
-            self.announce(
-                PluginEventKind::Applied,
-                "the plugin was started with the new configuration",
-            );
+            let details = "the plugin was started with the new configuration";
+            self.end_apply(PluginEventKind::Applied, details);
         }
         self.state.standing = Standing::Proven;
         let watched = Some(endpoint.clone());
@@ -306,13 +300,17 @@ impl<'a> TransitionBuilder<'a> {
         // Like a plugin that crashes again and again, one that cannot be started is not reported
         // every time.
         if owed != Owed::default() || self.state.restarts.is_reported() {
-            self.announce(PluginEventKind::StartFailed, &reason);
+            let details = match then {
+                Then::BackOff { .. } => self.state.restarts.details(&reason),
+                _ => reason.to_string(),
+            };
+            self.announce(PluginEventKind::StartFailed, &details);
         }
         if owed.install == Due::Yes || self.state.trial.is_some() {
             self.announce(PluginEventKind::InstallFailed, &reason);
         }
         if owed.apply == Due::Yes {
-            self.announce(PluginEventKind::ApplyFailed, &reason);
+            self.end_apply(PluginEventKind::ApplyFailed, &reason);
         }
         then
     }
@@ -337,10 +335,7 @@ impl<'a> TransitionBuilder<'a> {
         }
         self.state.restarts = self.state.restarts.crashed();
         if self.state.restarts.is_reported() {
-            let details = match self.state.restarts.in_a_row {
-                1 => reason.to_string(),
-                n => format!("{reason}; {n} times in a row"),
-            };
+            let details = self.state.restarts.details(&reason);
             self.announce(PluginEventKind::Crashed, &details);
         }
         Then::BackOff { reason }
@@ -375,12 +370,6 @@ impl<'a> TransitionBuilder<'a> {
         self.effect(Effect::Unwatch);
         let manner = self.politely();
         self.stop(live.target(), then, manner);
-    }
-
-    pub(super) fn fail_owed_apply(&mut self, reason: &str) {
-        if std::mem::take(&mut self.state.owed.apply) == Due::Yes {
-            self.announce(PluginEventKind::ApplyFailed, reason);
-        }
     }
 
     /// The processes that were to be stopped have ended.

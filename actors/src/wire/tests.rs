@@ -44,7 +44,7 @@ fn taken(change: impl FnOnce(&mut cfg::Plugin, &mut cfg::Manifest)) -> Arc<Plugi
     change(order.plugin.as_mut().unwrap(), &mut manifest);
     order.manifest = Some(manifest);
     match decoded(order, Origin::ControlPlane) {
-        Ok((_, Order::Install(spec))) => spec,
+        Ok(NamedOrder { order: Order::Install(spec), .. }) => spec,
         other => panic!("not taken: {other:?}"),
     }
 }
@@ -69,9 +69,12 @@ fn lasting(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
 
 #[test]
 fn an_order_without_a_manifest_gets_every_default() {
-    let Ok((name, Order::Install(spec))) = decoded(good(), Origin::ControlPlane) else {
+    let Ok(NamedOrder { name, revision, order: Order::Install(spec) }) =
+        decoded(good(), Origin::ControlPlane)
+    else {
         panic!("not taken");
     };
+    assert_eq!(&*revision, "1.2.3");
     let s = Duration::from_secs;
     assert_eq!(name.as_str(), "ops-agent");
     assert_eq!(spec.name, name);
@@ -329,6 +332,32 @@ fn a_refusal_is_told_as_the_failure_of_what_was_wanted() {
 }
 
 #[test]
+fn an_order_says_which_plugin_and_revision_it_named_however_bad_they_are() {
+    let named = |name: &str, revision: &str, action: cfg::Action| {
+        let plugin = cfg::Plugin {
+            name: name.to_owned(),
+            revision_id: revision.to_owned(),
+            ..Default::default()
+        };
+        let order =
+            cfg::ConfigurePlugin { action: action.into(), plugin: Some(plugin), manifest: None };
+        decoded(order, Origin::ControlPlane)
+    };
+    let long = "n".repeat(200);
+    for action in [cfg::Action::Install, cfg::Action::Remove, cfg::Action::Apply] {
+        let refusal = named(&long, "r/1", action).unwrap_err();
+        assert_eq!((refusal.name.as_str(), refusal.revision.as_str()), (long.as_str(), "r/1"));
+        let hostile = named("\u{1b}[31m", &"r".repeat(1 << 20), action).unwrap_err();
+        assert_eq!((hostile.name.as_str(), hostile.revision.len()), ("\\u{1b}[31m", NAME_MAX));
+    }
+    for action in [cfg::Action::Remove, cfg::Action::Apply] {
+        // They match by the name of the plugin alone.
+        let order = named("ops-agent", "r\n7", action).unwrap();
+        assert_eq!((order.name.as_str(), &*order.revision), ("ops-agent", "r\\n7"));
+    }
+}
+
+#[test]
 fn configurations_are_bounded_and_never_quoted() {
     let text = |text: String| Some(cfg::manifest::Config::StringConfig(text));
     refused("configuration", |_, manifest| {
@@ -345,8 +374,8 @@ fn configurations_are_bounded_and_never_quoted() {
     assert_eq!(refusal.notice, PluginEventKind::ApplyFailed);
     assert!(refusal.reason.len() < 200);
     let silent = cfg::ConfigurePlugin { manifest: None, ..order };
-    let cleared = decoded(silent, Origin::ControlPlane).unwrap().1;
-    assert_eq!(cleared, Order::Apply(None), "an APPLY without a configuration clears it");
+    let cleared = decoded(silent, Origin::ControlPlane).unwrap();
+    assert_eq!(cleared.order, Order::Apply(None), "an APPLY without a configuration clears it");
 }
 
 #[test]
@@ -632,7 +661,7 @@ proptest! {
         prop_assert_eq!(decoded.len(), message.configure_plugins.len());
         for order in decoded {
             match order {
-                Ok((name, Order::Install(spec))) => {
+                Ok(NamedOrder { name, order: Order::Install(spec), .. }) => {
                     let hour = Duration::from_secs(3600);
                     prop_assert_eq!(name, spec.name.clone());
                     prop_assert!((1..=100).contains(&spec.download.attempts));

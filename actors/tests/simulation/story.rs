@@ -15,18 +15,18 @@ pub(crate) struct Told {
 /// Refusals that were possible, as number and revision: an order that the agent could not decode.
 pub(crate) type Refusals = BTreeSet<(i32, String)>;
 
-/// What was heard so far and is not answered yet.
+/// What was heard so far and has no end yet.
 #[derive(Debug, Default)]
 struct Story {
-    /// Revisions with an INSTALL that is not answered, and how many there are. Orders for the same
-    /// revision may be answered together, by the outcome of the last.
+    /// INSTALLs that have no end, by revision. Orders for one revision that are under way together
+    /// are announced once.
     open: BTreeMap<String, u32>,
-    /// Revisions whose latest INSTALL is not answered.
-    owed: BTreeSet<String>,
     /// Revisions that were reported as installed, and may be taken back.
     installed: BTreeSet<String>,
-    applying: bool,
-    removing: bool,
+    /// The revision for which an APPLY was announced that has no end.
+    applying: Option<String>,
+    /// The revision for which a removal was announced that is not over.
+    removing: Option<String>,
     /// The revision that an upgrade lets go.
     let_go: Option<String>,
 }
@@ -48,70 +48,76 @@ impl Story {
     fn goes_on(&mut self, event: &Told, refusals: &Refusals) -> Result<(), String> {
         let Told { number, revision, details, .. } = event;
         let refused = refusals.contains(&(*number, revision.clone()));
-        let runs = |what: &str| Err(format!("{what} while it is being removed"));
         match number {
-            1 => {
-                *self.open.entry(revision.clone()).or_default() += 1;
-                self.owed.insert(revision.clone());
-            }
+            1 => *self.open.entry(revision.clone()).or_default() += 1,
             // An upgrade lets its old revision go: this is no order.
             2 if details == "the new revision proved itself" => {
                 self.let_go = Some(revision.clone());
             }
             2 => {
-                // Earlier orders are answered by the removal instead.
-                *self = Self { removing: true, ..Self::default() };
+                // Orders whose place it takes have ended.
+                self.is_over_but_for_a_removal()?;
+                self.removing = Some(revision.clone());
             }
-            3 | 4 | 7 | 9 | 12 if self.removing => return runs("something runs"),
-            3 if self.answers(revision) => drop(self.installed.insert(revision.clone())),
-            3 => return Err("installed, and nobody had ordered it".to_owned()),
+            3 | 4 | 7 | 9 | 12 if self.removing.is_some() => {
+                return Err("something runs while it is being removed".to_owned());
+            }
+            3 if self.ends_install(revision) => drop(self.installed.insert(revision.clone())),
+            3 => return Err("installed, and no INSTALL is without an end".to_owned()),
             4 | 6 | 7 => {}
             5 if self.let_go.as_ref() == Some(revision) => {
                 self.let_go = None;
                 self.installed.remove(revision);
             }
-            5 if self.removing => self.removing = false,
+            5 if self.removing.as_ref() == Some(revision) => {
+                self.removing = None;
+                self.installed.clear();
+            }
             5 => return Err("removed, and nobody had ordered it".to_owned()),
             // The record of this plugin was unreadable.
             8 if revision.is_empty() => *self = Self::default(),
-            8 if self.answers(revision) || self.installed.remove(revision) || refused => {}
-            8 => return Err("failed to install, and nobody had ordered it".to_owned()),
+            8 if self.ends_install(revision) || self.installed.remove(revision) || refused => {}
+            8 => return Err("failed to install, and no INSTALL is without an end".to_owned()),
             9 => {}
-            10 if self.removing || revision.is_empty() || refused => {}
+            10 if self.removing.is_some() || revision.is_empty() || refused => {}
             10 => return Err("failed to remove, and nobody had ordered it".to_owned()),
-            11 if self.applying => return Err("an APPLY before it was never answered".to_owned()),
-            11 => self.applying = true,
-            12 if self.applying => self.applying = false,
-            12 => return Err("applied, and nobody had ordered it".to_owned()),
-            13 if self.applying => self.applying = false,
+            11 if self.applying.is_some() => {
+                return Err("an APPLY before it has no end".to_owned());
+            }
+            11 => self.applying = Some(revision.clone()),
+            12 | 13 if self.applying.as_ref() == Some(revision) => self.applying = None,
+            12 => return Err("applied, and no APPLY of this revision is without an end".to_owned()),
             13 if revision.is_empty() || refused => {}
-            13 => return Err("failed to apply, and nobody had ordered it".to_owned()),
+            13 => return Err("failed to apply, and no APPLY of it is without an end".to_owned()),
             other => return Err(format!("there is no event {other}")),
         }
         Ok(())
     }
 
-    /// An outcome of an INSTALL of this revision. Says whether there was one without.
-    fn answers(&mut self, revision: &str) -> bool {
-        self.owed.remove(revision);
-        match self.open.get_mut(revision) {
-            Some(open) if *open > 0 => {
-                *open -= 1;
-                true
-            }
-            _ => false,
+    /// An end of an INSTALL of this revision. Says whether there was one without.
+    fn ends_install(&mut self, revision: &str) -> bool {
+        let Some(open) = self.open.get_mut(revision) else { return false };
+        *open -= 1;
+        if *open == 0 {
+            self.open.remove(revision);
         }
+        true
+    }
+
+    fn is_over_but_for_a_removal(&self) -> Result<(), String> {
+        if let Some((revision, count)) = self.open.first_key_value() {
+            return Err(format!("{count} INSTALLs of {revision} have no end"));
+        }
+        if let Some(revision) = &self.applying {
+            return Err(format!("an APPLY of {revision} has no end"));
+        }
+        Ok(())
     }
 
     fn is_over(&self) -> Result<(), String> {
-        if let Some(revision) = self.owed.first() {
-            return Err(format!("what became of the INSTALL of {revision} was never told"));
-        }
-        if self.applying {
-            return Err("what became of an APPLY was never told".to_owned());
-        }
-        if self.removing {
-            return Err("what became of a REMOVE was never told".to_owned());
+        self.is_over_but_for_a_removal()?;
+        if let Some(revision) = &self.removing {
+            return Err(format!("a REMOVE of {revision} has no end"));
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ async fn an_installation_that_is_given_up_takes_its_question_back() {
     agent.until("it is gone", SOON, |_, listed| listed.is_empty()).await;
     agent.pass(2 * MINUTE).await;
     assert_eq!(agent.world.admission.launched(), (1, 1), "nobody waits, so nobody hangs");
-    until_told(&agent, "a", &[1, 2, 5]).await;
+    until_told(&agent, "a", &[1, 8, 2, 5]).await;
 }
 
 #[tokio::test(start_paused = true)]

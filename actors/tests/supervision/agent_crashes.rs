@@ -15,7 +15,7 @@ use guest_agent_actors::plugin::state::Phase;
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::records::{InboxContent, InboxEntry};
-use guest_agent_actors::wire::decode_orders;
+use guest_agent_actors::wire::{NamedOrder, decode_orders};
 
 use super::support::*;
 
@@ -334,7 +334,7 @@ async fn an_order_from_before_a_removal_does_not_bring_the_plugin_back() {
 /// The record of a plugin that was removed by the order of this number.
 fn gone(name: &str, generation: u64) -> Vec<u8> {
     let orders = decode_orders(&encoded(&[install(name, "1")]), Origin::ControlPlane).unwrap();
-    let Some(Ok((_, Order::Install(spec)))) = orders.into_iter().next() else {
+    let Some(Ok(NamedOrder { order: Order::Install(spec), .. })) = orders.into_iter().next() else {
         panic!("an order to install is meant");
     };
     let mut state = begin(Generation(1), spec).next;

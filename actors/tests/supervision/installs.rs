@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::fakes::{Answer, Harness, Reply};
-use guest_agent_actors::messages::{Submission, SubmitError};
+use guest_agent_actors::fakes::{Answer, Harness, Reply, World};
+use guest_agent_actors::messages::{Listed, Submission, SubmitError};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::{Cleanup, Count, StopManner};
@@ -63,6 +63,31 @@ async fn a_crashed_plugin_is_started_again_after_growing_pauses() {
     let view = agent.view("a").await.unwrap();
     assert_eq!(view.restarts, 5);
     assert_eq!(view.last_exit.map(|(cause, _)| cause), Some(ExitCause::Signaled(11)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_events_of_a_row_of_crashes_add_up_to_all_of_them() {
+    let agent = agent_with("a", "1").await;
+    agent.world.launcher.writes("a", "thread main panicked");
+    for _ in 0..16 {
+        until_runs(&agent, "a", "1").await;
+        let starts = agent.world.launcher.launched("a").len();
+        assert!(agent.world.launcher.exit("a", ExitCause::Exited(3)));
+        let next = |world: &World, _: &[Listed]| world.launcher.launched("a").len() > starts;
+        agent.until("it is started again", HOUR, next).await;
+    }
+    agent.pass(SOON).await;
+    let told = told(&agent.world, "a");
+    let crashes: Vec<_> = told.iter().filter(|told| told.number == 7).collect();
+    let first_lines: Vec<_> =
+        crashes.iter().map(|crash| crash.details.lines().next().unwrap_or_default()).collect();
+    assert_eq!(crashes.len(), 7, "five, the eighth and the sixteenth: {first_lines:?}");
+    assert_eq!(&first_lines[5..], ["crashes=3", "crashes=8"]);
+    let counted = |line: &&str| line.strip_prefix("crashes=").map_or(1, |n| n.parse().unwrap());
+    assert_eq!(first_lines.iter().map(counted).sum::<u32>(), 16, "{first_lines:?}");
+    let last = &crashes[6].details;
+    assert!(last.contains("exited with code 3; 16 times in a row"), "{last}");
+    assert!(last.ends_with("thread main panicked"), "{last}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,7 +213,7 @@ async fn a_removal_cancels_a_hung_download() {
     order(&agent, "1", &[install("a", "1")]).await;
     order(&agent, "2", &[remove("a")]).await;
     agent.until("it is gone", SOON, |_, listed| listed.is_empty()).await;
-    until_told(&agent, "a", &[1, 2, 5]).await;
+    until_told(&agent, "a", &[1, 8, 2, 5]).await;
     agent.world.installer.release("a");
     agent.pass(MINUTE).await;
     assert!(agent.world.installer.on_disk("a").is_empty());

@@ -7,7 +7,7 @@ use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::spec::{LocalFiles, PluginSpec, Source};
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::plugin::event::Order;
-use guest_agent_actors::wire::{DecodedOrder, decode_orders};
+use guest_agent_actors::wire::{DecodedOrder, NamedOrder, decode_orders};
 
 use super::support::{
     HOUR, MINUTE, SOON, encoded, find, install, is, order, remove, runs, story, told, until_runs,
@@ -16,7 +16,7 @@ use super::support::{
 pub(crate) fn manifest(name: &str, revision: &str) -> PluginSpec {
     let decoded: DecodedOrder =
         decode_orders(&encoded(&[install(name, revision)]), Origin::Local).unwrap().remove(0);
-    let Ok((_, Order::Install(spec))) = decoded else { panic!("{decoded:?}") };
+    let Ok(NamedOrder { order: Order::Install(spec), .. }) = decoded else { panic!("{decoded:?}") };
     let sha256 = Sha256Digest::of(revision.as_bytes());
     let files = LocalFiles { folder: format!("/plugins/{name}").into(), sha256 };
     PluginSpec { source: Source::Local(files), ..PluginSpec::clone(&spec) }

@@ -56,6 +56,9 @@ pub struct PluginRecord {
     /// The operation in progress, with the request that caused it.
     #[prost(message, optional, tag = "23")]
     pub errand: ::core::option::Option<Errand>,
+    /// The revision for which the APPLY that has no outcome yet was announced; empty without one.
+    #[prost(string, tag = "24")]
+    pub apply_of: ::prost::alloc::string::String,
 }
 /// An operation of a plugin that is in progress.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,7 +4,7 @@ use actix::Recipient;
 use guest_agent_actors::admission::{self, Ask, Question};
 use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::plugin::event::Order;
-use guest_agent_actors::wire;
+use guest_agent_actors::wire::{self, NamedOrder};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::local::{AdmissionVerdict, AskAdmissionResponse};
@@ -29,7 +29,7 @@ pub(super) async fn ask(
     let decoded = wire::decode_orders(&bytes, Origin::Local)
         .map_err(|error| Status::invalid_argument(error.to_string()))?;
     let spec = match decoded.into_iter().next() {
-        Some(Ok((_, Order::Install(spec)))) => spec,
+        Some(Ok(NamedOrder { order: Order::Install(spec), .. })) => spec,
         Some(Err(refusal)) => return Err(Status::invalid_argument(refusal.reason)),
         Some(Ok(_)) | None => return Err(Status::invalid_argument("nothing is to be installed")),
     };

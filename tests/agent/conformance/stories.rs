@@ -1,6 +1,7 @@
 //! What each order leads to: the events of every row of the protocol's table, in order, and the
 //! states that somebody who asks meanwhile may see.
 
+use guest_agent_control_plane::artifacts::{ArtifactFaults, CutOff};
 use guest_agent_proto::agent_communication::StreamAgentMessagesRequest;
 use guest_agent_proto::agent_communication::stream_agent_messages_request::Type as Up;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
@@ -8,11 +9,13 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::{
     DaemonPluginState, StatusValue,
 };
 use guest_agent_proto::agent_controlplane::{CurrentPluginStates, ListPluginStates};
+use nix::sys::signal::Signal;
 use prost::Message;
 
 use super::server::Peer;
 use super::{Raw, body, configure, event_in};
-use crate::harness::{Archive, orders};
+use crate::harness::processes::is_alive;
+use crate::harness::{Archive, orders, signal};
 
 /// An event: its kind and its revision.
 type Told = (i32, String);
@@ -250,6 +253,54 @@ async fn configurations_that_are_taken_refused_and_not_implemented() {
     }
     story.order(orders::apply("p", Some("new"))).await;
     story.tells(&[(13, "")]).await;
+    story.finish().await;
+}
+
+#[tokio::test]
+async fn the_first_list_after_a_restart_of_the_agent_knows_of_a_plugin_that_died_meanwhile() {
+    let mut story = Story::begin().await;
+    // Its next start takes so long that the list cannot mean that.
+    story.order(story.install("1").arg("--slow-socket-ms=4000")).await;
+    story.tells(&[(1, "1"), (4, "1"), (3, "1")]).await;
+    story.raw.bed.kill_agent().await;
+    let [pid] = story.raw.bed.processes("p")[..] else { panic!("one process is meant") };
+    signal(pid, Signal::SIGKILL);
+    story.raw.bed.until("the plugin is dead", async || (!is_alive(pid)).then_some(())).await;
+    story.raw.bed.spawn_agent();
+    story.peer = story.raw.stream().await;
+    let listed = story.listed().await;
+    let status = status(listed.as_ref());
+    assert!(matches!(status, StatusValue::Crashed | StatusValue::Starting), "{status:?}");
+    story.tells(&[(7, "1"), (4, "1")]).await;
+    story.finish().await;
+}
+
+#[tokio::test]
+async fn orders_that_a_removal_cancels_have_an_end() {
+    let mut story = Story::begin().await;
+    // Its download never ends.
+    let stall = Some(CutOff { after_bytes: 100, requests: u32::MAX });
+    let faults = ArtifactFaults { stall, ..ArtifactFaults::default() };
+    story.raw.bed.artifacts.set_faults(&story.archive.name, faults);
+    story.order(story.install("1")).await;
+    story.tells(&[(1, "1")]).await;
+    // The same again joins it and shares its events.
+    story.order(story.install("1")).await;
+    story.order(orders::apply("p", Some("new"))).await;
+    story.tells(&[(11, "1")]).await;
+    story.order(orders::remove("p")).await;
+    story.tells(&[(8, "1"), (13, "1"), (2, "1"), (5, "1")]).await;
+
+    // An upgrade that is taken back by the removal of the plugin.
+    story.raw.bed.artifacts.set_faults(&story.archive.name, ArtifactFaults::default());
+    story.order(story.install("2")).await;
+    story.tells(&[(1, "2"), (4, "2"), (3, "2")]).await;
+    let faults = ArtifactFaults { stall, ..ArtifactFaults::default() };
+    story.raw.bed.artifacts.set_faults(&story.archive.name, faults);
+    story.order(story.install("3")).await;
+    story.tells(&[(1, "3")]).await;
+    story.order(orders::remove("p")).await;
+    story.tells(&[(8, "3"), (2, "2"), (6, "2"), (5, "2")]).await;
     story.finish().await;
 }
 

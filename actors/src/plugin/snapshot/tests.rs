@@ -276,13 +276,15 @@ fn any_state() -> impl Strategy<Value = State> {
     (any::<u64>(), any::<u64>()).prop_flat_map(move |(attempt, generation)| {
         let attempt = Attempt(attempt);
         let parts = (any_spec(), any_phase(attempt), any_next(attempt), trial(), any_runs());
-        let owed = (any_due(), any_due(), standing.clone());
+        let apply_of = proptest::option::of("[1-4]")
+            .prop_map(|it| it.map(|it| it.parse().expect("a revision")));
+        let owed = (any_due(), any_due(), apply_of, standing.clone());
         let local = proptest::option::of(("[1-4]").prop_map(|n| local_spec("a", &n)));
         let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
         (parts, owed, restarts, local).prop_map(
             move |(
                 (spec, phase, next, trial, runs),
-                (install, apply, standing),
+                (install, apply, apply_of, standing),
                 restarts,
                 local,
             )| {
@@ -295,6 +297,7 @@ fn any_state() -> impl Strategy<Value = State> {
                     trial,
                     standing,
                     owed: Owed { install, apply },
+                    apply_of,
                     attempt,
                     restarts: Restarts { total: restarts.0, in_a_row: restarts.1 },
                     last_exit: restarts.2,

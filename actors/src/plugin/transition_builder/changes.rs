@@ -25,14 +25,14 @@ impl TransitionBuilder<'_> {
         if *attempt != answered {
             return;
         }
-        let (done, failed) = match answers {
-            Answers::Apply => (PluginEventKind::Applied, PluginEventKind::ApplyFailed),
-            Answers::Install => (PluginEventKind::Installed, PluginEventKind::InstallFailed),
-        };
         match result {
             Ok(()) => {
                 self.set_config(config.clone());
-                self.announce(done, "the plugin took the new configuration");
+                let details = "the plugin took the new configuration";
+                match answers {
+                    Answers::Apply => self.end_apply(PluginEventKind::Applied, details),
+                    Answers::Install => self.announce(PluginEventKind::Installed, details),
+                }
                 self.settle(live);
             }
             Err(ApplyFailure::Unimplemented) => {
@@ -40,7 +40,11 @@ impl TransitionBuilder<'_> {
                 self.stop_running(live, Then::Start);
             }
             Err(ApplyFailure::Failed(reason)) => {
-                self.announce(failed, &format!("the old configuration stays: {reason}"));
+                let details = format!("the old configuration stays: {reason}");
+                match answers {
+                    Answers::Apply => self.end_apply(PluginEventKind::ApplyFailed, &details),
+                    Answers::Install => self.announce(PluginEventKind::InstallFailed, &details),
+                }
                 self.settle(live);
             }
         }

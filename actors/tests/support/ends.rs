@@ -1,0 +1,150 @@
+//! What orders are announced with and how they end, counted as a control plane counts it.
+//!
+//! Shared by the laws and the model. It knows nothing of the machine: it reads events alone.
+
+use std::collections::BTreeMap;
+
+use guest_agent_actors::model::event::PluginEventKind;
+use guest_agent_actors::plugin::event::{Effect, Event, Order, Transition};
+use guest_agent_actors::plugin::state::State;
+
+/// Orders that were announced and have no end yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    /// INSTALLs, by revision.
+    installs: BTreeMap<String, u8>,
+    /// An APPLY, by the revision it was announced for.
+    apply: Option<String>,
+    /// REMOVEs, by revision. The end of the last is the end of all.
+    removes: BTreeMap<String, u8>,
+    /// The revision that was reported as installed last, which a failed trial may take back.
+    installed: Option<String>,
+}
+
+// === impl Ends ===
+
+impl Ends {
+    /// Reads the events of one transition.
+    pub(crate) fn step(
+        &mut self,
+        before: &State,
+        event: &Event,
+        after: &Transition,
+    ) -> Result<(), String> {
+        let is_new = |generation| generation > before.generation;
+        let told: Vec<_> = announcements(after).collect();
+        let begins = |kind, revision: Option<&str>| {
+            told.iter().any(|(told, of)| *told == kind && revision.is_none_or(|it| it == *of))
+        };
+        match event {
+            Event::Ordered { generation, order: Order::Install(spec) } if is_new(*generation) => {
+                let revision = spec.revision.as_str();
+                let joins = self.installs.contains_key(revision);
+                if !joins && !begins(PluginEventKind::InstallRequested, Some(revision)) {
+                    return Err(format!("an INSTALL of {revision} was not announced"));
+                }
+            }
+            Event::Ordered { generation, order: Order::Apply(_) } if is_new(*generation) => {
+                if !begins(PluginEventKind::ApplyRequested, None) {
+                    return Err("an APPLY was not announced".to_owned());
+                }
+            }
+            Event::Ordered { generation, order: Order::Remove } if is_new(*generation) => {
+                let is_told = begins(PluginEventKind::RemoveRequested, None)
+                    || begins(PluginEventKind::RemoveFailed, None);
+                if !is_told {
+                    return Err("a REMOVE was not announced".to_owned());
+                }
+            }
+            _other => {}
+        }
+        for (kind, revision) in told {
+            let on_trial = before.trial.is_some() && revision == before.spec.revision.as_str();
+            self.enter(kind, revision, on_trial)
+                .map_err(|why| format!("{kind:?} of {revision}: {why}; open: {self:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads one event. `on_trial` says that its revision may be taken back.
+    fn enter(
+        &mut self,
+        kind: PluginEventKind,
+        revision: &str,
+        on_trial: bool,
+    ) -> Result<(), &'static str> {
+        match kind {
+            PluginEventKind::InstallRequested => {
+                *self.installs.entry(revision.to_owned()).or_default() += 1;
+            }
+            PluginEventKind::Installed => {
+                if !self.end_install(revision) {
+                    return Err("no INSTALL is without an end");
+                }
+                self.installed = Some(revision.to_owned());
+            }
+            PluginEventKind::InstallFailed => {
+                let was_installed = self.installed.as_deref() == Some(revision);
+                // A revision on trial was reported as installed, and is taken back by one event.
+                if !self.end_install(revision) && !(on_trial && was_installed) {
+                    return Err("no INSTALL is without an end");
+                }
+                if was_installed && on_trial {
+                    self.installed = None;
+                }
+            }
+            PluginEventKind::ApplyRequested => {
+                if self.apply.is_some() {
+                    return Err("the APPLY before it has no end");
+                }
+                self.apply = Some(revision.to_owned());
+            }
+            PluginEventKind::Applied | PluginEventKind::ApplyFailed => {
+                if self.apply.take().as_deref() != Some(revision) {
+                    return Err("no APPLY of this revision is without an end");
+                }
+            }
+            PluginEventKind::RemoveRequested => {
+                *self.removes.entry(revision.to_owned()).or_default() += 1;
+            }
+            PluginEventKind::Removed => {
+                if self.removes.remove(revision).is_none() {
+                    return Err("no REMOVE of this revision is without an end");
+                }
+                if self.installed.as_deref() == Some(revision) {
+                    self.installed = None;
+                }
+            }
+            PluginEventKind::Started
+            | PluginEventKind::Stopped
+            | PluginEventKind::Crashed
+            | PluginEventKind::StartFailed
+            | PluginEventKind::ExecutionCompleted
+            | PluginEventKind::ExecutionFailed
+            // It says that the removal goes on; or the REMOVE was refused and not announced.
+            | PluginEventKind::RemoveFailed => {}
+        }
+        Ok(())
+    }
+
+    fn end_install(&mut self, revision: &str) -> bool {
+        let Some(open) = self.installs.get_mut(revision) else { return false };
+        *open -= 1;
+        if *open == 0 {
+            self.installs.remove(revision);
+        }
+        true
+    }
+
+    /// Whether every order that was announced has its end, as it must when the plugin rests.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.installs.is_empty() && self.apply.is_none() && self.removes.is_empty()
+    }
+}
+
+fn announcements(transition: &Transition) -> impl Iterator<Item = (PluginEventKind, &str)> {
+    transition.effects.iter().filter_map(|effect| match effect {
+        Effect::Announce(told) => Some((told.kind, told.revision.as_str())),
+        _other => None,
+    })
+}
