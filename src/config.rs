@@ -161,6 +161,9 @@ pub struct PluginsConfig {
     /// How long a new revision must be healthy before the previous one is let go.
     #[serde(with = "duration::text")]
     pub probation: Duration,
+    /// How long a plugin that answered Stop may take to exit, where its policy says nothing else.
+    #[serde(with = "duration::text")]
+    pub stop_grace: Duration,
     /// Wait before the second restart in a row of a plugin that crashes; the first comes within a
     /// tenth of it.
     #[serde(with = "duration::text")]
@@ -400,6 +403,7 @@ impl Default for PluginsConfig {
             health_timeout: Duration::from_secs(2),
             health_failures: 3,
             probation: Duration::from_secs(30),
+            stop_grace: Duration::from_secs(2),
             restart_initial_backoff: Duration::from_millis(100),
             restart_max_backoff: Duration::from_secs(300),
             log_max_bytes: 10 << 20,

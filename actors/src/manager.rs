@@ -17,8 +17,8 @@ use tracing::{error, warn};
 use crate::keys::number_key;
 use crate::messages::{
     Begin, Changed, Configure, Deliver, Died, Dismiss, FactsMoved, Fire, Happened, Leave, Listed,
-    LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen, Taken,
-    Unseen, UsePolicy,
+    LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen,
+    ShutdownBegins, Taken, Unseen, UsePolicy,
 };
 use crate::metrics::history::History;
 use crate::model::event;
@@ -421,6 +421,16 @@ impl Handler<UsePolicy> for ManagerActor {
         self.policy = policy.clone();
         for entry in self.roster.values() {
             entry.address.do_send(UsePolicy(policy.clone()));
+        }
+    }
+}
+
+impl Handler<ShutdownBegins> for ManagerActor {
+    type Result = ();
+
+    fn handle(&mut self, begins: ShutdownBegins, _: &mut Self::Context) {
+        for entry in self.roster.values() {
+            entry.address.do_send(begins.clone());
         }
     }
 }

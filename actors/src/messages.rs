@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use actix::{Message, Recipient};
+use tokio::sync::watch;
 
 use crate::model::event;
 use crate::model::health::HealthPolicy;
@@ -16,7 +17,7 @@ use crate::model::id::{Endpoint, Generation, PluginName, Process};
 use crate::model::runs::Firing;
 use crate::model::spec::MetricsPolicy;
 use crate::model::view::PluginView;
-use crate::model::vm_event::{Notified, NotifyError, VmEvent};
+use crate::model::vm_event::{Notification, Notified, NotifyError, VmEvent};
 use crate::plugin::event::{Boot, Event, Order};
 use crate::plugin::explain::Explanation;
 use crate::plugin::state::{Policy, State};
@@ -65,6 +66,22 @@ pub struct LoadSnapshot(pub PluginName);
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Happened(pub Event);
+
+/// From the VM-event actor to the manager, and from there to each plugin: the running plugins are
+/// about to get the `shutdown` event of the machine. The receiver shows how each call ended, as soon
+/// as it has, and closes when all have.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct ShutdownBegins(pub watch::Receiver<BTreeMap<PluginName, ShutdownAnswer>>);
+
+/// How the call of one plugin with the `shutdown` event ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShutdownAnswer {
+    /// The process that was called, where one ran.
+    pub pid: Option<u32>,
+    /// What became of the call.
+    pub outcome: Notification,
+}
 
 /// From the manager: an order.
 #[derive(Message, Debug)]

@@ -5,6 +5,10 @@
 //! waking up for it. One slow answer is no judgement: only so many failures in a row make a living
 //! process hung, and so many bad answers in a row make it unhealthy.
 //!
+//! One more check comes at once, so that people and control planes see how a process is without
+//! waiting for its moment. It is shown and never judged: a plugin that was just started may still
+//! be warming up. Nor is any judgement made within the first interval.
+//!
 //! What is waited for waits in tasks of its own. An actor looks at every future of its context
 //! whenever one of them moves, so with two of them for each plugin every check would cost as much
 //! as there are plugins.
@@ -57,6 +61,8 @@ struct Watched {
     happened: Recipient<Happened>,
     heard: Recipient<HealthHeard>,
     record: Record,
+    /// When watching it began.
+    since: Instant,
     /// Waits for its end.
     _exit: Task,
     /// Asks for its health. A plugin that does not serve the call is not asked.
@@ -78,7 +84,26 @@ struct Ended {
 struct Answered {
     name: PluginName,
     process: Process,
+    moment: Moment,
     answer: Result<Health, RpcError>,
+}
+
+/// When in the life of a process a check began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// At once, before its regular checks.
+    AtOnce,
+    /// At its turn, within the first interval.
+    Early,
+    /// At its turn, later.
+    Later,
+}
+
+/// Whether the first check waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    AtOnce,
+    InItsTurn,
 }
 
 /// What was seen of a process lately. Pure.
@@ -92,7 +117,15 @@ struct Record {
 
 impl Record {
     /// Takes one more answer in, and says whether it makes a judgement.
-    fn judge(&mut self, answer: &Result<Health, RpcError>, failures: u32) -> Option<HealthVerdict> {
+    fn judge(
+        &mut self,
+        answer: &Result<Health, RpcError>,
+        moment: Moment,
+        failures: u32,
+    ) -> Option<HealthVerdict> {
+        if moment == Moment::AtOnce {
+            return None;
+        }
         match answer {
             Ok(health) if health.code == 0 => {
                 let was_bad = self.unhealthy >= failures;
@@ -101,8 +134,7 @@ impl Record {
             }
             Ok(health) => {
                 self.silent = 0;
-                self.unhealthy = self.unhealthy.saturating_add(1);
-                (self.unhealthy == failures).then(|| {
+                count(&mut self.unhealthy, moment, failures).then(|| {
                     let said = bounded(health).results.join("; ");
                     HealthVerdict::Unhealthy(
                         format!("unhealthy with code {}: {said}", health.code).into(),
@@ -114,18 +146,26 @@ impl Record {
                 *self = Self::default();
                 None
             }
-            Err(error) => {
-                self.silent = self.silent.saturating_add(1);
-                (self.silent == failures).then(|| {
-                    let error = error.to_string();
-                    let error = shortened(&error, HEALTH_MAX);
-                    HealthVerdict::Hung(
-                        format!("hung: {failures} health checks in a row failed: {error}").into(),
-                    )
-                })
-            }
+            Err(error) => count(&mut self.silent, moment, failures).then(|| {
+                let error = error.to_string();
+                let error = shortened(&error, HEALTH_MAX);
+                HealthVerdict::Hung(
+                    format!("hung: {failures} health checks in a row failed: {error}").into(),
+                )
+            }),
         }
     }
+}
+
+/// Counts one more failure in a row, and says whether it is the one that makes a judgement. An early
+/// one is not counted where it would be.
+fn count(seen: &mut u32, moment: Moment, failures: u32) -> bool {
+    let counted = seen.saturating_add(1);
+    if moment == Moment::Early && counted >= failures {
+        return false;
+    }
+    *seen = counted;
+    counted == failures
 }
 
 // === impl MonitorActor ===
@@ -137,29 +177,39 @@ impl MonitorActor {
         Self { policy, launcher, rpc, watched: BTreeMap::new(), began: Instant::now() }
     }
 
-    /// Asks a process for its health, once per interval, beginning at its own moment. Checks do not
-    /// pile up: one that takes longer than the interval ends by its own deadline, and the next
-    /// comes in its turn.
+    /// Asks a process for its health, once per interval, beginning at its own moment; where that is
+    /// wanted, once before at once. Checks do not pile up: one that takes longer than the interval
+    /// ends by its own deadline, and the next comes in its turn.
     fn checks(
         &self,
-        name: &PluginName,
-        process: &Process,
+        (name, process): (&PluginName, &Process),
         endpoint: Option<&Endpoint>,
+        (since, first): (Instant, First),
         ctx: &Context<Self>,
     ) -> Option<Task> {
         let HealthPolicy { interval, timeout, .. } = self.policy;
         let (name, process, endpoint) = (name.clone(), process.clone(), endpoint?.clone());
         let (rpc, monitor) = (self.rpc.clone(), ctx.address().downgrade());
-        let first = Instant::now() + moment_of(&name, interval);
-        let mut next = next_after(self.began, interval / MOMENTS, first);
+        let own = Instant::now() + moment_of(&name, interval);
+        let mut next = next_after(self.began, interval / MOMENTS, own);
         Some(Task::spawn(&ctx.address(), async move {
-            loop {
-                tokio::time::sleep_until(next).await;
+            let ask = async |moment: Moment| {
                 let asked = tokio::time::timeout(timeout + SLACK, rpc.health(&endpoint, timeout));
                 let answer = asked.await.unwrap_or(Err(RpcError::TimedOut(timeout)));
-                let Some(monitor) = monitor.upgrade() else { return };
                 let (name, process) = (name.clone(), process.clone());
-                monitor.do_send(Answered { name, process, answer });
+                monitor.upgrade()?.do_send(Answered { name, process, moment, answer });
+                Some(())
+            };
+            if first == First::AtOnce {
+                ask(Moment::AtOnce).await;
+            }
+            loop {
+                tokio::time::sleep_until(next).await;
+                let age = Instant::now().duration_since(since);
+                let moment = if age < interval { Moment::Early } else { Moment::Later };
+                if ask(moment).await.is_none() {
+                    return;
+                }
                 next = next_after(next, interval, Instant::now());
             }
         }))
@@ -195,9 +245,11 @@ impl Handler<Watch> for MonitorActor {
                 monitor.do_send(Ended { name: whose, process: exiting, cause });
             }
         });
-        let checks = self.checks(&name, &process, endpoint.as_ref(), ctx);
-        let record = Record::default();
-        let watched = Watched { process, endpoint, happened, heard, record, _exit: exit, checks };
+        let (record, since) = (Record::default(), Instant::now());
+        let first = (since, First::AtOnce);
+        let checks = self.checks((&name, &process), endpoint.as_ref(), first, ctx);
+        let watched =
+            Watched { process, endpoint, happened, heard, record, since, _exit: exit, checks };
         self.watched.insert(name, watched);
     }
 }
@@ -218,7 +270,8 @@ impl Handler<Ended> for MonitorActor {
 impl Handler<Answered> for MonitorActor {
     type Result = ();
 
-    fn handle(&mut self, Answered { name, process, answer }: Answered, _: &mut Self::Context) {
+    fn handle(&mut self, answered: Answered, _: &mut Self::Context) {
+        let Answered { name, process, moment, answer } = answered;
         let Some(watched) = self.watched.get_mut(&name) else { return };
         // It says nothing about the process that followed.
         if watched.process != process {
@@ -231,7 +284,8 @@ impl Handler<Answered> for MonitorActor {
             }
             Err(error) => debug!(plugin = %name, %error, "health check failed"),
         }
-        if let Some(verdict) = watched.record.judge(&answer, self.policy.failures.max(1)) {
+        let failures = self.policy.failures.max(1);
+        if let Some(verdict) = watched.record.judge(&answer, moment, failures) {
             watched.happened.do_send(Happened(Event::HealthReported { process, verdict }));
         }
     }
@@ -255,7 +309,9 @@ impl Handler<UseHealthPolicy> for MonitorActor {
             // Counted anew: a count that is past the new limit would never meet it.
             watched.record = Record::default();
             // The next check may have been a long time away.
-            watched.checks = self.checks(name, &watched.process, watched.endpoint.as_ref(), ctx);
+            let (whose, endpoint) = ((name, &watched.process), watched.endpoint.as_ref());
+            let first = (watched.since, First::InItsTurn);
+            watched.checks = self.checks(whose, endpoint, first, ctx);
         }
         self.watched = all;
     }
@@ -285,8 +341,8 @@ fn bounded(health: &Health) -> Health {
     Health { code: health.code, results }
 }
 
-/// The moment within the interval at which a plugin is checked: spread by its name, and never
-/// right at the start, when the plugin has other things to do.
+/// The moment within the interval at which a plugin is checked: spread by its name, and not right
+/// after the check at once.
 fn moment_of(name: &PluginName, interval: Duration) -> Duration {
     let mut hash = name
         .as_str()
@@ -312,21 +368,47 @@ mod tests {
         Err(RpcError::TimedOut(Duration::from_secs(2)))
     }
 
+    fn judge(record: &mut Record, answer: &Result<Health, RpcError>) -> Option<HealthVerdict> {
+        record.judge(answer, Moment::Later, 3)
+    }
+
     #[test]
     fn one_slow_answer_is_no_judgement() {
         let mut record = Record::default();
-        assert_eq!(record.judge(&silence(), 3), None);
-        assert_eq!(record.judge(&answer(0), 3), None);
-        assert_eq!(record.judge(&silence(), 3), None);
-        assert_eq!(record.judge(&silence(), 3), None);
-        assert!(matches!(record.judge(&silence(), 3), Some(HealthVerdict::Hung(_))));
+        assert_eq!(judge(&mut record, &silence()), None);
+        assert_eq!(judge(&mut record, &answer(0)), None);
+        assert_eq!(judge(&mut record, &silence()), None);
+        assert_eq!(judge(&mut record, &silence()), None);
+        assert!(matches!(judge(&mut record, &silence()), Some(HealthVerdict::Hung(_))));
+    }
+
+    #[test]
+    fn the_check_at_once_is_never_judged() {
+        for bad in [answer(1), silence()] {
+            let mut record = Record::default();
+            assert_eq!(record.judge(&bad, Moment::AtOnce, 1), None);
+            assert_eq!(record, Record::default());
+        }
+    }
+
+    #[test]
+    fn nothing_is_judged_within_the_first_interval() {
+        for bad in [answer(1), silence()] {
+            let mut record = Record::default();
+            assert_eq!(record.judge(&bad, Moment::Early, 1), None);
+            assert!(record.judge(&bad, Moment::Later, 1).is_some(), "the next one is");
+            // Of several that are needed it is the first, so that probation is long enough for all.
+            let mut record = Record::default();
+            assert_eq!(record.judge(&bad, Moment::Early, 2), None);
+            assert!(record.judge(&bad, Moment::Later, 2).is_some());
+        }
     }
 
     #[test]
     fn bad_health_is_told_once_and_so_is_recovery() {
         let mut record = Record::default();
         let verdicts: Vec<_> =
-            [1, 1, 1, 1, 0, 0].map(|code| record.judge(&answer(code), 3)).into_iter().collect();
+            [1, 1, 1, 1, 0, 0].map(|code| judge(&mut record, &answer(code))).into_iter().collect();
         assert!(matches!(verdicts[2], Some(HealthVerdict::Unhealthy(_))), "{verdicts:?}");
         assert_eq!(verdicts[3], None);
         assert_eq!(verdicts[4], Some(HealthVerdict::Healthy));
@@ -339,7 +421,9 @@ mod tests {
         assert!(bounded(&long).results.iter().map(String::len).sum::<usize>() <= HEALTH_MAX);
         let many = Health { code: 1, results: vec![String::new(); 1_000_000] };
         assert!(bounded(&many).results.len() <= HEALTH_MAX);
-        let Some(HealthVerdict::Unhealthy(reason)) = Record::default().judge(&Ok(long), 1) else {
+        let Some(HealthVerdict::Unhealthy(reason)) =
+            Record::default().judge(&Ok(long), Moment::Later, 1)
+        else {
             panic!("one bad answer was enough");
         };
         assert!(reason.len() <= HEALTH_MAX + 100);
@@ -349,7 +433,7 @@ mod tests {
     fn a_plugin_without_a_health_check_is_not_hung() {
         let mut record = Record::default();
         for _ in 0..10 {
-            assert_eq!(record.judge(&Err(RpcError::Unimplemented), 3), None);
+            assert_eq!(judge(&mut record, &Err(RpcError::Unimplemented)), None);
         }
     }
 

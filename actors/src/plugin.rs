@@ -25,7 +25,6 @@ use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Process};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
-use crate::plugin::shown::reported;
 use crate::ports::{LAST_OUTPUT, Ports};
 use crate::records;
 use crate::trace::{self, Outcome, Trace};
@@ -35,6 +34,7 @@ mod deadlines;
 pub mod describe;
 pub mod event;
 pub mod explain;
+mod farewell;
 mod handles;
 mod live;
 mod local;
@@ -113,6 +113,8 @@ pub struct PluginActor {
     stop: Option<SpawnHandle>,
     /// What the process wrote last, while the event of its end is being made.
     output: String,
+    /// The `shutdown` event of the machine, while the process gets it.
+    farewell: Farewell,
     /// The span around the work for the operation; without an operation, it names the plugin.
     span: Span,
     /// The newest order that was begun to be followed.
@@ -125,6 +127,15 @@ pub struct PluginActor {
     shown: Shown,
     /// Fires in the manager when this actor is dropped.
     _guard: oneshot::Sender<()>,
+}
+
+/// Calls with the `shutdown` event of the machine.
+#[derive(Default)]
+struct Farewell {
+    /// Those that have not ended.
+    calls: u32,
+    /// The exit that waits for them.
+    exit: Option<Event>,
 }
 
 /// An order that is taken up.
@@ -155,15 +166,7 @@ impl PluginActor {
                 (state.clone(), *started_at, *last_exit_at, story.clone())
             }
         };
-        let shown = Shown {
-            state: reported(&state).1,
-            updated_at: ports.clock.now(),
-            started_at,
-            last_exit_at,
-            health: None,
-            progress: None,
-            story,
-        };
+        let shown = Shown { started_at, last_exit_at, health: None, progress: None, story };
         let followed = match &beginning {
             Beginning::Ordered(..) => None,
             Beginning::Recovered { .. } => Some(state.generation),
@@ -186,6 +189,7 @@ impl PluginActor {
             files: SerialQueue::default(),
             stop: None,
             output: String::new(),
+            farewell: Farewell::default(),
             shown,
             _guard: guard,
         }
@@ -471,6 +475,7 @@ impl Handler<Happened> for PluginActor {
     type Result = ();
 
     fn handle(&mut self, Happened(event): Happened, ctx: &mut Self::Context) {
+        let Some(event) = self.keep_back(event) else { return };
         let ended = match &event {
             Event::Exited { process, .. } | Event::HealthReported { process, .. } => Some(process),
             _ => None,

@@ -227,6 +227,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         store: store.clone().recipient(),
         begin: manager.clone().recipient(),
         list: manager.clone().recipient(),
+        shutdown: manager.clone().recipient(),
         roster: roster.clone(),
     };
     let vm_events =

@@ -10,8 +10,10 @@
 //! The actor finds out whether the machine was restarted while the agent was away, lets the manager
 //! begin, and sends `startup` when the plugins that start with the machine have started. The agent,
 //! the local API and the command socket ask it to send `shutdown` and `specialize`. It records
-//! nothing of what a plugin does with an event, only that `startup` is no longer owed.
+//! nothing of what a plugin does with an event, only that `startup` is no longer owed. The plugins'
+//! actors learn of a `shutdown` before it is sent, and who took it: an exit is no crash then.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::crash_point;
 use crate::error::Chain;
-use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save};
+use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save, ShutdownAnswer, ShutdownBegins};
 use crate::model::spec::Config;
 use crate::model::view::{Activity, PluginView, Reported};
 use crate::model::vm_event::{Notification, Notified, NotifyError, VmEvent};
@@ -65,6 +67,8 @@ pub struct VmEventHandles {
     pub begin: Recipient<Begin>,
     /// Knows what runs.
     pub list: Recipient<ListPlugins>,
+    /// Tells the plugins' actors that `shutdown` is about to be sent.
+    pub shutdown: Recipient<ShutdownBegins>,
     /// Moves whenever the roster does.
     pub roster: watch::Receiver<u64>,
 }
@@ -161,6 +165,12 @@ impl VmEventActor {
         NotifyVm { event, request, within }: NotifyVm,
     ) -> impl Future<Output = Result<Vec<Notified>, NotifyError>> + use<> {
         let (list, rpc) = (self.handles.list.clone(), self.rpc.clone());
+        let (answers, answered) = watch::channel(BTreeMap::new());
+        if event == VmEvent::Shutdown {
+            // The manager passes this on before it answers with its list, so every plugin that gets
+            // a call has it before the call is made.
+            self.handles.shutdown.do_send(ShutdownBegins(answered));
+        }
         let deadline = Instant::now() + within;
         let span = Trace::of_own("vm_event", event.name(), self.clock.now()).vm_event(event.name());
         let told = async move {
@@ -171,10 +181,13 @@ impl VmEventActor {
             let calls = plugins.iter().map(|Listed { view, .. }| {
                 let (rpc, config) = (rpc.clone(), Config::Text(request.clone()));
                 let span = tracing::error_span!("tell", plugin = %view.name, otel.end = Empty);
-                trace::within(
-                    span,
-                    async move { tell(&*rpc, view, config, deadline, within).await },
-                )
+                let answers = &answers;
+                trace::within(span, async move {
+                    let told = tell(&*rpc, view, config, deadline, within).await;
+                    let answer = ShutdownAnswer { pid: view.pid, outcome: told.outcome.clone() };
+                    answers.send_modify(|all| drop(all.insert(told.plugin.clone(), answer)));
+                    told
+                })
             });
             let told = join_all(calls).await;
             report(event, &told);

@@ -125,6 +125,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
         Event::Removed { result: Err(_), .. } => "delete failed",
         Event::Exited { .. } => "exited",
         Event::Triggered(_) => "triggered",
+        Event::ShutdownTaken { .. } => "shutdown taken",
         Event::FactsChanged => "rules",
         Event::HealthReported { verdict: HealthVerdict::Healthy, .. } => "healthy",
         Event::HealthReported { verdict: HealthVerdict::Unhealthy(_), .. } => "unhealthy on trial",
@@ -144,6 +145,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Wait::Resume => "one beat",
             Wait::Remove => "delete too long",
             Wait::Execution => "run too long",
+            Wait::Shutdown => "machine runs on",
         },
         Event::Ordered { .. } | Event::LocalChanged(_) | Event::Recovered(_) => return None,
     })
@@ -167,6 +169,7 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         | Event::HealthReported { .. }
         | Event::LocalChanged(_)
         | Event::Triggered(_)
+        | Event::ShutdownTaken { .. }
         | Event::FactsChanged
         | Event::DeadlinePassed(_) => return None,
     })
@@ -242,6 +245,7 @@ fn everything(world: &World) -> Vec<Happening> {
         all.push(Box::new(move |world| world.pass(index)));
     }
     all.push(Box::new(World::spawn));
+    all.push(Box::new(World::shut_down));
     for code in [0, 1] {
         all.push(Box::new(move |world| world.die(ExitCause::Exited(code))));
     }

@@ -16,7 +16,7 @@ use guest_agent_actors::model::spec::{Kind, OneShot, PluginSpec, Triggers};
 use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Order};
 use guest_agent_actors::plugin::machine::transition;
 use guest_agent_actors::plugin::state::{
-    Change, Next, PROBATION_SLICES, Phase, Policy, Standing, State,
+    Change, Next, PROBATION_SLICES, Pause, Phase, Policy, Shutdown, Standing, State, Wait,
 };
 use guest_agent_actors::scheduler::rules::{RuleVerdict as Ruling, evaluate};
 use proptest::prelude::*;
@@ -42,6 +42,10 @@ enum Act {
     Repeat(u8),
     Answer(usize, Answer),
     Spawn,
+    /// The process takes the `shutdown` event of the machine.
+    ShutDown,
+    /// The same, and it exits with code 0.
+    Leave,
     Die(ExitCause),
     Judge(HealthVerdict),
     Pass(usize),
@@ -155,6 +159,8 @@ fn happening() -> impl Strategy<Value = Act> {
     prop_oneof![
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
         1 => Just(Act::Spawn),
+        1 => Just(Act::ShutDown),
+        1 => Just(Act::Leave),
         1 => Just(Act::Die(ExitCause::Exited(1))),
         1 => Just(Act::Die(ExitCause::Exited(0))),
         2 => firing().prop_map(Act::Fire),
@@ -191,6 +197,11 @@ fn take(world: &mut World, act: &Act) {
         }
         Act::Answer(index, answer) => world.answer(*index, *answer),
         Act::Spawn => world.spawn(),
+        Act::ShutDown => world.shut_down(),
+        Act::Leave => {
+            world.shut_down();
+            world.die(ExitCause::Exited(0));
+        }
         Act::Die(cause) => world.die(*cause),
         Act::Judge(verdict) => world.judge(verdict.clone()),
         Act::Pass(index) => world.pass(*index),
@@ -391,9 +402,48 @@ fn law_stale_answers_change_nothing(step: &Step) -> Verdicts {
                 process: process(7777),
                 verdict: HealthVerdict::Hung("no".into()),
             },
+            Event::ShutdownTaken { process: process(7777) },
         ] {
             unchanged(state, event)?;
         }
+    }
+    Ok(())
+}
+
+/// Only a process that took the `shutdown` event of the machine and exited with code 0 ended with its
+/// machine. That is neither a crash nor a reason to return to another revision, and nothing but an
+/// order, its rules, another boot or the end of the wait starts it again.
+fn law_an_end_with_the_machine_is_no_crash(step: &Step) -> Verdicts {
+    let (before, after) = (&step.before, &step.after.next);
+    let runs = matches!(after.phase, Phase::Running { .. });
+    prop_assert!(runs || after.shutdown == Shutdown::NotTaken, "{:#?}", step);
+    let ended = |state: &State| {
+        matches!(state.phase, Phase::BackingOff { pause: Pause::AfterShutdown, .. })
+    };
+    let ends = before.shutdown == Shutdown::Taken
+        && matches!(&before.phase, Phase::Running { process, .. }
+            if step.event == Event::Exited { process: process.clone(), cause: ExitCause::Exited(0) });
+    if ends {
+        prop_assert!(ended(after), "{:#?}", step);
+        let told: Vec<_> = announcements(step).map(|(kind, _)| kind).collect();
+        prop_assert_eq!(told, [PluginEventKind::Stopped]);
+        prop_assert_eq!(&after.trial, &before.trial);
+        prop_assert_eq!(after.restarts.total, before.restarts.total);
+    } else {
+        prop_assert!(ended(before) || !ended(after), "{:#?}", step);
+    }
+    let starts = step.after.effects.iter().any(|effect| matches!(effect, Effect::Launch { .. }));
+    if ended(before) && starts {
+        let is_reason = match &step.event {
+            Event::Ordered { .. }
+            | Event::FactsChanged
+            | Event::LocalChanged(_)
+            | Event::Installed { .. }
+            | Event::DeadlinePassed(Wait::Shutdown) => true,
+            Event::Recovered(found) => found.boot == Boot::New,
+            _other => false,
+        };
+        prop_assert!(is_reason, "{:#?}", step);
     }
     Ok(())
 }
@@ -639,6 +689,11 @@ proptest! {
     }
 
     #[test]
+    fn an_end_with_the_machine_is_no_crash(acts in acts()) {
+        each(&acts, law_an_end_with_the_machine_is_no_crash)?;
+    }
+
+    #[test]
     fn an_older_order_changes_nothing(acts in acts()) {
         each(&acts, law_an_older_order_changes_nothing)?;
     }
@@ -799,6 +854,12 @@ fn the_lives_are_eventful() {
                 let name = name.split([' ', '{']).next().unwrap_or_default().to_owned();
                 *seen.entry(name).or_default() += 1;
             }
+            if matches!(
+                step.after.next.phase,
+                Phase::BackingOff { pause: Pause::AfterShutdown, .. }
+            ) {
+                *seen.entry("EndedWithMachine".to_owned()).or_default() += 1;
+            }
             if step.after.next.trial.is_some() {
                 *seen.entry("Trial".to_owned()).or_default() += 1;
             }
@@ -825,6 +886,7 @@ fn the_lives_are_eventful() {
         "AfterRemoval",
         "Failed",
         "Trial",
+        "EndedWithMachine",
     ] {
         let count = seen.get(name).copied().unwrap_or_default();
         assert!(count > 50, "{name} was seen {count} times: {seen:?}");

@@ -29,6 +29,7 @@ enum Do {
     Unimplemented,
     Die,
     Finish,
+    ShutDown,
     Fire(Firing),
     Become(&'static str),
     Hang,
@@ -42,7 +43,7 @@ enum Do {
 
 use Do::{
     AgentRestarts, Apply, Bad, Become, Die, Finish, Fire, Good, Hang, Hog, Pass, Prove, Remove,
-    Restart, Sicken, Unimplemented,
+    Restart, ShutDown, Sicken, Unimplemented,
 };
 
 fn install(spec: PluginSpec) -> Do {
@@ -74,6 +75,7 @@ fn happen(world: &mut World, happening: Do) {
         Unimplemented => world.answer_only(Answer::Unimplemented),
         Die => world.die(ExitCause::Signaled(11)),
         Finish => world.die(ExitCause::Exited(0)),
+        ShutDown => world.shut_down(),
         Fire(firing) => world.fire(firing),
         Become(role) => world.become_a(Some(role)),
         Hang => world.judge(HealthVerdict::Hung("no answer".into())),
@@ -1100,4 +1102,68 @@ fn a_run_over_its_memory_limit_fails() {
     ];
     let world = check(World::ordered(one_shot("r1")), rows);
     assert_eq!(world.state.last_exit, Some(ExitCause::OverMemoryLimit));
+}
+
+const TOLD: &str = "Running r1, told of the shutdown";
+
+#[test]
+fn an_exit_with_code_zero_after_a_shutdown_is_an_end_and_starts_again_in_a_machine_that_runs_on() {
+    let rows = [
+        (ShutDown, TOLD, ""),
+        (Finish, "BackingOff (shutdown) r1", "6(r1)"),
+        (AgentRestarts, "BackingOff (shutdown) r1", ""),
+        (Pass(Wait::Shutdown), "Starting r1", ""),
+        (Good, "Running r1", "4(r1)"),
+    ];
+    let world = check(running(), rows);
+    assert_eq!((world.state.restarts.total, world.state.restarts.in_a_row), (0, 0));
+    // The next process has not taken the event.
+    check(world, [(Finish, "BackingOff r1", "7(r1)")]);
+}
+
+#[test]
+fn any_other_end_after_a_shutdown_is_a_crash() {
+    check(running(), [(ShutDown, TOLD, ""), (Die, "BackingOff r1", "7(r1)")]);
+    let hung = [(ShutDown, TOLD, ""), (Hang, "Stopping (then back off) r1", "7(r1)")];
+    check(running(), hung);
+    // The machine runs on, so the event is void.
+    let void = [
+        (ShutDown, TOLD, ""),
+        (Pass(Wait::Shutdown), "Running r1", ""),
+        (Finish, "BackingOff r1", "7(r1)"),
+    ];
+    check(running(), void);
+}
+
+#[test]
+fn orders_find_what_ended_with_the_machine_as_they_find_what_crashed() {
+    let ended =
+        || check(running(), [(ShutDown, TOLD, ""), (Finish, "BackingOff (shutdown) r1", "6(r1)")]);
+    let rows = [(install(spec("r1")), "Starting r1", "1(r1)"), (Good, "Running r1", "4(r1) 3(r1)")];
+    check(ended(), rows);
+    check(ended(), [(Restart, "Starting r1", "")]);
+    let rows = [
+        (Apply("new"), "BackingOff (shutdown) r1", "11(r1)"),
+        (Pass(Wait::Shutdown), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 12(r1)"),
+    ];
+    check(ended(), rows);
+    check(ended(), [(Remove, "Stopping (then remove) r1", "2(r1)")]);
+    let rows = [
+        (install(spec("r2")), "BackingOff (shutdown) r1, next: Preparing r2", "1(r2)"),
+        (Good, "Starting r2, on trial after r1", ""),
+    ];
+    check(ended(), rows);
+}
+
+#[test]
+fn an_end_with_the_machine_costs_a_revision_on_trial_nothing() {
+    let rows = [
+        (ShutDown, "Running r2, on trial after r1, told of the shutdown", ""),
+        (Finish, "BackingOff (shutdown) r2, on trial after r1", "6(r2)"),
+        (Pass(Wait::Shutdown), "Starting r2, on trial after r1", ""),
+        (Good, "Running r2, on trial after r1", "4(r2)"),
+        (Prove, "Running r2", "2(r1) 5(r1)"),
+    ];
+    check(on_trial(), rows);
 }

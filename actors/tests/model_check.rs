@@ -16,7 +16,9 @@ use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::plugin::event::{Boot, Effect, Event, Found, Order, Transition};
 use guest_agent_actors::plugin::machine::{begin, transition};
 use guest_agent_actors::plugin::restart::Restarts;
-use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, State, Wait};
+use guest_agent_actors::plugin::state::{
+    Change, Next, Pause, Phase, Policy, Shutdown, State, Wait,
+};
 use guest_agent_actors::ports::Stopped;
 use stateright::{Checker, Model, Property};
 
@@ -39,6 +41,8 @@ struct Budget {
     failures: u8,
     /// Of those, the ones that never answer.
     hangs: u8,
+    /// `shutdown` events that the plugin takes.
+    shutdowns: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,6 +119,8 @@ struct Life {
     reasons: u8,
     /// Processes of plugins that run to completion, so far.
     runs: u8,
+    /// The process that took a `shutdown` event and exited with code 0, until the agent knows.
+    left: Option<Process>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,6 +147,10 @@ enum Act {
     Fire,
     // What comes from outside.
     Give(Kind),
+    /// The plugin takes a `shutdown` event of the machine.
+    ShutDown,
+    /// A plugin that took one exits with code 0.
+    Leave,
     Fail(usize),
     Hang(usize),
     CrashPlugin,
@@ -359,6 +369,16 @@ impl Life {
         }
     }
 
+    /// The process of a plugin that is on record as running, and does.
+    fn runs(&self) -> Option<&Process> {
+        match self.phase() {
+            Some(Phase::Running { process, .. }) => {
+                self.processes.iter().map(|(alive, _)| alive).find(|alive| *alive == process)
+            }
+            _other => None,
+        }
+    }
+
     fn phase(&self) -> Option<&Phase> {
         self.record.as_ref().map(|state| &state.phase)
     }
@@ -375,6 +395,10 @@ impl Life {
 
     /// Forgets numbers that decide nothing, so that equal worlds look equal.
     fn normalize(&mut self) {
+        let watched = self.agent.as_ref().and_then(|agent| agent.watched.as_ref());
+        if self.left.as_ref() != watched {
+            self.left = None;
+        }
         let Some(agent) = &mut self.agent else { return };
         let Some(state) = &mut self.record else { return };
         state.last_exit = None;
@@ -526,6 +550,7 @@ impl Model for SmallWorld {
             boots: 0,
             reasons: 0,
             runs: 0,
+            left: None,
         }]
     }
 
@@ -549,6 +574,14 @@ impl Model for SmallWorld {
         }
         if life.budget.plugin_crashes > 0 && !life.processes.is_empty() {
             acts.push(Act::CrashPlugin);
+        }
+        if life.runs().is_some() {
+            if life.budget.shutdowns > 0 {
+                acts.push(Act::ShutDown);
+            }
+            if life.record.as_ref().is_some_and(|state| state.shutdown == Shutdown::Taken) {
+                acts.push(Act::Leave);
+            }
         }
         for (index, _job) in agent.jobs.iter().enumerate() {
             if life.budget.failures > 0 {
@@ -584,16 +617,30 @@ impl Model for SmallWorld {
             Act::Succeed(index) => life.answer(index, true),
             Act::TellExited => {
                 let process = life.agent.as_mut()?.watched.take()?;
-                let code = i32::from(!life.record.as_ref().is_some_and(runs_once));
+                let left = life.left.take().is_some_and(|left| left == process);
+                let code = i32::from(!left && !life.record.as_ref().is_some_and(runs_once));
                 life.happen(Event::Exited { process, cause: ExitCause::Exited(code) });
             }
-            Act::Pass(wait) => life.pass(wait),
+            Act::Pass(wait) => {
+                // The plugin took so long that nobody believes in the event any more.
+                life.harmed |= wait == Wait::Shutdown && life.left.is_some();
+                life.pass(wait);
+            }
             Act::Finish => {
                 life.processes.remove(0);
             }
             Act::Fire => {
                 let boot = life.this_boot();
                 life.happen(Event::Triggered(Firing::Startup(boot)));
+            }
+            Act::ShutDown => {
+                life.budget.shutdowns -= 1;
+                let process = life.runs()?.clone();
+                life.happen(Event::ShutdownTaken { process });
+            }
+            Act::Leave => {
+                life.left = life.runs().cloned();
+                life.processes.remove(0);
             }
             Act::Give(kind) => {
                 life.budget.orders -= 1;
@@ -623,11 +670,14 @@ impl Model for SmallWorld {
             Act::CrashAgent => {
                 life.budget.agent_crashes -= 1;
                 life.agent = None;
+                // Nobody knows any more how it exited.
+                life.harmed |= life.left.take().is_some();
             }
             Act::CrashMachine => {
                 life.budget.agent_crashes -= 1;
                 life.agent = None;
                 life.processes.clear();
+                life.left = None;
                 life.boot = NewBoot::Yes;
                 life.boots += 1;
                 life.reasons += 1;
@@ -680,6 +730,11 @@ impl Model for SmallWorld {
                 // A launch that fails is tried again.
                 life.runs <= life.reasons || life.harmed
             }),
+            Property::always("an end with the machine is no crash", |_, life: &Life| {
+                life.record.as_ref().is_none_or(|state| {
+                    !ended_with_machine(state) || state.restarts == Restarts::default()
+                })
+            }),
             Property::always("an agent that crashed comes to rest", |_, life: &Life| {
                 life.agent.is_some() || comes_to_rest(life)
             }),
@@ -695,6 +750,16 @@ impl Model for SmallWorld {
                         && life.runs == 2
                         && life.rests()
                         && life.record.as_ref().is_some_and(completed)
+                },
+            ));
+        }
+        if self.budget.shutdowns > 0 {
+            properties.push(Property::sometimes(
+                "a revision on trial ends with the machine",
+                |_, life: &Life| {
+                    let on_trial =
+                        |state: &State| ended_with_machine(state) && state.trial.is_some();
+                    life.record.as_ref().is_some_and(on_trial)
                 },
             ));
         }
@@ -734,6 +799,10 @@ impl Model for SmallWorld {
         }
         properties
     }
+}
+
+fn ended_with_machine(state: &State) -> bool {
+    matches!(state.phase, Phase::BackingOff { pause: Pause::AfterShutdown, .. })
 }
 
 fn newest_order_stands(life: &Life) -> bool {
@@ -826,19 +895,40 @@ const THREE: &[Kind] = &[Kind::InstallFirst, Kind::InstallSecond, Kind::InstallT
 
 #[test]
 fn every_order_survives_crashes_of_the_agent_at_any_point() {
-    let budget = Budget { orders: 4, agent_crashes: 2, plugin_crashes: 0, failures: 0, hangs: 0 };
+    let budget = Budget {
+        orders: 4,
+        agent_crashes: 2,
+        plugin_crashes: 0,
+        failures: 0,
+        hangs: 0,
+        shutdowns: 0,
+    };
     check(SmallWorld { budget, kinds: TWO }, 70_000);
 }
 
 #[test]
 fn every_harm_ends_where_the_newest_order_or_the_last_good_revision_is() {
-    let budget = Budget { orders: 3, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 1 };
+    let budget = Budget {
+        orders: 3,
+        agent_crashes: 1,
+        plugin_crashes: 1,
+        failures: 1,
+        hangs: 1,
+        shutdowns: 0,
+    };
     check(SmallWorld { budget, kinds: TWO }, 250_000);
 }
 
 #[test]
 fn three_revisions_do_not_get_into_each_others_way() {
-    let budget = Budget { orders: 4, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 0 };
+    let budget = Budget {
+        orders: 4,
+        agent_crashes: 1,
+        plugin_crashes: 1,
+        failures: 1,
+        hangs: 0,
+        shutdowns: 0,
+    };
     check(SmallWorld { budget, kinds: THREE }, 500_000);
 }
 
@@ -846,8 +936,28 @@ const TIGHT: &[Kind] = &[Kind::InstallFirst, Kind::InstallTight, Kind::InstallSe
 
 #[test]
 fn the_limits_of_the_newest_order_hold_in_the_end() {
-    let budget = Budget { orders: 3, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 1 };
+    let budget = Budget {
+        orders: 3,
+        agent_crashes: 1,
+        plugin_crashes: 1,
+        failures: 1,
+        hangs: 1,
+        shutdowns: 0,
+    };
     check(SmallWorld { budget, kinds: TIGHT }, 50_000);
+}
+
+#[test]
+fn an_end_with_the_machine_harms_no_order_and_no_upgrade() {
+    let budget = Budget {
+        orders: 3,
+        agent_crashes: 1,
+        plugin_crashes: 0,
+        failures: 0,
+        hangs: 0,
+        shutdowns: 1,
+    };
+    check(SmallWorld { budget, kinds: TWO }, 10_000);
 }
 
 const ONCE: &[Kind] = &[Kind::InstallOnce, Kind::InstallOnceMore, Kind::Remove, Kind::Restart];
@@ -855,18 +965,39 @@ const BOTH: &[Kind] = &[Kind::InstallFirst, Kind::InstallOnce, Kind::InstallSeco
 
 #[test]
 fn no_crash_makes_a_plugin_run_twice_for_one_reason() {
-    let budget = Budget { orders: 3, agent_crashes: 2, plugin_crashes: 0, failures: 0, hangs: 0 };
+    let budget = Budget {
+        orders: 3,
+        agent_crashes: 2,
+        plugin_crashes: 0,
+        failures: 0,
+        hangs: 0,
+        shutdowns: 0,
+    };
     check(SmallWorld { budget, kinds: ONCE }, 10_000);
 }
 
 #[test]
 fn runs_that_fail_and_hang_end_where_the_newest_order_is() {
-    let budget = Budget { orders: 2, agent_crashes: 1, plugin_crashes: 1, failures: 1, hangs: 1 };
+    let budget = Budget {
+        orders: 2,
+        agent_crashes: 1,
+        plugin_crashes: 1,
+        failures: 1,
+        hangs: 1,
+        shutdowns: 0,
+    };
     check(SmallWorld { budget, kinds: ONCE }, 10_000);
 }
 
 #[test]
 fn a_plugin_may_become_one_of_the_other_kind() {
-    let budget = Budget { orders: 3, agent_crashes: 1, plugin_crashes: 0, failures: 1, hangs: 0 };
+    let budget = Budget {
+        orders: 3,
+        agent_crashes: 1,
+        plugin_crashes: 0,
+        failures: 1,
+        hangs: 0,
+        shutdowns: 0,
+    };
     check(SmallWorld { budget, kinds: BOTH }, 10_000);
 }

@@ -43,7 +43,8 @@ use guest_agent_actors::plugin::operation::{Operation, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{
-    Answers, Change, FailedAt, Next, Owed, Phase, Resume, Standing, State, Target, Then, Trial,
+    Answers, Change, FailedAt, Next, Owed, Pause, Phase, Resume, Shutdown, Standing, State, Target,
+    Then, Trial,
 };
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
@@ -192,6 +193,8 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "unenforced", &Unenforced::default());
     text = without(&text, "local", &None::<PluginSpec>);
     text = without(&text, "apply_of", &None::<()>);
+    text = without(&text, "shutdown", &Shutdown::NotTaken);
+    text = without(&text, "pause", &Pause::AfterCrash);
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -399,6 +402,7 @@ fn state(phase: Phase) -> State {
         last_exit: None,
         runs: Runs::default(),
         local: None,
+        shutdown: Shutdown::NotTaken,
     }
 }
 
@@ -442,7 +446,7 @@ fn phases() -> Vec<(&'static str, Phase)> {
         ("applying-for-install", applying(Some(Config::Struct([10, 0].into())), Answers::Install)),
         ("applying-nothing", applying(None, Answers::Apply)),
         ("limiting", running(Change::Limiting { attempt, config: text("new") })),
-        ("backing-off", Phase::BackingOff { reason: reason.clone() }),
+        ("backing-off", Phase::BackingOff { reason: reason.clone(), pause: Pause::AfterCrash }),
         ("stopping-start", stopping(Then::Start)),
         ("stopping-swap", stopping(Then::Swap)),
         ("stopping-return", stopping(Then::Return { reason: reason.clone() })),
@@ -517,7 +521,10 @@ fn others() -> Vec<(&'static str, State)> {
     let last = Outcome::Failed { reason: "a reason".into() };
     let ran = Runs { marks, total: 8, unfinished: Due::Yes, last };
     let completed = Runs { last: Outcome::Completed, ..Runs::default() };
+    let ended = Phase::BackingOff { reason: "a reason".into(), pause: Pause::AfterShutdown };
     vec![
+        ("took-shutdown", State { shutdown: Shutdown::Taken, ..runs() }),
+        ("ended-with-machine", state(ended)),
         ("with-execution-model", State { spec: Arc::new(modelled), ..state(Phase::Idle) }),
         ("ran", State { runs: ran, ..state(Phase::Idle) }),
         ("completed", State { runs: completed, ..state(Phase::Idle) }),

@@ -300,6 +300,7 @@ fn launcher(
         cgroups: cgroups.clone(),
         host: Host::look(),
         policies: config.policies.clone(),
+        stop_grace: config.plugins.stop_grace,
     };
     ProcessLauncher::new(launcher, rpc.clone())
 }

@@ -15,9 +15,12 @@ use guest_agent_actors::system::System;
 use guest_agent_actors::vm_events::{self, NOTIFY_WAIT};
 use tracing::warn;
 
-/// Longest time for the end of the plugins' actors, and the margin for the stop of a plugin beyond
-/// its own timeout.
+/// Longest time for the end of the plugins' actors.
 const STOP_SLACK: Duration = Duration::from_secs(10);
+
+/// The margin for the stop of a plugin beyond its own timeout: 5 s for SIGTERM, 5 s for SIGKILL, and
+/// the checks of its processes.
+const SIGNALS: Duration = Duration::from_secs(15);
 
 /// Notifies plugins that they, or the whole machine, are about to stop. Bounded.
 pub(super) async fn notify_shutdown(system: &System) {
@@ -51,7 +54,7 @@ pub(super) async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
             manner: StopManner::Politely { timeout: TIMEOUT },
         });
         let plugin = &view.name;
-        match tokio::time::timeout(TIMEOUT + STOP_SLACK, stop).await {
+        match tokio::time::timeout(TIMEOUT + SIGNALS, stop).await {
             Ok(Ok(Stopped::NothingRan)) => None,
             Ok(Ok(Stopped::Ended(cause))) => {
                 let (revision, why) = (view.revision.as_str(), format!("{cause}; the agent ended"));

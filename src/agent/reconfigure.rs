@@ -68,6 +68,7 @@ pub(super) async fn reload(
     let Change { effective: config, applied, at_next_launch, needs_restart } =
         Change::between(&effective.borrow(), &wanted);
     launcher.use_policies(config.policies.clone());
+    launcher.use_stop_grace(config.plugins.stop_grace);
     if !at_next_launch.is_empty() {
         let changed = at_next_launch.join(", ");
         info!(changed, "policies changed; each plugin gets its new one at its next start");

@@ -7,7 +7,7 @@
 use crate::config::{self, Config};
 
 /// Settings that are applied without a restart. All others wait for a restart.
-pub const AT_ONCE: [&str; 18] = [
+pub const AT_ONCE: [&str; 19] = [
     "admission.command",
     "admission.timeout",
     "api.command_timeout",
@@ -23,10 +23,14 @@ pub const AT_ONCE: [&str; 18] = [
     "plugins.probation",
     "plugins.restart_initial_backoff",
     "plugins.restart_max_backoff",
+    "plugins.stop_grace",
     "trust.binding",
     "trust.key_files",
     "trust.keys",
 ];
+
+/// The end of the only key of policies that is applied without a launch.
+const STOP_GRACE: &str = ".stop_grace";
 
 /// The effect of a new configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +39,8 @@ pub struct Change {
     pub effective: Config,
     /// Keys that are applied now, sorted.
     pub applied: Vec<String>,
-    /// Keys of policies that are applied at the next launch of their plugins, sorted.
+    /// Keys of policies that are applied at the next launch of their plugins, sorted: all but
+    /// `stop_grace`.
     pub at_next_launch: Vec<String>,
     /// Keys that differ from what is in effect and wait for a restart, sorted.
     pub needs_restart: Vec<String>,
@@ -64,11 +69,17 @@ impl Change {
         plugins.probation = new.probation;
         plugins.restart_initial_backoff = new.restart_initial_backoff;
         plugins.restart_max_backoff = new.restart_max_backoff;
+        plugins.stop_grace = new.stop_grace;
         effective.trust.clone_from(&wanted.trust);
-        let applied = config::differences(current, &effective);
+        let mut applied = config::differences(current, &effective);
         let before = effective.clone();
         effective.policies.clone_from(&wanted.policies);
-        let at_next_launch = config::differences(&before, &effective);
+        // A stop looks its time up; everything else of a policy was set when the plugin started.
+        let (looked_up, at_next_launch) = config::differences(&before, &effective)
+            .into_iter()
+            .partition(|key| key.ends_with(STOP_GRACE));
+        applied.extend::<Vec<_>>(looked_up);
+        applied.sort();
         let needs_restart = config::differences(&effective, wanted);
         Self { effective, applied, at_next_launch, needs_restart }
     }
@@ -105,6 +116,21 @@ mod tests {
             "also when it goes"
         );
         assert_eq!(change.effective, current);
+    }
+
+    #[test]
+    fn the_time_after_stop_is_taken_up_at_once_also_from_a_policy() {
+        let current = Config::default();
+        let mut wanted = Config::default();
+        wanted.plugins.stop_grace = Duration::from_secs(1);
+        let name = "flusher".parse().expect("a name");
+        let policy = wanted.policies.named.entry(name).or_default();
+        policy.stop_grace = Some(Duration::from_secs(10));
+        policy.required = Some(true);
+        let change = Change::between(&current, &wanted);
+        assert_eq!(change.applied, ["plugins.flusher.stop_grace", "plugins.stop_grace"]);
+        assert_eq!(change.at_next_launch, ["plugins.flusher.required"]);
+        assert_eq!(change.effective, wanted);
     }
 
     #[test]
@@ -149,6 +175,7 @@ mod tests {
         wanted.plugins.probation = second;
         wanted.plugins.restart_initial_backoff = second;
         wanted.plugins.restart_max_backoff = second;
+        wanted.plugins.stop_grace = second;
         wanted.trust.keys = vec!["RW".to_owned()];
         wanted.trust.key_files = vec!["/etc/key.pub".into()];
         wanted.trust.binding = Binding::Revision;

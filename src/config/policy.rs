@@ -12,8 +12,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
+
+use super::duration::format_duration;
 
 mod layers;
 mod values;
@@ -61,6 +64,8 @@ pub struct Policy {
     pub umask: Option<Umask>,
     /// How readily the kernel ends it when memory is short, -1000 to 1000.
     pub oom_score_adj: Option<i32>,
+    /// How long it may take to exit once it has answered Stop.
+    pub stop_grace: Option<Duration>,
     /// Whether it does not run where any of this cannot be enforced.
     pub required: Option<bool>,
 }
@@ -119,6 +124,7 @@ impl Policy {
             rlimits,
             umask: own.umask.or(base.umask),
             oom_score_adj: own.oom_score_adj.or(base.oom_score_adj),
+            stop_grace: own.stop_grace.or(base.stop_grace),
             required: own.required.or(base.required),
         }
     }
@@ -141,6 +147,7 @@ impl Policy {
             ("seccomp", text(self.seccomp.map(|profile| profile.name().to_owned()))),
             ("umask", text(self.umask.map(|umask| umask.to_string()))),
             ("oom_score_adj", self.oom_score_adj.map(Into::into)),
+            ("stop_grace", text(self.stop_grace.map(format_duration))),
             ("required", self.required.map(Into::into)),
         ];
         let fixed = fixed.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));

@@ -136,6 +136,7 @@ fn plugins(config: &Config, rules: &mut Rules<'_>) {
     rules.duration("plugins.health_timeout", plugins.health_timeout, millis(10), MINUTE);
     rules.number("plugins.health_failures", plugins.health_failures.into(), 1, 100);
     rules.duration("plugins.probation", plugins.probation, Duration::ZERO, HOUR);
+    rules.duration("plugins.stop_grace", plugins.stop_grace, Duration::ZERO, HOUR);
     let first = plugins.restart_initial_backoff;
     rules.duration("plugins.restart_initial_backoff", first, millis(1), HOUR);
     let most = plugins.restart_max_backoff;

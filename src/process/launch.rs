@@ -98,6 +98,8 @@ pub struct LauncherConfig {
     pub host: Host,
     /// The current policies.
     pub policies: Policies,
+    /// How long a plugin that answered Stop may take to exit, until another time is given.
+    pub stop_grace: Duration,
 }
 
 /// How plugins listen.
@@ -138,6 +140,7 @@ struct Shared {
     rpc: Arc<GrpcPluginRpc>,
     table: Mutex<Table>,
     policies: Mutex<Arc<Policies>>,
+    stop_grace: Mutex<Duration>,
     turns: Turns,
     lookout: Arc<Lookout>,
     strangers: Strangers,
@@ -185,12 +188,13 @@ impl ProcessLauncher {
     /// A directory cannot be made, or sockets in it would have too long a path.
     pub fn new(config: LauncherConfig, rpc: Arc<GrpcPluginRpc>) -> Result<Self, LauncherError> {
         let policies = Mutex::new(Arc::new(config.policies.clone()));
+        let stop_grace = Mutex::new(config.stop_grace);
         let tickets = Tickets::in_folder(config.runtime_dir.join("tickets"));
         let table = Mutex::new(Table { slots: HashMap::new(), tickets });
         let turns = Turns::of_this_machine();
         let lookout = Arc::default();
         let strangers = Strangers::new();
-        let shared = Shared { config, rpc, table, policies, turns, lookout, strangers };
+        let shared = Shared { config, rpc, table, policies, stop_grace, turns, lookout, strangers };
         let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
         // 16 digits and ".sock".
@@ -220,9 +224,21 @@ impl ProcessLauncher {
         }
     }
 
-    /// Applies these policies to all later launches. Running plugins keep theirs.
+    /// Applies these policies to all later launches. Running plugins keep theirs, but for
+    /// `stop_grace`, which each stop looks up.
     pub fn use_policies(&self, policies: Policies) {
         *self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    /// Applies this time to all later stops of plugins whose policies set no `stop_grace`.
+    pub fn use_stop_grace(&self, grace: Duration) {
+        *self.shared.stop_grace.lock().unwrap_or_else(PoisonError::into_inner) = grace;
+    }
+
+    /// The longest time from a plugin's answer to Stop until its exit.
+    fn stop_grace(&self, name: &PluginName) -> Duration {
+        let usual = *self.shared.stop_grace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.policy(name).stop_grace.unwrap_or(usual)
     }
 
     /// The policy of a plugin that is launched now.

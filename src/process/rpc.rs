@@ -75,7 +75,13 @@ struct Kept {
     used: Instant,
     /// How long before the latest call there was one. None after the first.
     pause: Option<Duration>,
+    /// Calls to come that follow quickly because the process was just started; they do not say how
+    /// often it is called.
+    quick: u8,
 }
+
+/// The health checks that follow Start: one at once, and one within the first interval.
+const QUICK_AFTER_START: u8 = 2;
 
 // === impl GrpcPluginRpc ===
 
@@ -104,6 +110,9 @@ impl GrpcPluginRpc {
         let begin = async |mut client: Client, request| client.start(request).await;
         self.forget(endpoint);
         self.call(endpoint, Some(connection), timeout, begin, message).await?;
+        if let Some(kept) = self.lock().get_mut(endpoint) {
+            kept.quick = QUICK_AFTER_START;
+        }
         Ok(())
     }
 
@@ -206,7 +215,8 @@ impl GrpcPluginRpc {
         let mut all = self.lock();
         let kept = all.get_mut(endpoint)?;
         let now = Instant::now();
-        kept.pause = Some(now.duration_since(kept.used));
+        kept.pause = (kept.quick == 0).then(|| now.duration_since(kept.used));
+        kept.quick = kept.quick.saturating_sub(1);
         kept.used = now;
         kept.open.clone().filter(|calls| !calls.is_closed())
     }
@@ -239,7 +249,7 @@ impl GrpcPluginRpc {
             let oldest = all.iter().min_by_key(|(_, kept)| kept.used).map(|(e, _)| e.clone());
             oldest.map(|endpoint| all.remove(&endpoint));
         }
-        let kept = Kept { open: Some(calls), used: now, pause: None };
+        let kept = Kept { open: Some(calls), used: now, pause: None, quick: 0 };
         all.insert(endpoint.clone(), kept);
     }
 

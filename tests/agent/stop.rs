@@ -84,6 +84,48 @@ async fn a_successor_of_a_killed_agent_ends_children_too() {
     bed.finish().await;
 }
 
+/// As a plugin does that leaves its end to the agent.
+#[tokio::test]
+async fn a_plugin_that_answers_stop_and_stays_costs_an_upgrade_two_seconds() {
+    let bed = Bed::new().await;
+    let trouble = bed.trouble().await;
+    let order = |revision: &str| {
+        let order = orders::install("deaf", revision, &trouble).arg("--ignore-stop");
+        order.manifest(|it| it.stop_timeout = orders::seconds(30.0)).order()
+    };
+    bed.configure(vec![order("1")]).await;
+    bed.running("deaf", "1").await;
+    let began = Instant::now();
+    bed.configure(vec![order("2")]).await;
+    let stopped = bed.event(6, "deaf", "1").await;
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(2), "it was not given its time: {took:?}");
+    assert!(took < Duration::from_secs(20), "it was given all of its stop timeout: {took:?}");
+    assert!(stopped.details().contains("exited with code 0"), "{}", stopped.details());
+    bed.running("deaf", "2").await;
+    bed.expect_events("deaf", &[1, 4, 3, 1, 6, 4, 3]).await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_policy_gives_a_plugin_more_time_after_its_answer_to_stop() {
+    let more = "plugins.flusher.stop_grace=4s";
+    let bed = Bed::builder().set("plugins.stop_grace=0s").set(more).start().await;
+    let trouble = bed.trouble().await;
+    let order = |name| orders::install(name, "1", &trouble).arg("--ignore-stop").order();
+    bed.configure(vec![order("flusher"), order("other")]).await;
+    for (name, least, most) in [("flusher", 4, 20), ("other", 0, 4)] {
+        bed.running(name, "1").await;
+        let began = Instant::now();
+        bed.cli(&["restart", name]).await.ok();
+        bed.event(6, name, "1").await;
+        let took = began.elapsed();
+        let bounds = Duration::from_secs(least)..Duration::from_secs(most);
+        assert!(bounds.contains(&took), "{name}: {took:?}");
+    }
+    bed.finish().await;
+}
+
 #[tokio::test]
 async fn a_plugin_that_ignores_stop_gets_sigterm_after_its_time() {
     let bed = Bed::new().await;
@@ -116,7 +158,7 @@ async fn a_plugin_that_ignores_sigterm_as_well_gets_sigkill() {
     bed.cli(&["restart", "stubborn"]).await.ok();
     let stopped = bed.event(6, "stubborn", "1").await;
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(2500), "SIGTERM was not given its time: {took:?}");
+    assert!(took >= Duration::from_millis(5500), "SIGTERM was not given its time: {took:?}");
     assert!(stopped.details().contains("SIGKILL"), "{}", stopped.details());
     let after = bed.running_again("stubborn", &before).await;
     assert_eq!((after.restarts, after.last_exit.unwrap().signal), (0, Some(9)));

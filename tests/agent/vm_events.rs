@@ -1,8 +1,9 @@
 //! The VM events that plugins receive.
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Bed, orders};
+use crate::harness::{Bed, orders, signal};
 
 const STARTUP: &str = r#"{"Command":"VmEvent","Event":"startup"}"#;
 
@@ -106,5 +107,37 @@ async fn a_question_can_be_waited_for_until_it_has_its_answer() {
     bed.cli(&["wait", "a", "--state", "running"]).await.ok();
     let never = bed.cli(&["wait", "a", "--status-code", "7", "--timeout", "1s"]).await;
     assert_eq!(never.code, 4, "{}", never.stderr);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_exits_after_the_shutdown_event_has_ended_and_not_crashed() {
+    let mut bed = Bed::new().await;
+    let trouble = bed.trouble().await;
+    let deaf = orders::install("deaf", "1", &trouble).arg("--apply=unimplemented");
+    bed.configure(vec![orders::install("a", "1", &trouble).order(), deaf.order()]).await;
+    let (a, deaf) = (bed.running("a", "1").await, bed.running("deaf", "1").await);
+    bed.cli(&["vm-event", "shutdown"]).await.ok();
+    // After this signal the plugin ends with exit code 0.
+    signal(a.pid.unwrap(), Signal::SIGTERM);
+    let stopped = bed.event(6, "a", "1").await;
+    assert!(stopped.details().contains("exited with code 0"), "{}", stopped.details());
+    let status = bed.in_state("a", "STOPPED").await;
+    assert_eq!((status.restarts, status.pid), (0, None));
+    assert!(status.reason.contains("shutdown"), "{}", status.reason);
+    let explained = bed.cli(&["explain", "a"]).await.ok();
+    assert!(explained.contains("the machine to shut down"), "{explained}");
+    // The event was not for one that has no use for it, so its exit is a crash.
+    signal(deaf.pid.unwrap(), Signal::SIGTERM);
+    bed.running_again("deaf", &deaf).await;
+    bed.expect_events("deaf", &[1, 4, 3, 7, 4]).await;
+    // Neither does the next agent of this boot start it.
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    bed.running("deaf", "1").await;
+    assert_eq!(bed.in_state("a", "STOPPED").await.pid, None);
+    bed.cli(&["restart", "a", "--wait"]).await.ok();
+    bed.running("a", "1").await;
+    bed.expect_events("a", &[1, 4, 3, 6, 4]).await;
     bed.finish().await;
 }

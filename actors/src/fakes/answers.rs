@@ -45,6 +45,8 @@ pub enum Reply {
     Good,
     /// A health code other than zero, with a line; to Apply, a refusal.
     Bad(i32, String),
+    /// That it is well, or that it took what it was given, after this long.
+    Late(Duration),
     /// Nothing, until the caller's deadline.
     Silence,
     /// Nothing, and no deadline either: what a broken adapter does.

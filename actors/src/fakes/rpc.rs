@@ -89,6 +89,10 @@ fn plugin_at(endpoint: &Endpoint) -> String {
 async fn carry_out(reply: Reply, timeout: Duration) -> Result<Health, RpcError> {
     match reply {
         Reply::Good => Ok(Health::default()),
+        Reply::Late(delay) => {
+            tokio::time::sleep(delay).await;
+            Ok(Health::default())
+        }
         Reply::Bad(code, line) => Ok(Health { code, results: vec![line] }),
         Reply::Silence => {
             tokio::time::sleep(timeout).await;

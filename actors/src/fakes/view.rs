@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::model::id::{Generation, Sha256Digest};
 use crate::model::runs::Runs;
@@ -53,7 +53,6 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         started_at: None,
         health: None,
         progress: None,
-        updated_at: SystemTime::UNIX_EPOCH,
         metrics: spec.metrics,
         runs: Runs::default(),
         last_output: "".into(),

@@ -69,8 +69,6 @@ pub struct PluginView {
     pub health: Option<(Health, SystemTime)>,
     /// How far a download is.
     pub progress: Option<Progress>,
-    /// When `state` changed last.
-    pub updated_at: SystemTime,
     /// How it is measured.
     pub metrics: MetricsPolicy,
     /// What was ordered of it. Its configuration and its URL are secrets.

@@ -1,7 +1,7 @@
 //! States, waits and events of a plugin in words, for `explain`.
 
 use super::event::{ApplyFailure, Boot, Event, HealthVerdict, Order};
-use super::state::{Change, Next, Phase, Resume, State, Then, Wait};
+use super::state::{Change, Next, Pause, Phase, Resume, State, Then, Wait};
 use crate::model::runs::Firing;
 
 /// What a plugin is doing, with its revision: `running r2, on trial after r1`.
@@ -18,7 +18,8 @@ pub fn state(state: &State) -> String {
         Phase::Executing { .. } => "executing",
         Phase::Idle => "waiting for a trigger",
         Phase::Disabled { .. } => "disabled by its rules",
-        Phase::BackingOff { .. } => "pausing after a crash",
+        Phase::BackingOff { pause: Pause::AfterCrash, .. } => "pausing after a crash",
+        Phase::BackingOff { pause: Pause::AfterShutdown, .. } => "ended with the machine",
         Phase::Stopping { then, .. } => match then {
             Then::Start => "stopping, to start again",
             Then::Swap => "stopping, for the next revision",
@@ -63,6 +64,7 @@ pub const fn wait(wait: Wait) -> &'static str {
         Wait::Resume => "the next start",
         Wait::Remove => "the deletion of its files",
         Wait::Execution => "the next part of the time limit of a run",
+        Wait::Shutdown => "the machine to shut down",
     }
 }
 
@@ -121,6 +123,9 @@ pub fn event(event: &Event) -> String {
             format!("its manifest on the machine says revision {}", spec.revision)
         }
         Event::LocalChanged(None) => "its manifest on the machine was removed".to_owned(),
+        Event::ShutdownTaken { process } => {
+            format!("process {} took the shutdown event of the machine", process.pid)
+        }
         Event::FactsChanged => "the facts about the machine changed".to_owned(),
         Event::DeadlinePassed(over) => format!("the wait is over for {}", wait(*over)),
         Event::Recovered(found) => match found.boot {

@@ -93,6 +93,11 @@ pub enum Event {
     LocalChanged(Option<Arc<PluginSpec>>),
     /// A trigger of a one-shot plugin names something it may not have run for.
     Triggered(Firing),
+    /// A process took the `shutdown` event of the machine: it answered the call with success.
+    ShutdownTaken {
+        /// Which.
+        process: Process,
+    },
     /// What is known of the machine changed, so rules have to be looked at again.
     FactsChanged,
     /// A wait was as long as it may be.

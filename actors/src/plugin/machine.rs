@@ -22,7 +22,7 @@ use crate::plugin::event::{ApplyFailure, Boot, Effect, Event, Found, HealthVerdi
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
-    Change, Next, Owed, Phase, Resume, Standing, State, Target, Then, Wait,
+    Change, Next, Owed, Phase, Resume, Shutdown, Standing, State, Target, Then, Wait,
 };
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::{StopManner, Stopped};
@@ -61,6 +61,7 @@ fn first(
             last_exit: None,
             runs: Runs::default(),
             local,
+            shutdown: Shutdown::default(),
         },
         &facts,
     );
@@ -109,6 +110,7 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
@@ -190,6 +192,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
@@ -210,6 +213,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_)
@@ -257,6 +261,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -279,6 +284,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
@@ -309,6 +315,11 @@ impl TransitionBuilder<'_> {
                 }
             }
             Event::DeadlinePassed(Wait::Probation) => self.probation_passed(),
+            Event::ShutdownTaken { process } if process == live.process => {
+                self.state.shutdown = Shutdown::Taken;
+            }
+            // The machine did not shut down.
+            Event::DeadlinePassed(Wait::Shutdown) => self.state.shutdown = Shutdown::NotTaken,
             Event::DeadlinePassed(Wait::Calm) => {
                 self.state.restarts = self.state.restarts.forgiven();
             }
@@ -321,6 +332,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
@@ -378,6 +390,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -404,6 +417,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -430,6 +444,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::DeadlinePassed(_) => {}
         }
     }
@@ -439,7 +454,7 @@ impl TransitionBuilder<'_> {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),
             Event::FactsChanged => self.weigh(),
-            Event::DeadlinePassed(Wait::Retry) => self.launch(1),
+            Event::DeadlinePassed(Wait::Retry | Wait::Shutdown) => self.launch(1),
             Event::Recovered(found) => match (found.process, found.boot) {
                 // Something of it still runs that should not.
                 (Some(process), _) => {
@@ -459,6 +474,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
@@ -493,6 +509,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
@@ -520,6 +537,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
         }
@@ -549,6 +567,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}
@@ -570,6 +589,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
             | Event::DeadlinePassed(_) => {}

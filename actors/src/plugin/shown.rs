@@ -13,13 +13,11 @@ use crate::model::exit::ExitCause;
 use crate::model::id::RevisionId;
 use crate::model::runs::Outcome;
 use crate::model::view::{Activity, Pending, PluginView, Reported};
-use crate::plugin::state::{FailedAt, Next, Phase, Resume, State};
+use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State};
 use crate::ports::{Health, Progress};
 
 /// What people see of a plugin beside its state.
 pub(super) struct Shown {
-    pub(super) state: Reported,
-    pub(super) updated_at: SystemTime,
     pub(super) started_at: Option<SystemTime>,
     pub(super) last_exit_at: Option<SystemTime>,
     pub(super) health: Option<(Health, SystemTime)>,
@@ -30,8 +28,7 @@ pub(super) struct Shown {
 // === impl Shown ===
 
 impl Shown {
-    /// Notes when the process or the reported state changed. `before` is the phase before this
-    /// state.
+    /// Notes when the process changed. `before` is the phase before this state.
     pub(super) fn note_times(&mut self, before: &Phase, state: &State, now: SystemTime) {
         let process = |phase: &Phase| match phase {
             Phase::Running { process, .. } | Phase::Executing { process, .. } => {
@@ -46,11 +43,6 @@ impl Shown {
             if was.is_some() {
                 self.last_exit_at = Some(now);
             }
-        }
-        let reported = reported(state).1;
-        if reported != self.state {
-            self.state = reported;
-            self.updated_at = now;
         }
     }
 
@@ -96,7 +88,6 @@ impl Shown {
             started_at: self.started_at,
             health: self.health.clone(),
             progress: self.progress.as_ref().map(|(progress, _)| *progress.borrow()),
-            updated_at: self.updated_at,
             metrics: state.spec.metrics,
             spec: state.spec.clone(),
             runs: state.runs.clone(),
@@ -156,7 +147,10 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
             Outcome::Failed { reason } => (Reported::ExecutionFailed, reason.clone()),
         },
         Phase::Disabled { reason } => (Reported::Stopped, reason.clone()),
-        Phase::BackingOff { reason } | Phase::Crashed { reason } => {
+        Phase::BackingOff { reason, pause: Pause::AfterShutdown } => {
+            (Reported::Stopped, reason.clone())
+        }
+        Phase::BackingOff { reason, pause: Pause::AfterCrash } | Phase::Crashed { reason } => {
             (Reported::Crashed, reason.clone())
         }
         Phase::Stopping { .. } | Phase::Removing { .. } => (Reported::Stopping, none),

@@ -18,8 +18,8 @@ use crate::plugin::event::{Event, Found, Transition};
 use crate::plugin::machine::transition;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
-    Answers, Change, EXECUTION_SLICES, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume,
-    Standing, State, Target, Then, Trial,
+    Answers, Change, EXECUTION_SLICES, FailedAt, Next, Owed, PROBATION_SLICES, Pause, Phase,
+    Resume, Shutdown, Standing, State, Target, Then, Trial,
 };
 use crate::plugin::transition_log::TransitionLog;
 
@@ -67,7 +67,7 @@ impl Snapshot {
             name: state.name.to_string(),
             generation: state.generation.0,
             spec: Some(spec_record(&state.spec)),
-            phase: Some(rec::Phase { phase: Some(phase_record(&state.phase)) }),
+            phase: Some(rec::Phase { phase: Some(phase_record(&state.phase, state.shutdown)) }),
             next: next_record(&state.next).map(|next| rec::Next { next: Some(next) }),
             trial: state.trial.as_ref().map(|trial| rec::Trial {
                 last_good: Some(spec_record(&trial.last_good)),
@@ -110,11 +110,13 @@ impl Snapshot {
             let last_good = spec_of(trial.last_good)?;
             Ok(Trial { last_good, slices_left: trial.slices_left.clamp(1, PROBATION_SLICES) })
         });
+        let phase = record.phase.and_then(|phase| phase.phase);
+        let shutdown = shutdown_of(phase.as_ref());
         let state = State {
             name,
             generation: Generation(record.generation),
             spec: spec_of(record.spec)?,
-            phase: phase_of(record.phase.and_then(|phase| phase.phase), attempt)?,
+            phase: phase_of(phase, attempt)?,
             next: next_of(record.next.and_then(|next| next.next), attempt)?,
             trial: trial.transpose()?,
             standing: if record.proven { Standing::Proven } else { Standing::Unproven },
@@ -125,6 +127,7 @@ impl Snapshot {
             last_exit: record.last_exit.map(exit_of),
             runs: runs_of(record.runs),
             local: record.local.map(local_of).transpose()?,
+            shutdown,
         };
         check_names(&state)?;
         Ok(Self {
@@ -161,9 +164,9 @@ fn check_names(state: &State) -> Result<(), SnapshotError> {
 
 // === Phases ===
 
-fn phase_record(phase: &Phase) -> rec::phase::Phase {
+fn phase_record(phase: &Phase, shutdown: Shutdown) -> rec::phase::Phase {
     use rec::phase as p;
-    let rest = |reason: &Arc<str>| p::Rest { reason: reason.to_string() };
+    let rest = |reason: &Arc<str>| p::Rest { reason: reason.to_string(), after_shutdown: false };
     match phase {
         Phase::Installing { .. } => p::Phase::Installing(p::Installing {}),
         Phase::InstallFailed { reason } => p::Phase::InstallFailed(rest(reason)),
@@ -190,8 +193,12 @@ fn phase_record(phase: &Phase) -> rec::phase::Phase {
                     Some(p::Limiting { config: config.as_ref().map(config_record) })
                 }
             },
+            took_shutdown: shutdown == Shutdown::Taken,
         }),
-        Phase::BackingOff { reason } => p::Phase::BackingOff(rest(reason)),
+        Phase::BackingOff { reason, pause } => p::Phase::BackingOff(p::Rest {
+            reason: reason.to_string(),
+            after_shutdown: *pause == Pause::AfterShutdown,
+        }),
         Phase::Stopping { target, then, .. } => p::Phase::Stopping(p::Stopping {
             process: target.process.as_ref().map(process_record),
             endpoint: target.endpoint.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -245,7 +252,10 @@ fn phase_of(record: Option<rec::phase::Phase>, attempt: Attempt) -> Result<Phase
                 },
             },
         },
-        P::BackingOff(rest) => Phase::BackingOff { reason: rest.reason.into() },
+        P::BackingOff(rest) => Phase::BackingOff {
+            reason: rest.reason.into(),
+            pause: if rest.after_shutdown { Pause::AfterShutdown } else { Pause::AfterCrash },
+        },
         P::Stopping(stopping) => Phase::Stopping {
             attempt,
             target: Target {
@@ -277,6 +287,14 @@ fn phase_of(record: Option<rec::phase::Phase>, attempt: Attempt) -> Result<Phase
         P::Idle(_) => Phase::Idle,
         P::Disabled(rest) => Phase::Disabled { reason: rest.reason.into() },
     })
+}
+
+/// Part of the phase on disk, because it belongs to the process that runs.
+fn shutdown_of(record: Option<&rec::phase::Phase>) -> Shutdown {
+    match record {
+        Some(rec::phase::Phase::Running(running)) if running.took_shutdown => Shutdown::Taken,
+        _other => Shutdown::NotTaken,
+    }
 }
 
 fn then_record(then: &Then) -> rec::Then {

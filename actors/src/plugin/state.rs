@@ -45,6 +45,8 @@ pub struct State {
     /// The version that came with the machine, where there is one. It runs while no dynamic
     /// revision is wanted.
     pub local: Option<Arc<PluginSpec>>,
+    /// Whether the process that runs took the `shutdown` event of the machine.
+    pub shutdown: Shutdown,
 }
 
 /// What the current revision is doing.
@@ -104,6 +106,8 @@ pub enum Phase {
     BackingOff {
         /// How it ended.
         reason: Arc<str>,
+        /// How long that takes.
+        pause: Pause,
     },
     /// Being stopped on purpose.
     Stopping {
@@ -194,6 +198,25 @@ pub enum Standing {
     Unproven,
     /// Yes: after a failure it is started again, for ever.
     Proven,
+}
+
+/// Whether a process took the `shutdown` event of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Shutdown {
+    /// No, or so long ago that the machine did not shut down.
+    #[default]
+    NotTaken,
+    /// Yes: an exit with code 0 is its end, and no crash.
+    Taken,
+}
+
+/// Why a plugin that ended is not started again at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pause {
+    /// It crashed, or could not be started: the restart policy says how long.
+    AfterCrash,
+    /// It ended with its machine, which is about to shut down.
+    AfterShutdown,
 }
 
 /// What is owed to those who ordered, once the plugin runs.
@@ -316,6 +339,8 @@ pub enum Wait {
     Remove,
     /// The next part of the time that a run may take.
     Execution,
+    /// The machine to shut down, after its `shutdown` event.
+    Shutdown,
 }
 
 /// When a wait ends. Two equal deadlines are the same wait: its timer continues undisturbed, also
@@ -365,6 +390,9 @@ const APPLY_WAIT: Duration = Duration::from_secs(10);
 /// Longest that setting limits may take, slack and waiting for a turn included.
 const LIMITS_WAIT: Duration = Duration::from_secs(30);
 
+/// A machine that still runs this long after its `shutdown` event did not shut down.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(600);
+
 impl Default for Policy {
     fn default() -> Self {
         Self { restart: RestartPolicy::default(), probation: Duration::from_secs(30) }
@@ -406,8 +434,15 @@ impl State {
                 if self.restarts.in_a_row > 0 {
                     wait(Wait::Calm, policy.restart.calm, Attempt(0));
                 }
+                if self.shutdown == Shutdown::Taken {
+                    wait(Wait::Shutdown, SHUTDOWN_WAIT, Attempt(0));
+                }
             }
-            Phase::BackingOff { .. } => {
+            // Its end begins the wait anew.
+            Phase::BackingOff { pause: Pause::AfterShutdown, .. } => {
+                wait(Wait::Shutdown, SHUTDOWN_WAIT, Attempt(1));
+            }
+            Phase::BackingOff { pause: Pause::AfterCrash, .. } => {
                 let crash = Attempt(u64::from(self.restarts.total));
                 let (crashes, seed) = (self.restarts.in_a_row, self.name.as_str());
                 let pause = policy.restart.restart(crashes, self.spec.backoff_factor, seed);

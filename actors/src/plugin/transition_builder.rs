@@ -16,13 +16,14 @@ use crate::plugin::event::{Effect, HealthVerdict, Transition, Whose};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
-    Change, FailedAt, Next, Owed, PROBATION_SLICES, Phase, Resume, Standing, State, Target, Then,
-    Trial,
+    Change, FailedAt, Next, Owed, PROBATION_SLICES, Pause, Phase, Resume, Standing, State, Target,
+    Then, Trial,
 };
 use crate::ports::{Cleanup, StopManner, Stopped};
 
 mod changes;
 mod ends;
+mod shutdown;
 mod trial;
 
 /// A state in the making, with the effects so far.
@@ -42,7 +43,8 @@ impl<'a> TransitionBuilder<'a> {
         Self { state, facts, effects: Vec::new() }
     }
 
-    pub(super) fn finish(self) -> Transition {
+    pub(super) fn finish(mut self) -> Transition {
+        self.forget_shutdown();
         Transition { next: self.state, effects: self.effects }
     }
 
@@ -321,6 +323,10 @@ impl<'a> TransitionBuilder<'a> {
         self.keep_config_of(&live.change);
         self.effect(Effect::Unwatch);
         self.effect(Effect::Sweep);
+        if self.ends_with_machine(cause) {
+            self.end_with_machine(cause);
+            return;
+        }
         let then = self.crashed(cause.to_string().into());
         self.conclude(then);
     }
@@ -416,7 +422,7 @@ impl<'a> TransitionBuilder<'a> {
             Then::Start => self.state.phase = Phase::Stopped { then: Resume::Start },
             Then::Swap => self.state.phase = Phase::Stopped { then: Resume::Swap },
             Then::Return { reason } => self.return_to_last_good(reason),
-            Then::BackOff { reason } => self.state.phase = Phase::BackingOff { reason },
+            Then::BackOff { reason } => self.back_off(reason),
             Then::Rest { reason } => {
                 // One that came after the last launch; a next revision can still take it.
                 if !matches!(self.state.next, Next::Preparing { .. }) {
@@ -436,6 +442,10 @@ impl<'a> TransitionBuilder<'a> {
             }
             Then::Disable { reason } => self.stopped_by_rules(reason),
         }
+    }
+
+    fn back_off(&mut self, reason: Arc<str>) {
+        self.state.phase = Phase::BackingOff { reason, pause: Pause::AfterCrash };
     }
 
     /// All files of the plugin are deleted.

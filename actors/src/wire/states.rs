@@ -23,41 +23,40 @@ pub(super) fn current(plugins: &[Listed]) -> pb::CurrentPluginStates {
 
 fn daemon_state(plugin: &Listed) -> cur::DaemonPluginState {
     let view = &plugin.view;
-    let (response_code, results) = match &view.health {
-        Some((health, _)) => (health.code, health.results.clone()),
-        None => (0, worth_telling(&[&view.reason])),
+    let (response_code, results, update_time) = match &view.health {
+        Some((health, at)) => (health.code, health.results.clone(), Some(*at)),
+        None => (0, worth_telling(&[&view.reason]), None),
     };
-    let update_time = timestamp(view.updated_at);
     let pending = view.pending.as_ref();
     cur::DaemonPluginState {
         name: view.name.to_string(),
         current_revision_id: view.revision.to_string(),
-        current_plugin_status: Some(status(view, response_code, results)),
+        current_plugin_status: Some(status(view, response_code, results, update_time)),
         pending_revision_id: pending.map(|p| p.revision.to_string()).unwrap_or_default(),
-        pending_plugin_status: pending.map(|pending| pending_status(pending, update_time)),
+        pending_plugin_status: pending.map(pending_status),
         current_plugin_metrics: metrics(plugin),
         config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
     }
 }
 
-/// A one-shot plugin answers with its exit code and what it wrote last.
+/// A one-shot plugin answers with its exit code and what it wrote last, and the time of its exit.
 fn one_shot_state(plugin: &Listed) -> cur::OneShotPluginState {
     let view = &plugin.view;
     let is_over = view.runs.last != Outcome::None && view.state != Reported::Running;
-    let (response_code, results) = if is_over {
+    let (response_code, results, update_time) = if is_over {
         let code = view.last_exit.map_or(UNKNOWN_CODE, |(cause, _)| exit_code(cause));
-        (code, worth_telling(&[&view.reason, &view.last_output]))
+        let ended_at = view.last_exit.and_then(|(_, at)| at);
+        (code, worth_telling(&[&view.reason, &view.last_output]), ended_at)
     } else {
-        (0, worth_telling(&[&view.reason]))
+        (0, worth_telling(&[&view.reason]), None)
     };
-    let update_time = timestamp(view.updated_at);
     let pending = view.pending.as_ref();
     cur::OneShotPluginState {
         name: view.name.to_string(),
         current_revision_id: view.revision.to_string(),
-        current_plugin_status: Some(status(view, response_code, results)),
+        current_plugin_status: Some(status(view, response_code, results, update_time)),
         pending_revision_id: pending.map(|p| p.revision.to_string()).unwrap_or_default(),
-        pending_plugin_status: pending.map(|pending| pending_status(pending, update_time)),
+        pending_plugin_status: pending.map(pending_status),
         current_plugin_metrics: metrics(plugin),
         config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
     }
@@ -80,17 +79,25 @@ fn worth_telling(texts: &[&str]) -> Vec<String> {
     texts.iter().filter(|text| !text.is_empty()).map(|text| (*text).to_owned()).collect()
 }
 
-fn status(view: &PluginView, response_code: i32, results: Vec<String>) -> cur::Status {
-    let update_time = timestamp(view.updated_at);
+/// `update_time` is when code and results were found out; where they come from no health check and
+/// no exit there is no such time.
+fn status(
+    view: &PluginView,
+    response_code: i32,
+    results: Vec<String>,
+    update_time: Option<SystemTime>,
+) -> cur::Status {
+    let update_time = update_time.and_then(timestamp);
     cur::Status { status: status_value(view.state).into(), response_code, results, update_time }
 }
 
-fn pending_status(pending: &Pending, update_time: Option<prost_types::Timestamp>) -> cur::Status {
+/// Nobody checks the health of a revision that is not current.
+fn pending_status(pending: &Pending) -> cur::Status {
     cur::Status {
         status: status_value(pending.state).into(),
         response_code: 0,
         results: worth_telling(&[&pending.error]),
-        update_time,
+        update_time: None,
     }
 }
 

@@ -7,6 +7,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 use super::*;
 use crate::messages::Point;
 use crate::model::event::{DETAILS_MAX, NewEvent};
+use crate::model::exit::ExitCause;
 use crate::model::id::{Generation, RevisionId};
 use crate::model::runs::Runs;
 use crate::model::spec::tests::spec;
@@ -453,7 +454,6 @@ fn view() -> PluginView {
         started_at: None,
         health: None,
         progress: None,
-        updated_at: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
         metrics: spec.metrics,
         runs: Runs::default(),
         last_output: "".into(),
@@ -489,9 +489,26 @@ fn every_state_has_its_wire_name() {
         let status = shown.current_plugin_status.unwrap();
         assert_eq!(status.status().as_str_name(), name);
         assert_eq!(state_name(state), name);
-        let time = status.update_time.unwrap();
-        assert_eq!((time.seconds, time.nanos), (1, 500_000_000));
     }
+}
+
+#[test]
+fn a_status_has_the_time_of_the_health_check_that_it_shows() {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1500);
+    let (revision, health) = ("2".parse().unwrap(), Health { code: 0, results: Vec::new() });
+    let pending = Pending { revision, state: Reported::Installing, error: "".into() };
+    let checked = PluginView { health: Some((health, at)), pending: Some(pending), ..view() };
+    let shown = state_of(checked, Vec::new());
+    let time = shown.current_plugin_status.unwrap().update_time.unwrap();
+    assert_eq!((time.seconds, time.nanos), (1, 500_000_000));
+    let pending = shown.pending_plugin_status.unwrap();
+    assert_eq!(pending.update_time, None, "nobody checked the revision that is coming");
+    let shown = state_of(view(), Vec::new());
+    assert_eq!(shown.current_plugin_status.unwrap().update_time, None, "before the first");
+    let last_exit = Some((ExitCause::Exited(1), Some(at)));
+    let crashed = PluginView { state: Reported::Crashed, last_exit, ..view() };
+    let shown = state_of(crashed, Vec::new());
+    assert_eq!(shown.current_plugin_status.unwrap().update_time, None, "it shows no check");
 }
 
 #[test]

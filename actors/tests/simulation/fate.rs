@@ -64,8 +64,10 @@ pub(crate) struct Ledger {
     pub(crate) dies: bool,
     /// Counts the agents.
     pub(crate) life: u64,
-    /// Processes that will end by themselves: when, of which plugin, which.
-    pub(crate) exits: BTreeSet<(Duration, String, u32)>,
+    /// Processes that will end by themselves: when, of which plugin, which, and with which code.
+    pub(crate) exits: BTreeSet<(Duration, String, u32, i32)>,
+    /// Plugins that took the `shutdown` event of the machine and are about to end, or did.
+    leaving: BTreeSet<String>,
     pub(crate) processes: BTreeMap<String, Alive>,
     /// Launches, by plugin, since the plugin was last disturbed; see `disturbed`.
     launches: BTreeMap<String, (Instant, u32)>,
@@ -132,6 +134,7 @@ impl Doom {
             dies: false,
             life: 0,
             exits: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             processes: BTreeMap::new(),
             launches: BTreeMap::new(),
             started: BTreeMap::new(),
@@ -235,9 +238,19 @@ impl Ledger {
     }
 
     fn dies_after(&mut self, name: &str, delay: Duration) {
+        self.ends_after(name, delay, 9);
+    }
+
+    fn ends_after(&mut self, name: &str, delay: Duration, code: i32) {
         if let Some(alive) = self.processes.get(name) {
-            self.exits.insert((self.began.elapsed() + delay, name.to_owned(), alive.pid));
+            self.exits.insert((self.began.elapsed() + delay, name.to_owned(), alive.pid, code));
         }
+    }
+
+    /// The agent died: how those that were leaving exited, or that they were about to, it may not
+    /// have known.
+    pub(crate) fn forget_leaving(&mut self) {
+        self.harmed.append(&mut self.leaving);
     }
 
     fn draw(&mut self, what: &'static str, name: &str) -> Answer {
@@ -339,6 +352,11 @@ impl Ledger {
         };
         if reply != Reply::Good {
             self.harm(&name);
+        }
+        if reply == Reply::Good && is_shutdown(config) && self.chance.one_in(2) {
+            let delay = self.chance.time(Duration::from_secs(8));
+            self.ends_after(&name, delay, 0);
+            self.leaving.insert(name);
         }
         reply
     }
@@ -540,6 +558,10 @@ fn samples_of(message: &OutboundMessage) -> Vec<(String, BTreeSet<(i64, i32)>)> 
 /// Events of the machine are handed over like configurations, and are none.
 fn is_vm_event(config: Option<&Config>) -> bool {
     matches!(config, Some(Config::Text(text)) if text.starts_with("{\"Command\":\"VmEvent\""))
+}
+
+fn is_shutdown(config: Option<&Config>) -> bool {
+    is_vm_event(config) && matches!(config, Some(Config::Text(text)) if text.contains("shutdown"))
 }
 
 pub(crate) fn show(config: Option<&Config>) -> String {

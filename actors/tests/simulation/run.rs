@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_actors::fakes::{Fate, Harness};
-use guest_agent_actors::messages::{Submission, Submit};
+use guest_agent_actors::messages::{NotifyVm, Submission, Submit};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::origin::Origin;
+use guest_agent_actors::model::vm_event::VmEvent;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::wire::{decode_orders, event_number};
 use tokio::time::Instant;
@@ -136,6 +137,7 @@ impl Run {
             72..=79 => self.toggle_link().await,
             80..=85 => self.toggle_disk(),
             86..=89 => self.jump_clock(),
+            90..=93 => self.shut_down().await,
             _ => {
                 self.doom.log("asks what runs");
                 self.server.ask();
@@ -209,6 +211,20 @@ impl Run {
         self.agent.world.launcher.exit(&name, cause);
     }
 
+    /// Somebody says that the machine shuts down. It does not.
+    async fn shut_down(&mut self) {
+        if !self.agent.is_awake() {
+            return;
+        }
+        self.doom.log("SAYS THAT THE MACHINE SHUTS DOWN");
+        self.agent
+            .run(|system| {
+                let notified = system.vm_events.send(NotifyVm::of(VmEvent::Shutdown));
+                async move { drop(tokio::task::spawn_local(notified)) }
+            })
+            .await;
+    }
+
     async fn crash_agent(&mut self) {
         self.doom.log("KILLS THE AGENT");
         self.crash();
@@ -232,6 +248,7 @@ impl Run {
         self.agent.crash();
         let mut ledger = self.doom.ledger();
         ledger.dies = false;
+        ledger.forget_leaving();
         // Events that were told but were not durable may be told again, as others.
         for (plugin, told) in &ledger.told {
             if told.iter().any(|told| !ledger.recorded.contains_key(&told.id)) {
@@ -343,7 +360,7 @@ impl Run {
                 return;
             }
             let now = self.doom.ledger().now();
-            let due = self.doom.ledger().exits.first().map(|(at, _, _)| at.saturating_sub(now));
+            let due = self.doom.ledger().exits.first().map(|(at, ..)| at.saturating_sub(now));
             let slice = left.min(LOOK).min(due.unwrap_or(LOOK)).max(Duration::from_millis(1));
             self.agent.pass(slice).await;
         }
@@ -376,14 +393,14 @@ impl Run {
                 let mut ledger = self.doom.ledger();
                 let now = ledger.now();
                 match ledger.exits.first() {
-                    Some((at, _, _)) if *at <= now => ledger.exits.pop_first(),
+                    Some((at, ..)) if *at <= now => ledger.exits.pop_first(),
                     _ => None,
                 }
             };
-            let Some((_, name, pid)) = due else { return };
+            let Some((_, name, pid, code)) = due else { return };
             let lives = self.doom.ledger().processes.get(&name).is_some_and(|p| p.pid == pid);
             if lives {
-                self.agent.world.launcher.exit(&name, ExitCause::Exited(9));
+                self.agent.world.launcher.exit(&name, ExitCause::Exited(code));
             }
         }
     }

@@ -26,6 +26,83 @@ async fn a_hung_plugin_is_stopped_and_started_again() {
     assert!(crash.contains("hung") && crash.contains("waiting for lock"), "{crash}");
 }
 
+/// What the control plane is answered about plugin `a`.
+async fn listed_status(agent: &Harness, id: &str) -> pb::current_plugin_states::Status {
+    let before = agent.world.link.attempts().len();
+    agent.receive(id, &[("message_type", LIST)], Vec::new()).await;
+    agent
+        .until("the list is answered", MINUTE, |world, _| world.link.attempts().len() > before)
+        .await;
+    let heard = agent.world.link.heard();
+    let states = pb::CurrentPluginStates::decode(&*heard.last().unwrap().message.body).unwrap();
+    states.daemon_plugin_states[0].current_plugin_status.clone().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_check_follows_start_at_once_and_a_list_has_its_time() {
+    let agent = Harness::awake().await;
+    agent.world.rpc.health("a", &[Reply::Bad(7, "warming up".to_owned())]);
+    order(&agent, "1", &[install("a", "1")]).await;
+    until_runs(&agent, "a", "1").await;
+    let began = agent.world.clock.now();
+    agent.pass(Duration::from_millis(50)).await;
+    let view = agent.view("a").await.unwrap();
+    let (health, at) = view.health.clone().unwrap();
+    assert_eq!(health.code, 7);
+    assert!(at <= began + Duration::from_millis(50), "{at:?} is long after {began:?}");
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    let status = listed_status(&agent, "2").await;
+    assert_eq!((status.response_code, status.update_time), (7, Some(at.into())));
+    agent.pass(Duration::from_secs(20)).await;
+    let later = listed_status(&agent, "3").await.update_time.unwrap();
+    let later = std::time::SystemTime::try_from(later).unwrap();
+    assert!(later > at, "each check has its own time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_the_first_answer_there_is_no_time_of_one() {
+    let agent = Harness::awake().await;
+    agent.world.rpc.health("a", &[Reply::Silence]);
+    order(&agent, "1", &[install("a", "1")]).await;
+    until_runs(&agent, "a", "1").await;
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    assert_eq!(listed_status(&agent, "2").await.update_time, None);
+    agent.pass(Duration::from_secs(20)).await;
+    assert!(listed_status(&agent, "3").await.update_time.is_some());
+}
+
+/// An agent for which one failed check is a judgement, and a revision of `a` that ran for long.
+async fn strict_agent_with_a() -> Harness {
+    let mut agent = Harness::asleep();
+    agent.settings.health.failures = 1;
+    agent.wake().await;
+    agent.connect().await;
+    order(&agent, "first", &[install("a", "1")]).await;
+    until_runs(&agent, "a", "1").await;
+    agent.pass(MINUTE).await;
+    agent
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_warms_up_for_less_than_an_interval_is_not_taken_back() {
+    let agent = strict_agent_with_a().await;
+    let warming_up = Reply::Bad(7, "warming up".to_owned());
+    // The check at once, and the one at its turn.
+    agent.world.rpc.health("a", &[warming_up.clone(), warming_up]);
+    order(&agent, "2", &[install("a", "2")]).await;
+    until_runs(&agent, "a", "2").await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 6, 4, 3, 2, 5]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_stays_unwell_is_taken_back() {
+    let agent = strict_agent_with_a().await;
+    let unwell = Reply::Bad(7, "unwell".to_owned());
+    agent.world.rpc.health("a", &[unwell.clone(), unwell.clone(), unwell]);
+    order(&agent, "2", &[install("a", "2")]).await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 6, 4, 3, 7, 8, 4]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_slow_reply_is_no_crash() {
     let agent = agent_with("a", "1").await;

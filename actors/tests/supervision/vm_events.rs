@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use guest_agent_actors::fakes::{Answer, CrashPoint, Harness, Reply};
 use guest_agent_actors::messages::NotifyVm;
+use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::spec::Config;
+use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::model::vm_event::{Notification, Notified, VmEvent};
 use guest_agent_actors::ports::RpcError;
 use guest_agent_actors::vm_events::{NOTIFY_WAIT, STARTUP_WAIT, forget_boot};
@@ -169,4 +171,120 @@ async fn plugins_that_ended_with_their_agent_are_told_of_the_startup_that_follow
     agent.wake().await;
     agent.pass(MINUTE).await;
     assert_eq!(handed(&agent, "a", STARTUP), 1);
+}
+
+/// A machine that still runs this long after its `shutdown` event did not shut down.
+const RUNS_ON: Duration = Duration::from_secs(600);
+
+async fn shut_down(agent: &Harness) {
+    notify(agent, NotifyVm::of(VmEvent::Shutdown)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_takes_the_shutdown_and_exits_well_has_ended_and_not_crashed() {
+    let agent = agent_with(&["a", "deaf"]).await;
+    agent.world.rpc.applies("deaf", &[Reply::Unimplemented]);
+    shut_down(&agent).await;
+    for name in ["a", "deaf"] {
+        agent.world.launcher.exit(name, ExitCause::Exited(0));
+    }
+    agent.pass(SOON).await;
+    let view = agent.view("a").await.unwrap();
+    assert_eq!((view.state, view.restarts), (Reported::Stopped, 0));
+    assert!(view.reason.contains("shutdown"), "{}", view.reason);
+    until_told(&agent, "a", &[1, 4, 3, 6]).await;
+    // One that did not take the event crashed.
+    until_told(&agent, "deaf", &[1, 4, 3, 7, 4]).await;
+    agent.pass(RUNS_ON - MINUTE).await;
+    assert_eq!(agent.world.launcher.launched("a").len(), 1, "the machine may still shut down");
+    agent.pass(MINUTE).await;
+    until_runs(&agent, "a", "1").await;
+    until_told(&agent, "a", &[1, 4, 3, 6, 4]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_that_is_known_before_the_answer_waits_for_it() {
+    let agent = agent_with(&["takes", "breaks"]).await;
+    agent.world.rpc.applies("takes", &[Reply::Late(Duration::from_secs(2))]);
+    agent.world.rpc.applies("breaks", &[Reply::Silence]);
+    let calls = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for name in ["takes", "breaks"] {
+            agent.world.launcher.exit(name, ExitCause::Exited(0));
+        }
+    };
+    tokio::join!(shut_down(&agent), calls);
+    until_told(&agent, "takes", &[1, 4, 3, 6]).await;
+    until_told(&agent, "breaks", &[1, 4, 3, 7, 4]).await;
+    assert_eq!(agent.view("takes").await.unwrap().state, Reported::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_other_exit_after_a_shutdown_is_a_crash() {
+    for cause in [ExitCause::Exited(1), ExitCause::Signaled(15)] {
+        let agent = agent_with(&["a"]).await;
+        shut_down(&agent).await;
+        agent.world.launcher.exit("a", cause);
+        until_told(&agent, "a", &[1, 4, 3, 7, 4]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_machine_that_runs_on_the_shutdown_is_void() {
+    let agent = agent_with(&["a"]).await;
+    shut_down(&agent).await;
+    agent.pass(RUNS_ON + SOON).await;
+    agent.world.launcher.exit("a", ExitCause::Exited(0));
+    until_told(&agent, "a", &[1, 4, 3, 7, 4]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_process_has_not_taken_the_shutdown_of_the_one_before() {
+    let agent = agent_with(&["a"]).await;
+    shut_down(&agent).await;
+    agent.world.launcher.exit("a", ExitCause::Exited(1));
+    until_told(&agent, "a", &[1, 4, 3, 7, 4]).await;
+    agent.world.launcher.exit("a", ExitCause::Exited(0));
+    until_told(&agent, "a", &[1, 4, 3, 7, 4, 7, 4]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_with_the_machine_rests_over_restarts_of_the_agent_until_a_new_boot() {
+    let mut agent = agent_with(&["a"]).await;
+    shut_down(&agent).await;
+    agent.world.launcher.exit("a", ExitCause::Exited(0));
+    until_told(&agent, "a", &[1, 4, 3, 6]).await;
+    agent.crash_and_wake().await;
+    agent.pass(RUNS_ON - MINUTE).await;
+    let view = agent.view("a").await.unwrap();
+    assert_eq!(view.state, Reported::Stopped, "{}", view.reason);
+    agent.crash();
+    agent.world.machine.reboot("boot-2");
+    agent.wake().await;
+    agent.connect().await;
+    until_runs(&agent, "a", "1").await;
+    until_told(&agent, "a", &[1, 4, 3, 6, 4]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_killed_still_knows_who_took_the_shutdown() {
+    let mut agent = agent_with(&["a"]).await;
+    shut_down(&agent).await;
+    agent.crash_and_wake().await;
+    until_runs(&agent, "a", "1").await;
+    agent.world.launcher.exit("a", ExitCause::Exited(0));
+    until_told(&agent, "a", &[1, 4, 3, 6]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_during_probation_takes_no_revision_back() {
+    let agent = agent_with(&["a"]).await;
+    order(&agent, "2", &[install("a", "2")]).await;
+    until_runs(&agent, "a", "2").await;
+    shut_down(&agent).await;
+    agent.world.launcher.exit("a", ExitCause::Exited(0));
+    until_told(&agent, "a", &[1, 4, 3, 1, 6, 4, 3, 6]).await;
+    agent.pass(RUNS_ON + SOON).await;
+    until_runs(&agent, "a", "2").await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 6, 4, 3, 6, 4, 2, 5]).await;
 }

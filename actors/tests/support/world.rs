@@ -21,7 +21,9 @@ use guest_agent_actors::plugin::event::{
     ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Order, PluginEvent, Transition,
 };
 use guest_agent_actors::plugin::machine::{begin, transition_on};
-use guest_agent_actors::plugin::state::{Change, Next, Phase, Policy, Resume, State, Then, Wait};
+use guest_agent_actors::plugin::state::{
+    Change, Next, Pause, Phase, Policy, Resume, Shutdown, State, Then, Wait,
+};
 use guest_agent_actors::ports::Stopped;
 
 /// A spec of revision `revision`, with two launches per start.
@@ -119,7 +121,8 @@ pub(crate) fn show(state: &State) -> String {
         Phase::Executing { .. } => "Executing".to_owned(),
         Phase::Idle => "Idle".to_owned(),
         Phase::Disabled { .. } => "Disabled".to_owned(),
-        Phase::BackingOff { .. } => "BackingOff".to_owned(),
+        Phase::BackingOff { pause: Pause::AfterCrash, .. } => "BackingOff".to_owned(),
+        Phase::BackingOff { pause: Pause::AfterShutdown, .. } => "BackingOff (shutdown)".to_owned(),
         Phase::Stopping { then, .. } => format!("Stopping (then {})", show_then(then)),
         Phase::Stopped { then: Resume::Start } => "Stopped (then start)".to_owned(),
         Phase::Stopped { then: Resume::Swap } => "Stopped (then swap)".to_owned(),
@@ -138,7 +141,11 @@ pub(crate) fn show(state: &State) -> String {
         Next::AfterRemoval { spec } => format!(", next: AfterRemoval {}", spec.revision),
         Next::Failed { revision, .. } => format!(", next: Failed {revision}"),
     };
-    format!("{phase} {}{trial}{next}", state.spec.revision)
+    let shutdown = match state.shutdown {
+        Shutdown::NotTaken => "",
+        Shutdown::Taken => ", told of the shutdown",
+    };
+    format!("{phase} {}{trial}{next}{shutdown}", state.spec.revision)
 }
 
 fn show_then(then: &Then) -> &'static str {
@@ -329,6 +336,13 @@ impl World {
     pub(crate) fn die(&mut self, cause: ExitCause) {
         if let Some(process) = self.alive.take() {
             self.happen(Event::Exited { process, cause });
+        }
+    }
+
+    /// The process takes the `shutdown` event of the machine.
+    pub(crate) fn shut_down(&mut self) {
+        if let Some(process) = self.alive.clone() {
+            self.happen(Event::ShutdownTaken { process });
         }
     }
 

@@ -124,6 +124,7 @@ pub mod current_plugin_states {
         /// Lines of the last health check, or the reason of the plugin's state.
         #[prost(string, repeated, tag = "3")]
         pub results: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+        /// The time of the health check that code and results are of; absent before the first.
         #[prost(message, optional, tag = "4")]
         pub update_time: ::core::option::Option<::prost_types::Timestamp>,
     }

@@ -406,6 +406,10 @@ pub mod phase {
     pub struct Rest {
         #[prost(string, tag = "1")]
         pub reason: ::prost::alloc::string::String,
+        /// Only in `backing_off`: the process took the `shutdown` event of the machine and exited with
+        /// code 0.
+        #[prost(bool, tag = "2")]
+        pub after_shutdown: bool,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Starting {
@@ -432,6 +436,9 @@ pub mod phase {
         /// Never set together with `applying`.
         #[prost(message, optional, tag = "4")]
         pub limiting: ::core::option::Option<Limiting>,
+        /// The process took the `shutdown` event of the machine.
+        #[prost(bool, tag = "5")]
+        pub took_shutdown: bool,
     }
     /// The agent is setting the limits of the process.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

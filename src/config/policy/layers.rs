@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, PathBuf};
+use std::time::Duration;
 
 use super::values::nearest;
 use super::{
     Account, Capabilities, DEFAULTS, LIMITS, Limit, LimitName, Policies, Policy, Seccomp, Umask,
 };
 use crate::config::Problem;
+use crate::config::duration::{format_duration, parse_duration};
 use crate::config::value::{Table, Value};
 
 /// Where the tables of policies are.
@@ -20,7 +22,7 @@ const SECTION: &str = "plugins";
 const RLIMITS: &str = "rlimits";
 
 /// All keys of a policy but the limits.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "user",
     "group",
     "no_new_privileges",
@@ -31,8 +33,12 @@ const KEYS: [&str; 11] = [
     "seccomp",
     "umask",
     "oom_score_adj",
+    "stop_grace",
     "required",
 ];
+
+/// Longest time to exit after an answer to Stop; the same bound as that of `plugins.stop_grace`.
+const GRACE_MAX: Duration = Duration::from_secs(3600);
 
 /// Most paths in one list, and the longest of them in bytes.
 const PATHS_MAX: usize = 64;
@@ -106,7 +112,7 @@ pub(in crate::config) fn setting_of_text(
 /// The text as what the key wants, where it can be read so; what it wants is checked later.
 fn typed(key: &str, text: &str) -> Value {
     let as_toml = match key {
-        "user" | "group" | "seccomp" | "umask" => false,
+        "user" | "group" | "seccomp" | "umask" | "stop_grace" => false,
         _ => !key.starts_with(RLIMITS),
     };
     let read = || {
@@ -173,6 +179,7 @@ fn set(policy: &mut Policy, key: &str, value: &Value) -> Result<(), String> {
             policy.oom_score_adj =
                 Some(number.ok_or("a whole number from -1000 to 1000 is expected")?);
         }
+        "stop_grace" => policy.stop_grace = Some(grace(text(value)?)?),
         "required" => policy.required = Some(yes_or_no(value)?),
         RLIMITS => return Err("a table is expected, such as { nofile = 1024 }".to_owned()),
         _ => {
@@ -185,6 +192,14 @@ fn set(policy: &mut Policy, key: &str, value: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn grace(text: &str) -> Result<Duration, String> {
+    let grace = parse_duration(text).map_err(|wrong| wrong.to_string())?;
+    if grace > GRACE_MAX {
+        return Err(format!("{text} is too long; use at most {}", format_duration(GRACE_MAX)));
+    }
+    Ok(grace)
 }
 
 fn unknown(key: &str, known: &[&str], prefix: &str) -> String {

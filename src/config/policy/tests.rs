@@ -24,6 +24,7 @@ fn a_plugin_has_its_own_keys_and_the_defaults_for_the_others() {
         read_write_paths = ["/srv"]
         rlimits.nofile = "unlimited"
         umask = "027"
+        stop_grace = "1m30s"
         [plugins."a.b"]
         required = true
     "#;
@@ -36,6 +37,7 @@ fn a_plugin_has_its_own_keys_and_the_defaults_for_the_others() {
     assert_eq!(helper.read_only_paths, None);
     assert_eq!(helper.seccomp, Some(Seccomp::Default));
     assert_eq!(helper.umask.map(Umask::bits), Some(0o027));
+    assert_eq!(helper.stop_grace, Some(Duration::from_secs(90)));
     let limit = |policy: &Policy, name| policy.rlimits[&LimitName::parse(name).expect("known")];
     assert_eq!(limit(&helper, "nofile"), Limit::Unlimited);
     assert_eq!(limit(&helper, "core"), Limit::At(0));
@@ -57,6 +59,7 @@ fn later_layers_win_key_by_key_and_each_key_knows_its_layer() {
         .set("plugins.p.capabilities=[\"CAP_CHOWN\"]")
         .set("plugins.q.r.private_tmp=true")
         .set("plugins.q.r.rlimits.core=0")
+        .set("plugins.q.r.stop_grace=5s")
         .set("plugins.defaults.user=0123")
         .set("plugins.health_timeout=1s");
     let loaded = fixture.load().expect("good");
@@ -68,6 +71,7 @@ fn later_layers_win_key_by_key_and_each_key_knows_its_layer() {
     assert_eq!(p.umask.map(Umask::bits), Some(0));
     let q = policies.of(&name("q.r"));
     assert_eq!((q.private_tmp, q.rlimits.len()), (Some(true), 1));
+    assert_eq!(q.stop_grace, Some(Duration::from_secs(5)));
     assert_eq!(policies.of(&name("my_plugin")).rlimits.len(), 1);
     assert_eq!(policies.defaults.user, Some(Account::Id(123)), "digits are a number");
     assert_eq!(loaded.config.plugins.health_failures, 7);
@@ -122,6 +126,9 @@ fn a_mistake_in_a_policy_names_key_place_and_fix() {
     check(&of("seccomp", "\"strict\""), "plugins.p.seccomp", "\"default\" or \"none\"");
     check(&of("umask", "\"0999\""), "plugins.p.umask", "in octal");
     check(&of("umask", "18"), "plugins.p.umask", "a text is expected");
+    check(&of("stop_grace", "5"), "plugins.p.stop_grace", "a text is expected");
+    check(&of("stop_grace", "\"5\""), "plugins.p.stop_grace", "the unit is missing");
+    check(&of("stop_grace", "\"2h\""), "plugins.p.stop_grace", "at most 1h");
     check(&of("oom_score_adj", "1001"), "plugins.p.oom_score_adj", "-1000 to 1000");
     check("[plugins.\"../p\"]\nuser = 1\n", "plugins.../p.user", "the name of a plugin");
     check("[[plugins.p]]\nuser = 1\n", "plugins.p", "the key is unknown");

@@ -1,10 +1,15 @@
 //! Ends every process of a plugin, as politely as ordered.
 //!
 //! ```text
-//! Politely: Stop call ─► waiting, at most the timeout ─► SIGTERM to who is left ─► 2 s ─┐
-//! (without an endpoint:                                  SIGTERM ─► at most the timeout ─┤)
-//! AtOnce:   ────────────────────────────────────────────────────────────────────────────┴► SIGKILL
+//! Politely: Stop call ─► an answer ─► the grace ─┬─► SIGTERM to who is left ─► 5 s ───────┐
+//!                └─────► none: at most the timeout ┘                                      │
+//! (without an endpoint:                              SIGTERM ─► at most the timeout ──────┤)
+//! AtOnce:   ─────────────────────────────────────────────────────────────────────────────┴► SIGKILL
 //! ```
+//!
+//! A plugin that answered has nothing left to do but to exit. One that answers and stays, as some
+//! do that are stopped by SIGTERM elsewhere, would otherwise keep its successor waiting for all of
+//! the timeout. One that writes out what it has after its answer gets more by its policy.
 //!
 //! The last stage repeats until a look at all processes finds none of the plugin, so a helper that
 //! was forked meanwhile ends as well. Each signal goes through a pidfd of a proven member of the
@@ -17,7 +22,7 @@ use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{Endpoint, PluginName, Process};
-use guest_agent_actors::ports::{Cleanup, StopError, StopManner, StopOrder, Stopped};
+use guest_agent_actors::ports::{Cleanup, RpcError, StopError, StopManner, StopOrder, Stopped};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -30,11 +35,11 @@ use crate::process::launch::{Gate, ProcessLauncher, address};
 /// No stop waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_STOP: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a plugin whose Stop call failed may take to exit by itself: it may have begun to.
-const FAILED_CALL_GRACE: Duration = Duration::from_millis(500);
+/// How long a plugin that could not be called may take to exit by itself: it may have begun to.
+const UNREACHABLE_GRACE: Duration = Duration::from_millis(500);
 
 /// How long SIGTERM may take: with the plugin itself among those who got it, and without.
-const TERM_GRACE: Duration = Duration::from_secs(2);
+const TERM_GRACE: Duration = Duration::from_secs(5);
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 
 /// How long a process may survive SIGKILL.
@@ -67,7 +72,8 @@ impl ProcessLauncher {
         if let (Some(watched), StopManner::Politely { timeout }) = (alive, order.manner)
             && let Some(endpoint) = &order.endpoint
         {
-            self.ask_to_stop(watched, endpoint, order.cleanup, timeout).await;
+            let grace = self.stop_grace(name);
+            self.ask_to_stop(watched, endpoint, order.cleanup, timeout, grace).await;
         }
 
         crash_point::reach("after", "asking to stop", name.as_str());
@@ -167,13 +173,15 @@ impl ProcessLauncher {
         self.newest(name)
     }
 
-    /// Calls Stop and waits for the process to exit, both within `timeout`.
+    /// Calls Stop and waits for the process to exit, both within `timeout`; after an answer no
+    /// longer than `grace`.
     async fn ask_to_stop(
         &self,
         watched: &Watched,
         endpoint: &Endpoint,
         cleanup: Cleanup,
         timeout: Duration,
+        grace: Duration,
     ) {
         let timeout = timeout.min(LONGEST_STOP);
         let deadline = Instant::now() + timeout;
@@ -181,13 +189,18 @@ impl ProcessLauncher {
             () = watched.dead() => return,
             answer = self.shared.rpc.stop(endpoint, cleanup, timeout) => answer,
         };
-        let until = match answer {
-            Ok(()) => deadline,
-            Err(error) => {
+        let grace = match answer {
+            Ok(()) => grace,
+            Err(error @ (RpcError::Unimplemented | RpcError::Refused { .. })) => {
+                tracing::info!(%endpoint, %error, "the plugin refused Stop; signals follow");
+                grace
+            }
+            Err(error @ (RpcError::TimedOut(_) | RpcError::Unreachable(_))) => {
                 tracing::info!(%endpoint, %error, "the Stop call failed; signals follow");
-                deadline.min(Instant::now() + FAILED_CALL_GRACE)
+                UNREACHABLE_GRACE
             }
         };
+        let until = deadline.min(Instant::now() + grace);
         // Whether it exited in time shows when the living are looked for.
         drop(timeout_at(until, watched.dead()).await);
     }

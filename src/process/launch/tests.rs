@@ -49,6 +49,7 @@ impl Bed {
             boot: BootId(boot.trim().into()),
             host: Host::look(),
             policies: Policies::default(),
+            stop_grace: Duration::from_secs(2),
         };
         ProcessLauncher::new(config, Arc::new(GrpcPluginRpc::new())).unwrap()
     }
@@ -650,6 +651,53 @@ async fn a_plugin_that_ignores_stop_and_sigterm_is_killed() {
     assert_eq!(stopped, Stopped::Ended(ExitCause::Signaled(9)));
     assert!(!lives(launched.process.pid));
     assert!(procfs::stat(launched.process.pid).is_none(), "a zombie is left");
+}
+
+/// Stops a plugin that answers Stop and stays until SIGTERM; says how long it was let stay.
+async fn stop_one_that_stays(bed: &Bed, answers: &Script, timeout: Duration) -> Duration {
+    let spec = bed.plugin("p", "trap 'exit 3' TERM; while :; do sleep 0.05; done");
+    let launched = bed.launch_answered(&spec, answers).await;
+    let began = Instant::now();
+    let order = order(&spec, Some(&launched), StopManner::Politely { timeout });
+    let stopped = bed.launcher.stop(order).await.unwrap();
+    assert_eq!(stopped, Stopped::Ended(ExitCause::Exited(3)), "SIGTERM ends it");
+    began.elapsed()
+}
+
+#[tokio::test]
+async fn a_plugin_that_answers_stop_and_stays_gets_sigterm_after_the_grace() {
+    let refuses = |code| Script { stop: Some(code), ..Script::default() };
+    let grace = Duration::from_millis(700);
+    for answers in [Script::default(), refuses(Code::Internal), refuses(Code::Unimplemented)] {
+        let bed = Bed::new();
+        bed.launcher.use_stop_grace(grace);
+        let took = stop_one_that_stays(&bed, &answers, PATIENCE).await;
+        assert!((grace..PATIENCE / 2).contains(&took), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_gives_one_plugin_more_time_after_its_answer_and_no_other() {
+    let bed = Bed::new();
+    bed.launcher.use_stop_grace(Duration::ZERO);
+    let grace = Duration::from_millis(1500);
+    let flushes = Policy { stop_grace: Some(grace), ..Policy::default() };
+    let named = |name: &str| [(name.parse().unwrap(), flushes.clone())].into();
+    bed.launcher.use_policies(Policies { named: named("other"), ..Policies::default() });
+    let took = stop_one_that_stays(&bed, &Script::default(), PATIENCE).await;
+    assert!(took < grace, "{took:?}");
+    bed.launcher.use_policies(Policies { named: named("p"), ..Policies::default() });
+    let took = stop_one_that_stays(&bed, &Script::default(), PATIENCE).await;
+    assert!((grace..PATIENCE / 2).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn the_grace_never_goes_beyond_the_time_that_the_stop_may_take() {
+    let bed = Bed::new();
+    bed.launcher.use_stop_grace(PATIENCE);
+    let timeout = Duration::from_millis(700);
+    let took = stop_one_that_stays(&bed, &Script::default(), timeout).await;
+    assert!((timeout..PATIENCE / 2).contains(&took), "{took:?}");
 }
 
 #[tokio::test]

@@ -22,6 +22,8 @@ pub(crate) struct Script {
     pub(crate) delay: Duration,
     /// Apply fails with this.
     pub(crate) apply: Option<Code>,
+    /// Stop fails with this.
+    pub(crate) stop: Option<Code>,
     /// GetStatus answers this.
     pub(crate) results: Vec<String>,
     /// What was asked, in words.
@@ -73,7 +75,10 @@ impl GuestAgentPlugin for Script {
         let request = request.into_inner();
         let seconds = request.deadline.unwrap_or_default().seconds;
         self.note(format!("stop {} {seconds}", request.cleanup));
-        Ok(Response::new(StopResponse {}))
+        match self.stop {
+            Some(code) => Err(tonic::Status::new(code, "no stop")),
+            None => Ok(Response::new(StopResponse {})),
+        }
     }
 
     async fn get_status(
@@ -230,6 +235,11 @@ async fn of_many_connections_those_for_rare_calls_are_closed() {
         rpc.health(&endpoint, timeout).await.unwrap();
         assert!(is_open(), "another call may follow at once");
     }
+    rpc.lock().get_mut(&endpoint).unwrap().quick = QUICK_AFTER_START;
+    for _ in 0..QUICK_AFTER_START {
+        rpc.health(&endpoint, timeout).await.unwrap();
+        assert!(!is_open(), "that calls follow Start quickly says nothing of those to come");
+    }
     for _ in 0..2 {
         let long_ago = Instant::now().checked_sub(RARE).unwrap();
         rpc.lock().get_mut(&endpoint).unwrap().used = long_ago;
@@ -243,5 +253,5 @@ async fn of_many_connections_those_for_rare_calls_are_closed() {
     rpc.lock().get_mut(&endpoint).unwrap().used = Instant::now().checked_sub(RARE).unwrap();
     rpc.health(&endpoint, timeout).await.unwrap();
     assert!(is_open(), "there is room for it");
-    assert_eq!(script.asked().len(), 7);
+    assert_eq!(script.asked().len(), 9);
 }

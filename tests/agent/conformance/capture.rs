@@ -104,6 +104,8 @@ async fn the_conversation_about_an_install_is_the_captured_one() {
             peer.acknowledge(&frame.message_id).await;
         }
     }
+    // The answer has the time of the first health check, which is soon but not at once over.
+    raw.bed.status_where("echo", "its health is known", |status| status.health.is_some()).await;
     let list = body("agent_controlplane.ListPluginStates", &[], &ListPluginStates {});
     peer.say("list", list).await;
     for _acknowledgement_and_answer in 0..2 {

@@ -145,6 +145,8 @@ async fn install_then_the_same_again_then_remove() {
     story.order(story.install("1").config("c")).await;
     story.tells(&[(1, "1"), (4, "1"), (3, "1")]).await;
     story.passed_through(&[StatusValue::Installing, StatusValue::Starting, StatusValue::Running]);
+    // The first health check follows Start, and its time is in the list.
+    story.raw.bed.status_where("p", "its health is known", |status| status.health.is_some()).await;
     let listed = story.listed().await;
     assert_eq!(status(listed.as_ref()), StatusValue::Running);
     let listed = listed.unwrap();

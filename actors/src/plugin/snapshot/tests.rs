@@ -159,7 +159,8 @@ fn any_phase(attempt: Attempt) -> impl Strategy<Value = Phase> {
         (1u32..9, any_reason()).prop_map(|(tries, reason)| Phase::Pausing { tries, reason }),
         (any_process(), any_endpoint(), any_change(attempt))
             .prop_map(|(process, endpoint, change)| Phase::Running { process, endpoint, change }),
-        any_reason().prop_map(|reason| Phase::BackingOff { reason }),
+        (any_reason(), prop_oneof![Just(Pause::AfterCrash), Just(Pause::AfterShutdown)])
+            .prop_map(|(reason, pause)| Phase::BackingOff { reason, pause }),
         (process(), proptest::option::of(any_endpoint()), any_then()).prop_map(
             move |(process, endpoint, then)| Phase::Stopping {
                 attempt,
@@ -281,13 +282,16 @@ fn any_state() -> impl Strategy<Value = State> {
         let owed = (any_due(), any_due(), apply_of, standing.clone());
         let local = proptest::option::of(("[1-4]").prop_map(|n| local_spec("a", &n)));
         let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
-        (parts, owed, restarts, local).prop_map(
+        let shutdown = prop_oneof![Just(Shutdown::NotTaken), Just(Shutdown::Taken)];
+        (parts, owed, restarts, local, shutdown).prop_map(
             move |(
                 (spec, phase, next, trial, runs),
                 (install, apply, apply_of, standing),
                 restarts,
                 local,
+                shutdown,
             )| {
+                let runs_now = matches!(phase, Phase::Running { .. });
                 State {
                     name: spec.name.clone(),
                     generation: Generation(generation),
@@ -303,6 +307,8 @@ fn any_state() -> impl Strategy<Value = State> {
                     last_exit: restarts.2,
                     runs,
                     local,
+                    // Only a process that runs has taken it.
+                    shutdown: if runs_now { shutdown } else { Shutdown::NotTaken },
                 }
             },
         )

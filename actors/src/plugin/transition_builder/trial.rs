@@ -7,7 +7,7 @@ use crate::model::event::PluginEventKind;
 use crate::model::runs::Due;
 use crate::plugin::event::Effect;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::{FailedAt, Next, Owed, Phase};
+use crate::plugin::state::{FailedAt, Next, Owed};
 
 // === impl TransitionBuilder: the trial ===
 
@@ -45,7 +45,7 @@ impl TransitionBuilder<'_> {
     pub(super) fn return_to_last_good(&mut self, reason: Arc<str>) {
         let Some(trial) = self.state.trial.take() else {
             // Without a revision to return to, the current one is tried again.
-            self.state.phase = Phase::BackingOff { reason };
+            self.back_off(reason);
             return;
         };
         let failed = std::mem::replace(&mut self.state.spec, trial.last_good);

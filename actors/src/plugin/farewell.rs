@@ -1,0 +1,70 @@
+//! What a plugin's actor does while its process gets the `shutdown` event of the machine.
+//!
+//! The VM-event actor makes the call. A plugin may exit as soon as it has answered, and its actor may
+//! learn of the exit before it learns of the answer. So the actor learns first that the call is about
+//! to be made, and an exit with code 0 is kept back until it is known how the call ended.
+
+use std::collections::BTreeMap;
+
+use actix::prelude::*;
+use tokio::sync::watch;
+
+use super::PluginActor;
+use super::event::Event;
+use super::state::{Phase, Shutdown};
+use crate::messages::{Happened, ShutdownAnswer, ShutdownBegins};
+use crate::model::exit::ExitCause;
+use crate::model::id::PluginName;
+use crate::model::vm_event::Notification;
+
+// === impl PluginActor: the shutdown event ===
+
+impl PluginActor {
+    /// Keeps an exit with code 0 back while it is not known whether the process took the event.
+    /// Gives back what is not kept.
+    pub(super) fn keep_back(&mut self, event: Event) -> Option<Event> {
+        let is_undecided = self.farewell.calls > 0
+            && self.state.shutdown == Shutdown::NotTaken
+            && matches!((&event, &self.state.phase),
+                (Event::Exited { process: exited, cause: ExitCause::Exited(0) }, Phase::Running { process, .. })
+                    if exited == process);
+        if is_undecided {
+            self.farewell.exit = Some(event);
+            return None;
+        }
+        Some(event)
+    }
+}
+
+impl Handler<ShutdownBegins> for PluginActor {
+    type Result = ();
+
+    fn handle(&mut self, ShutdownBegins(answers): ShutdownBegins, ctx: &mut Self::Context) {
+        self.farewell.calls += 1;
+        let taker = taker(self.state.name.clone(), answers);
+        ctx.spawn(taker.into_actor(self).map(|pid, this, ctx| {
+            this.farewell.calls = this.farewell.calls.saturating_sub(1);
+            if let Phase::Running { process, .. } = &this.state.phase
+                && pid == Some(process.pid)
+            {
+                let process = process.clone();
+                this.step(Event::ShutdownTaken { process }, ctx);
+            }
+            // It is looked at again after what was begun above is saved.
+            if let Some(exit) = this.farewell.exit.take() {
+                ctx.notify(Happened(exit));
+            }
+        }));
+    }
+}
+
+/// The pid of the process that answers the call with success, if one does. The plugin was not called
+/// where the receiver closes without an answer of it.
+async fn taker(
+    name: PluginName,
+    mut answers: watch::Receiver<BTreeMap<PluginName, ShutdownAnswer>>,
+) -> Option<u32> {
+    let answered = answers.wait_for(|all| all.contains_key(&name)).await.ok()?;
+    let answer = answered.get(&name)?;
+    answer.pid.filter(|_| answer.outcome == Notification::Delivered)
+}
