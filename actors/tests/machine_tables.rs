@@ -682,7 +682,7 @@ fn a_restart_of_a_crashed_plugin_does_not_disturb_its_next_revision() {
         (Restart, "Crashed r1, next: Preparing r2", ""),
         (Apply("new"), "Crashed r1, next: Preparing r2", "11(r1)"),
         (Good, "Starting r2", ""),
-        (Good, "Running r2", "4(r2) 3(r2) 12(r2)"),
+        (Good, "Running r2", "4(r2) 3(r2) 12(r1)"),
     ];
     assert_eq!(check(world, rows).state.spec.config, text("new"));
 }

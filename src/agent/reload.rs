@@ -75,10 +75,11 @@ impl Change {
         let before = effective.clone();
         effective.policies.clone_from(&wanted.policies);
         // A stop looks its time up; everything else of a policy was set when the plugin started.
-        let (looked_up, at_next_launch) = config::differences(&before, &effective)
-            .into_iter()
-            .partition(|key| key.ends_with(STOP_GRACE));
-        applied.extend::<Vec<_>>(looked_up);
+        let (looked_up, at_next_launch): (Vec<_>, Vec<_>) =
+            config::differences(&before, &effective)
+                .into_iter()
+                .partition(|key| key.ends_with(STOP_GRACE));
+        applied.extend(looked_up);
         applied.sort();
         let needs_restart = config::differences(&effective, wanted);
         Self { effective, applied, at_next_launch, needs_restart }

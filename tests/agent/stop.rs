@@ -103,7 +103,7 @@ async fn a_plugin_that_answers_stop_and_stays_costs_an_upgrade_two_seconds() {
     assert!(took < Duration::from_secs(20), "it was given all of its stop timeout: {took:?}");
     assert!(stopped.details().contains("exited with code 0"), "{}", stopped.details());
     bed.running("deaf", "2").await;
-    bed.expect_events("deaf", &[1, 4, 3, 1, 6, 4, 3]).await;
+    bed.expect_events("deaf", &[1, 4, 3, 1, 6, 4, 3, 2, 5]).await;
     bed.finish().await;
 }
 

@@ -270,6 +270,7 @@ async fn what_ended_with_the_machine_rests_over_restarts_of_the_agent_until_a_ne
 async fn an_agent_that_is_killed_still_knows_who_took_the_shutdown() {
     let mut agent = agent_with(&["a"]).await;
     shut_down(&agent).await;
+    agent.pass(SOON).await;
     agent.crash_and_wake().await;
     until_runs(&agent, "a", "1").await;
     agent.world.launcher.exit("a", ExitCause::Exited(0));

@@ -84,12 +84,12 @@ impl Ends {
                 self.installed = Some(revision.to_owned());
             }
             PluginEventKind::InstallFailed => {
-                let was_installed = self.installed.as_deref() == Some(revision);
-                // A revision on trial was reported as installed, and is taken back by one event.
-                if !self.end_install(revision) && !(on_trial && was_installed) {
-                    return Err("no INSTALL is without an end");
-                }
-                if was_installed && on_trial {
+                if !self.end_install(revision) {
+                    // A revision on trial was reported as installed, and is taken back once.
+                    let is_taken_back = on_trial && self.installed.as_deref() == Some(revision);
+                    if !is_taken_back {
+                        return Err("no INSTALL is without an end");
+                    }
                     self.installed = None;
                 }
             }
