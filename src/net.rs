@@ -2,7 +2,7 @@
 //! attempt.
 //!
 //! ```text
-//!   listen    socket ─► accept (bounded: with_permit) ─► the server that asked for it
+//!   listen    socket ─► accept (places: shares) ─► placed ─► the server that asked for it
 //!   connect   token + dial ─► a channel ─► the client that asked for it
 //!   again     backoff: the wait after each failure in a row
 //! ```
@@ -14,7 +14,8 @@ pub(crate) mod backoff;
 pub mod dial;
 pub mod endpoint;
 pub mod metadata_address;
+pub(crate) mod placed;
+pub(crate) mod shares;
 pub mod socket;
 pub(crate) mod ticket;
 pub mod token;
-pub(crate) mod with_permit;

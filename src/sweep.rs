@@ -9,7 +9,7 @@
 //!              ├─ logs       of plugins that are gone
 //!              └─ instances  whole folders of instances that this machine no longer is
 //!                  ▲
-//!                alive       what living processes stand in the way
+//!                alive       what living processes stand in the way (living: until they have ended)
 //! ```
 //!
 //! Called by the sweep actor, which says what must stay. Each part lists first and asks what must
@@ -23,7 +23,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -44,6 +44,7 @@ mod confined;
 mod groups;
 mod instances;
 mod keep;
+mod living;
 mod logs;
 mod sockets;
 
@@ -55,6 +56,7 @@ pub use config::{OtherInstances, SweepConfig};
 use alive::Alive;
 use bounds::{Bounds, Ended, Whistle};
 use keep::Keep;
+use living::Living;
 
 /// Most things that one run looks at.
 const LOOKS_MAX: usize = 50_000;
@@ -67,6 +69,8 @@ pub struct DiskSweeper {
     config: SweepConfig,
     pipeline: Arc<Pipeline>,
     since: Instant,
+    /// For whose sake the last run that deleted left something.
+    living: Mutex<Arc<Living>>,
 }
 
 /// One run.
@@ -77,6 +81,7 @@ struct Run<'a> {
     bounds: Arc<Bounds>,
     local: Arc<BTreeSet<String>>,
     alive: Arc<Alive>,
+    living: Arc<Living>,
     report: SweepReport,
 }
 
@@ -86,7 +91,7 @@ impl DiskSweeper {
     /// A sweeper of the pipeline's folders and of those in `config`.
     #[must_use]
     pub fn new(config: SweepConfig, pipeline: Arc<Pipeline>) -> Self {
-        Self { config, pipeline, since: Instant::now() }
+        Self { config, pipeline, since: Instant::now(), living: Mutex::default() }
     }
 
     fn others_may_go(&self) -> bool {
@@ -95,6 +100,10 @@ impl DiskSweeper {
             OtherInstances::GoAfter(wait) => self.since.elapsed() >= wait,
             OtherInstances::Stay => false,
         }
+    }
+
+    fn last_living(&self) -> MutexGuard<'_, Arc<Living>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -119,8 +128,17 @@ impl Sweeper for DiskSweeper {
             }
         };
         let (local, alive) = (Arc::new(local), Arc::new(alive));
-        let run = Run { sweeper: self, manner, references, bounds, local, alive, report };
+        let living = Arc::<Living>::default();
+        if manner == SweepManner::Delete {
+            *self.last_living() = Arc::clone(&living);
+        }
+        let run = Run { sweeper: self, manner, references, bounds, local, alive, living, report };
         run.everything().await
+    }
+
+    async fn freed(&self) {
+        let living = Arc::clone(&self.last_living());
+        living.ended().await;
     }
 }
 
@@ -333,6 +351,7 @@ impl Run<'_> {
             log_dir: self.sweeper.pipeline.log_dir().to_owned(),
             may_go: self.sweeper.others_may_go(),
             alive: self.alive.clone(),
+            living: self.living.clone(),
             manner: self.manner,
         };
         let bounds = self.bounds.clone();

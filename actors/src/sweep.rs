@@ -5,7 +5,8 @@
 //!   timer, local API ─► Sweep ─► Sweeper (port) ─► what must stay, per plugin? ─► Manager
 //! ```
 //!
-//! This actor decides when, never what: the adapter deletes from the reference set that the manager
+//! A run comes earlier when processes have ended for whose sake the last one left something. This
+//! actor decides when, never what: the adapter deletes from the reference set that the manager
 //! gives ([`crate::ports::References`]). Nothing is deleted while the store cannot be written,
 //! because then an agent that crashes comes back as it was before, and needs what it needed then.
 
@@ -34,7 +35,7 @@ const DAY: Duration = Duration::from_secs(30 * 3600);
 const AGAIN: Duration = Duration::from_secs(1200);
 
 /// The same after a run that only had to leave out what was in use; it doubles with every further
-/// one.
+/// one. Also the longest pause after the end of processes that a run waited for.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Longest that one run may take.
@@ -155,7 +156,14 @@ impl SweepActor {
             };
             let pause = this.pause(most);
             debug!(?pause, "sweeps again");
-            ctx.run_later(pause, Self::sweep);
+            // Processes of one plugin end shortly after each other.
+            let (sweeper, settled) = (this.sweeper.clone(), this.pause(SOON));
+            let waiting = async move {
+                if tokio::time::timeout(pause, sweeper.freed()).await.is_ok() {
+                    tokio::time::sleep(settled).await;
+                }
+            };
+            ctx.spawn(waiting.into_actor(this).map(|(), this, ctx| this.sweep(ctx)));
         }));
     }
 

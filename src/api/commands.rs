@@ -8,7 +8,8 @@
 //!
 //! The protocol is that of the agents that came before: one object per connection, keys in any
 //! case, one reply. The permissions of the socket decide who may call; the user of a caller is
-//! logged with the command. Nothing here can change what is installed.
+//! logged with the command. Callers that send nothing keep nobody waiting: the oldest of them makes
+//! room. Nothing here can change what is installed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,9 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::config::{self, Config};
-use crate::net::accept::{Acceptor, Waiting};
+use crate::net::accept::{Acceptor, Bound};
+use crate::net::placed::Placed;
+use crate::net::shares::{HasPeer, Most, Place, Shares};
 
 mod collect;
 mod reply;
@@ -40,8 +43,8 @@ pub fn refusal(request: &[u8]) -> Option<Vec<u8>> {
     Command::parse(request).err().map(|reply| reply.to_json())
 }
 
-/// Connections that are served at once; others wait to be accepted.
-const CONNECTIONS_MAX: usize = 32;
+/// Most connections at once. For one more, the oldest that sent no complete request makes room.
+const CONNECTIONS: Most = Most { all: 128, each: 64 };
 
 /// How long the caller has to close its side after the reply.
 const LINGER: Duration = Duration::from_secs(1);
@@ -60,27 +63,25 @@ pub struct CommandSocket {
 impl CommandSocket {
     /// Serves connections until it is dropped.
     pub async fn serve(self, listener: UnixListener) {
-        let bound = Waiting::at_most(CONNECTIONS_MAX);
-        let mut acceptor = Acceptor::new(listener, bound, |error| {
+        let places = Places(Shares::new("the command socket", CONNECTIONS));
+        let mut acceptor = Acceptor::new(listener, places, |error| {
             warn!(%error, "a connection to the command socket was not accepted");
         });
         loop {
-            let (stream, permit) = acceptor.next().await;
+            let stream = acceptor.next().await;
             let this = self.clone();
-            tokio::spawn(async move {
-                this.converse(stream).await;
-                drop(permit);
-            });
+            tokio::spawn(async move { this.converse(stream).await });
         }
     }
 
     /// One connection: a request, a reply. Reading, doing and writing each have the time of a
     /// command.
-    async fn converse(&self, mut stream: UnixStream) {
+    async fn converse(&self, mut stream: Placed<UnixStream>) {
         let timeout = self.config.borrow().api.command_timeout;
         let reply = match collect(&mut stream, timeout).await {
             Some(Ok(request)) => {
-                let caller = stream.peer_cred().ok();
+                stream.requested().note();
+                let caller = stream.stream().peer_cred().ok();
                 let (uid, pid) = caller.map_or((None, None), |it| (Some(it.uid()), it.pid()));
                 self.answer(&request, timeout, Caller { uid, pid }).await
             }
@@ -93,6 +94,8 @@ impl CommandSocket {
             stream.shutdown().await
         };
         match tokio::time::timeout(timeout, sending).await {
+            // One that had to leave has a successor that waits for its place.
+            Ok(Ok(())) if stream.left() => {}
             Ok(Ok(())) => drain(&mut stream).await,
             Ok(Err(error)) => debug!(%error, "the caller did not wait for its reply"),
             Err(_) => debug!("the caller did not take its reply in time"),
@@ -147,9 +150,26 @@ struct Caller {
     pid: Option<i32>,
 }
 
+/// The places of the connections. One that gets none has its reply all the same.
+struct Places(Shares);
+
+impl Bound<UnixStream> for Places {
+    async fn place(&self, stream: &UnixStream) -> Option<Place> {
+        let place = self.0.place(stream.peer()?).await;
+        if place.is_none() {
+            // There is room for it in a fresh socket, and nobody waits where there is none.
+            drop(stream.try_write(&Reply::crowded().to_json()));
+        }
+        place
+    }
+}
+
 /// Reads until a whole request is there, or says why there will be none. `None` when the caller
-/// sent nothing.
-async fn collect(stream: &mut UnixStream, timeout: Duration) -> Option<Result<Vec<u8>, Reply>> {
+/// sent nothing and has gone.
+async fn collect(
+    stream: &mut Placed<UnixStream>,
+    timeout: Duration,
+) -> Option<Result<Vec<u8>, Reply>> {
     let deadline = tokio::time::Instant::now() + timeout;
     let mut collector = Collector::default();
     let mut chunk = [0; 4096];
@@ -159,6 +179,9 @@ async fn collect(stream: &mut UnixStream, timeout: Duration) -> Option<Result<Ve
             Ok(Err(error)) => return Some(Err(Reply::connection(&error))),
             Err(_) => return Some(Err(collector.late(timeout))),
         };
+        if read == 0 && stream.left() {
+            return Some(Err(Reply::made_room()));
+        }
         if read == 0 {
             return collector.ended().map(Err);
         }
@@ -172,7 +195,7 @@ async fn collect(stream: &mut UnixStream, timeout: Duration) -> Option<Result<Ve
 
 /// Reads what the caller still says: closing a socket with unread bytes would break the connection
 /// under the reply.
-async fn drain(stream: &mut UnixStream) {
+async fn drain(stream: &mut Placed<UnixStream>) {
     let mut rest = [0; 4096];
     let reading = async {
         for _ in 0..64 {

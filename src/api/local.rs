@@ -14,9 +14,13 @@ use guest_agent_proto::local;
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::InterceptorLayer;
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::net::accept::{Acceptor, Unbounded};
+use crate::net::accept::Acceptor;
+use crate::net::placed;
+use crate::net::shares::{Most, Shares};
 
 mod admission;
 mod archives;
@@ -40,6 +44,9 @@ pub use reach::LocalApi;
 /// Largest request: a `ConfigurePluginStates` of the size a control plane may send.
 const REQUEST_MAX: usize = 4 * 1024 * 1024;
 
+/// Most connections at once. Commands that follow something keep theirs.
+const CONNECTIONS: Most = Most { all: 512, each: 384 };
+
 // === impl LocalApi ===
 
 impl LocalApi {
@@ -54,10 +61,13 @@ impl LocalApi {
     ) -> Result<(), tonic::transport::Error> {
         let registry = RegistryServer::new(self.registry.clone());
         let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
-        let acceptor = Acceptor::new(listener, Unbounded, |error| {
+        let places = Shares::new("the local socket", CONNECTIONS);
+        let acceptor = Acceptor::new(listener, places, |error| {
             tracing::warn!(%error, "a connection to the local socket was not accepted");
         });
+        let noted = InterceptorLayer::new(placed::note_request::<UdsConnectInfo>);
         tonic::transport::Server::builder()
+            .layer(noted)
             .add_service(service)
             .add_service(registry)
             .serve_with_incoming_shutdown(acceptor.incoming(), stop)

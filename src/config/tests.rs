@@ -267,7 +267,9 @@ fn a_listener_beyond_loopback_must_be_allowed() {
 
 #[test]
 fn a_runtime_directory_too_long_for_sockets_is_refused() {
-    check(&format!("agent.runtime_dir=/{}", "x".repeat(100)), "choose a shorter path");
+    check(&format!("agent.runtime_dir=/{}", "x".repeat(61)), "choose a shorter path");
+    let longest = Fixture::new().set(&format!("agent.runtime_dir=/{}", "x".repeat(60)));
+    assert!(longest.load().is_ok(), "61 bytes are allowed");
 }
 
 #[test]

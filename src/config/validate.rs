@@ -13,6 +13,9 @@ use crate::net::metadata_address::MetadataAddress;
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// The longest name of a socket below the runtime directory: that of a plugin, hashed.
+const LONGEST_SOCKET: &str = "plugins/0123456789abcdef0123456789abcdef.sock";
+
 /// Least bytes for the agent and its plugins together: the agent's own, and those of a small
 /// plugin.
 const TOTAL_MEMORY_MIN: u64 = 64 << 20;
@@ -44,7 +47,7 @@ fn agent(config: &Config, rules: &mut Rules<'_>) {
     rules.absolute("agent.runtime_dir", &agent.runtime_dir);
     rules.absolute("agent.log_dir", &agent.log_dir);
     rules.absolute("agent.local_plugin_dir", &agent.local_plugin_dir);
-    let longest = agent.runtime_dir.join("command.sock").as_os_str().len();
+    let longest = agent.runtime_dir.join(LONGEST_SOCKET).as_os_str().len();
     rules.require("agent.runtime_dir", longest <= SOCKET_PATH_MAX, || {
         format!(
             "sockets in {} would have addresses of {longest} bytes, but the kernel takes at most \

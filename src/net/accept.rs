@@ -1,19 +1,18 @@
 //! The one accept loop: connections of a listener, as many at once as its caller allows.
 //!
-//! What becomes of a connection over the bound is the caller's policy, a [`Bound`]: it waits in the
-//! kernel's queue, or is accepted and closed. A connection that cannot be accepted, for want of
-//! file descriptors most likely, ends nothing: after a pause the next one is accepted.
+//! Which connection gets a place is a [`Bound`]'s decision, most often that of [`Shares`]. One that
+//! gets none is closed. A connection that cannot be accepted, for want of file descriptors most
+//! likely, ends nothing: after a pause the next one is accepted.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_stream::Stream;
 
-use super::with_permit::WithPermit;
+use super::placed::Placed;
+use super::shares::{HasPeer, Place, Shares};
 
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -29,33 +28,17 @@ pub(crate) trait Listener: Send + 'static {
 
 /// How many connections there may be at once.
 pub(crate) trait Bound<S>: Send + 'static {
-    /// Held by a connection until it is closed.
-    type Permit: Send + 'static;
-
-    /// Resolves when the next connection may be accepted.
-    fn room(&self) -> impl Future<Output = ()> + Send;
-
-    /// The permit of an accepted connection; without one it is closed.
-    fn permit(&self, stream: &S) -> Option<Self::Permit>;
+    /// The place of an accepted connection; without one it is closed.
+    fn place(&self, stream: &S) -> impl Future<Output = Option<Place>> + Send;
 }
-
-/// At most so many connections; one more waits where the kernel bounds the queue.
-pub(crate) struct Waiting(Arc<Semaphore>);
-
-/// At most so many connections; one more is closed, and its peer is given to `over`.
-pub(crate) struct Closing<S> {
-    permits: Arc<Semaphore>,
-    over: fn(&S),
-}
-
-/// As many connections as there are descriptors.
-pub(crate) struct Unbounded;
 
 /// Accepts connections of a listener.
-pub(crate) struct Acceptor<L, B> {
+pub(crate) struct Acceptor<L: Listener, B> {
     listener: L,
     bound: B,
     not_accepted: fn(&io::Error),
+    /// Accepted, and without a place so far.
+    accepted: Option<L::Stream>,
     /// After a failure: when the next connection is accepted.
     resume_at: Option<Instant>,
 }
@@ -80,52 +63,9 @@ impl Listener for TcpListener {
 
 // === impl Bound ===
 
-impl Waiting {
-    pub(crate) fn at_most(connections: usize) -> Self {
-        Self(Arc::new(Semaphore::new(connections)))
-    }
-}
-
-impl<S: Sync> Bound<S> for Waiting {
-    type Permit = OwnedSemaphorePermit;
-
-    async fn room(&self) {
-        // Only the acceptor takes permits, so the one that is free now is free after the accept.
-        drop(self.0.acquire().await);
-    }
-
-    fn permit(&self, _stream: &S) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok()
-    }
-}
-
-impl<S> Closing<S> {
-    pub(crate) fn at_most(connections: usize, over: fn(&S)) -> Self {
-        Self { permits: Arc::new(Semaphore::new(connections)), over }
-    }
-}
-
-impl<S: Sync + 'static> Bound<S> for Closing<S> {
-    type Permit = OwnedSemaphorePermit;
-
-    async fn room(&self) {}
-
-    fn permit(&self, stream: &S) -> Option<OwnedSemaphorePermit> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
-        if permit.is_none() {
-            (self.over)(stream);
-        }
-        permit
-    }
-}
-
-impl<S: Sync> Bound<S> for Unbounded {
-    type Permit = ();
-
-    async fn room(&self) {}
-
-    fn permit(&self, _stream: &S) -> Option<()> {
-        Some(())
+impl<S: HasPeer + Sync> Bound<S> for Shares {
+    async fn place(&self, stream: &S) -> Option<Place> {
+        Shares::place(self, stream.peer()?).await
     }
 }
 
@@ -134,24 +74,25 @@ impl<S: Sync> Bound<S> for Unbounded {
 impl<L: Listener, B: Bound<L::Stream>> Acceptor<L, B> {
     /// Nothing is accepted yet. `not_accepted` logs a failure.
     pub(crate) fn new(listener: L, bound: B, not_accepted: fn(&io::Error)) -> Self {
-        Self { listener, bound, not_accepted, resume_at: None }
+        Self { listener, bound, not_accepted, accepted: None, resume_at: None }
     }
 
-    /// The next connection, with its permit. No connection is lost when this is dropped before it
+    /// The next connection, with its place. No connection is lost when this is dropped before it
     /// resolves.
-    pub(crate) async fn next(&mut self) -> (L::Stream, B::Permit) {
+    pub(crate) async fn next(&mut self) -> Placed<L::Stream> {
         loop {
+            if let Some(stream) = &self.accepted {
+                let place = self.bound.place(stream).await;
+                if let (Some(stream), Some(place)) = (self.accepted.take(), place) {
+                    return Placed::new(stream, place);
+                }
+            }
             if let Some(at) = self.resume_at {
                 tokio::time::sleep_until(at).await;
                 self.resume_at = None;
             }
-            self.bound.room().await;
             match self.listener.accept().await {
-                Ok(stream) => {
-                    if let Some(permit) = self.bound.permit(&stream) {
-                        return (stream, permit);
-                    }
-                }
+                Ok(stream) => self.accepted = Some(stream),
                 Err(error) => {
                     (self.not_accepted)(&error);
                     self.resume_at = Some(Instant::now() + PAUSE);
@@ -161,26 +102,28 @@ impl<L: Listener, B: Bound<L::Stream>> Acceptor<L, B> {
     }
 
     /// All connections, for a server that takes a stream of them. It never ends.
-    pub(crate) fn incoming(
-        self,
-    ) -> impl Stream<Item = io::Result<WithPermit<L::Stream, B::Permit>>> + Send
+    pub(crate) fn incoming(self) -> impl Stream<Item = io::Result<Placed<L::Stream>>> + Send
     where
         L: Sync,
+        L::Stream: Sync,
         B: Sync,
     {
         futures_util::stream::unfold(self, |mut acceptor| async {
-            let (stream, permit) = acceptor.next().await;
-            Some((Ok(WithPermit::new(stream, permit)), acceptor))
+            let placed = acceptor.next().await;
+            Some((Ok(placed), acceptor))
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use tokio::io::AsyncReadExt;
+
     use super::*;
+    use crate::net::shares::{Most, Peer};
 
     /// A listener that fails first, so many times, and counts what it was asked.
     struct Failing {
@@ -199,9 +142,19 @@ mod tests {
         }
     }
 
+    impl HasPeer for usize {
+        fn peer(&self) -> Option<Peer> {
+            Some(Peer::User(0))
+        }
+    }
+
     fn failing(failures: usize) -> (Failing, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         (Failing { failures, asked: Arc::clone(&asked) }, asked)
+    }
+
+    fn room_for(connections: usize) -> Shares {
+        Shares::new("the test", Most { all: connections, each: connections })
     }
 
     fn unheard(_: &io::Error) {}
@@ -209,9 +162,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn want_of_descriptors_is_waited_out_with_pauses() {
         let (listener, asked) = failing(3);
-        let mut acceptor = Acceptor::new(listener, Unbounded, unheard);
+        let mut acceptor = Acceptor::new(listener, room_for(9), unheard);
         let since = Instant::now();
-        assert_eq!(acceptor.next().await.0, 3);
+        assert_eq!(*acceptor.next().await.stream(), 3);
         assert_eq!(since.elapsed(), PAUSE * 3);
         assert_eq!(asked.load(Ordering::SeqCst), 4);
     }
@@ -219,36 +172,47 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_dropped_wait_does_not_shorten_the_pause() {
         let (listener, asked) = failing(1);
-        let mut acceptor = Acceptor::new(listener, Unbounded, unheard);
+        let mut acceptor = Acceptor::new(listener, room_for(9), unheard);
         for _ in 0..3 {
             let soon = tokio::time::timeout(PAUSE / 4, acceptor.next()).await;
             assert!(soon.is_err(), "it pauses");
         }
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-        assert_eq!(acceptor.next().await.0, 1);
+        assert_eq!(*acceptor.next().await.stream(), 1);
     }
 
     #[tokio::test]
-    async fn one_too_many_waits_until_another_ends() {
+    async fn a_connection_that_waits_for_its_place_is_not_lost_with_a_dropped_wait() {
         let (listener, asked) = failing(0);
-        let mut acceptor = Acceptor::new(listener, Waiting::at_most(2), unheard);
+        let mut acceptor = Acceptor::new(listener, room_for(2), unheard);
         let (first, _second) = (acceptor.next().await, acceptor.next().await);
-        assert!(futures_util::FutureExt::now_or_never(acceptor.next()).is_none());
-        assert_eq!(asked.load(Ordering::SeqCst), 2, "it is left in the kernel's queue");
+        for _ in 0..3 {
+            assert!(futures_util::FutureExt::now_or_never(acceptor.next()).is_none());
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 3, "the others are left in the kernel's queue");
         drop(first);
-        assert_eq!(acceptor.next().await.0, 2);
+        assert_eq!(*acceptor.next().await.stream(), 2);
     }
 
     #[tokio::test]
     async fn one_too_many_is_closed_and_a_place_that_is_left_is_taken() {
-        static CLOSED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-        let over = |stream: &usize| CLOSED.lock().expect("no panic").push(*stream);
-        let bound = Closing::at_most(1, over);
-        let held = bound.permit(&0).expect("the first one");
-        assert!(bound.permit(&1).is_none());
-        assert_eq!(*CLOSED.lock().expect("no panic"), [1]);
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("x.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let connect = || async { UnixStream::connect(&path).await.expect("it listens") };
+        let mut acceptor = Acceptor::new(listener, room_for(1), unheard);
+        let _first = connect().await;
+        let held = acceptor.next().await;
+        held.requested().note();
+        let mut second = connect().await;
+        let read = tokio::select! {
+            _ = acceptor.next() => panic!("there is no room"),
+            read = second.read_u8() => read,
+        };
+        assert_eq!(read.expect_err("it is closed").kind(), io::ErrorKind::UnexpectedEof);
         drop(held);
-        assert!(bound.permit(&2).is_some());
+        let _third = connect().await;
+        acceptor.next().await;
     }
 
     #[tokio::test]
@@ -256,10 +220,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("x.sock");
         let unix = UnixListener::bind(&path).expect("a socket");
-        let mut unix = Acceptor::new(unix, Unbounded, unheard);
+        let mut unix = Acceptor::new(unix, room_for(9), unheard);
         let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = tcp.local_addr().expect("an address");
-        let mut tcp = Acceptor::new(tcp, Unbounded, unheard);
+        let mut tcp = Acceptor::new(tcp, room_for(9), unheard);
         let (_one, _two) = (UnixStream::connect(&path).await, TcpStream::connect(at).await);
         unix.next().await;
         tcp.next().await;

@@ -23,7 +23,7 @@
 //! the files of a revision are the installer's.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::model::exit::ExitCause;
-use guest_agent_actors::model::id::{BootId, Endpoint, PluginName, Process};
+use guest_agent_actors::model::id::{BootId, PluginName, Process};
 use guest_agent_actors::model::spec::{Limits, PluginSpec};
 use guest_agent_actors::ports::{
     FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopOrder, Stopped,
@@ -63,6 +63,7 @@ pub(crate) mod oom;
 mod orphans;
 mod process_table;
 mod ready;
+mod sockets;
 pub(crate) mod spawn;
 pub(crate) mod start;
 mod stop;
@@ -197,8 +198,7 @@ impl ProcessLauncher {
         let shared = Shared { config, rpc, table, policies, stop_grace, turns, lookout, strangers };
         let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
-        // 16 digits and ".sock".
-        if sockets.as_os_str().len() + "/0123456789abcdef.sock".len() > address::SOCKET_PATH_MAX {
+        if address::is_too_long(&sockets) {
             return Err(LauncherError::RuntimeDirTooLong { path: sockets });
         }
         for (path, mode) in [(sockets, 0o700), (launcher.logs().dir().to_owned(), 0o750)] {
@@ -347,25 +347,6 @@ impl ProcessLauncher {
         }
         drop(table);
         Some(watched)
-    }
-
-    /// The socket that an earlier run of the agent gave this process to listen on.
-    async fn endpoint_of(&self, name: &PluginName, pid: u32, environ: &[u8]) -> Option<Endpoint> {
-        let revision = procfs::variable(environ, variables::REVISION_VARIABLE)?;
-        let revision = std::str::from_utf8(revision).ok()?.parse().ok()?;
-        let own = address::own_socket(&self.confined_dir(), name, &revision);
-        let mut argument = OsString::from("--address=");
-        argument.push(&own);
-        // The address in the process's environment is used only if it is one of the two that the
-        // agent itself would have given.
-        let says_own = process_table::look_aside(move || {
-            procfs::arguments(pid).is_some_and(|arguments| has_argument(&arguments, &argument))
-        });
-        let path = match says_own.await {
-            Some(true) => own,
-            Some(false) | None => address::socket(&self.sockets_dir(), name, &revision),
-        };
-        Some(address::Address::Unix(path).endpoint())
     }
 }
 

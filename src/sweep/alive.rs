@@ -13,8 +13,8 @@ use crate::os::procfs;
 pub(super) struct Alive {
     /// Names that processes carry as a plugin's.
     plugins: BTreeSet<String>,
-    /// Programs, working directories and state directories of all processes.
-    places: Vec<PathBuf>,
+    /// Programs, working directories and state directories of all processes, with their pids.
+    places: Vec<(u32, PathBuf)>,
 }
 
 // === impl Alive ===
@@ -27,7 +27,8 @@ impl Alive {
         let mut alive = Self::default();
         for process in all.iter().filter(|process| process.pid != me) {
             for link in ["exe", "cwd"] {
-                alive.places.extend(std::fs::read_link(format!("/proc/{}/{link}", process.pid)));
+                let place = std::fs::read_link(format!("/proc/{}/{link}", process.pid));
+                alive.places.extend(place.ok().map(|place| (process.pid, place)));
             }
             // Asking one that hangs in the kernel could hang as well; its program and working
             // directory say enough.
@@ -39,7 +40,8 @@ impl Alive {
                 alive.plugins.insert(String::from_utf8_lossy(name).into_owned());
             }
             if let Some(dir) = procfs::variable(&environ, "GUEST_AGENT_STATE_DIR") {
-                alive.places.push(String::from_utf8_lossy(dir).into_owned().into());
+                let dir = String::from_utf8_lossy(dir).into_owned().into();
+                alive.places.push((process.pid, dir));
             }
         }
         Some(alive)
@@ -47,12 +49,16 @@ impl Alive {
 
     /// Whether a process runs from a folder, or keeps its state in it.
     pub(super) fn below(&self, folder: &Path) -> bool {
+        !self.pids_below(folder).is_empty()
+    }
+
+    /// The processes that do.
+    pub(super) fn pids_below(&self, folder: &Path) -> BTreeSet<u32> {
         let real = folder.canonicalize().ok();
         let folders = [Some(folder), real.as_deref()];
-        folders
-            .into_iter()
-            .flatten()
-            .any(|folder| self.places.iter().any(|p| p.starts_with(folder)))
+        let is_below = |place: &Path| folders.into_iter().flatten().any(|it| place.starts_with(it));
+        let places = self.places.iter().filter(|(_, place)| is_below(place));
+        places.map(|(pid, _)| *pid).collect()
     }
 
     /// The plugins whose names processes carry.
@@ -94,6 +100,7 @@ mod tests {
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
         assert!(alive.below(dir.path()));
+        assert_eq!(alive.pids_below(dir.path()), BTreeSet::from([child.id()]));
         assert!(alive.below(Path::new("/somewhere/state/alive-test")));
         assert!(alive.of_plugin("alive-test"));
         assert!(!alive.below(&dir.path().join("deeper")));

@@ -3,7 +3,8 @@
 //! A folder goes only if it is certainly one of an agent like this one: a real folder of our own
 //! user with a store in it whose generation mark checks out. It stays while another agent holds its
 //! store, while a process runs from it, and while it holds anything that this agent did not put
-//! there. Blocks.
+//! there. The processes are handed to the sweeper, so that the folder goes when the last of them has
+//! ended. Blocks.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,6 +20,8 @@ use rustix::io::Errno;
 use super::alive::Alive;
 use super::bounds::Bounds;
 use super::config::SweepConfig;
+use super::living::Living;
+use crate::install::cache::archive_store::Kind;
 use crate::install::leftovers::{self, shown};
 use crate::os::remove::DeleteError;
 use crate::store;
@@ -28,7 +31,10 @@ const OF_THE_AGENT: [&str; 2] = ["lock", crate::hostinfo::IDENTITY_FILE];
 
 /// What this agent keeps in the folder of an instance, in the order in which it is deleted: the
 /// store, which proves whose the folder is, goes last.
-const OF_AN_INSTANCE: [&str; 3] = ["plugins", "state", "store"];
+const OF_AN_INSTANCE: [&str; 5] = ["plugins", "state", "cache", "spool", "store"];
+
+/// Of these, the folders of archives, in which the names say that they are an agent's.
+const OF_ARCHIVES: [&str; 2] = ["cache", "spool"];
 
 /// One search for folders of other instances.
 pub(super) struct Search {
@@ -36,6 +42,8 @@ pub(super) struct Search {
     pub(super) log_dir: PathBuf,
     pub(super) may_go: bool,
     pub(super) alive: Arc<Alive>,
+    /// Takes the processes that keep a folder where it is.
+    pub(super) living: Arc<Living>,
     pub(super) manner: SweepManner,
 }
 
@@ -108,8 +116,10 @@ impl Search {
         }
         let (names, whole) = leftovers::names(&folder, &path).map_err(stays)?;
         let stores: Vec<&String> = names.iter().filter(|name| is_store(name)).collect();
-        if !whole || !stores.iter().any(|store| has_mark(&folder, store)) {
-            return Err(Stays::Because("it has no mark of an instance's folder"));
+        let is_ours = stores.iter().any(|store| has_mark(&folder, store))
+            || are_remains(&folder, &path, &names);
+        if !whole || !is_ours {
+            return Err(Stays::Because("nothing proves that it is a folder of an instance"));
         }
         // Held until the end, so that no agent begins to use it meanwhile.
         let _held: Vec<File> = stores
@@ -117,9 +127,11 @@ impl Search {
             .filter_map(|store| hold(&folder, store).transpose())
             .collect::<Result<_, _>>()
             .map_err(|()| Stays::Because("another agent uses it"))?;
-        if self.alive.below(&path) {
+        let living = self.alive.pids_below(&path);
+        if !living.is_empty() {
+            self.living.hold(living);
             return Err(Stays::Because(
-                "a process runs from it; stop it, and the agent deletes it",
+                "a process runs from it; the agent deletes it when the process has ended",
             ));
         }
         if !self.may_go {
@@ -128,7 +140,7 @@ impl Search {
                  instance.id to delete it at once",
             ));
         }
-        let is_foreign = |name: &String| !is_ours(name) && leftovers::trash_of(name).is_none();
+        let is_foreign = |name: &String| !is_known(name) && leftovers::trash_of(name).is_none();
         let foreign = names.iter().any(is_foreign);
         if self.manner == SweepManner::Pretend {
             return match foreign {
@@ -170,8 +182,24 @@ fn is_store(name: &str) -> bool {
     name == "store" || number.is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
-fn is_ours(name: &str) -> bool {
+fn is_known(name: &str) -> bool {
     OF_AN_INSTANCE.contains(&name) || is_store(name)
+}
+
+/// Whether these names are all that is left of an instance: folders of archives, and nothing in them
+/// that an agent did not name. Earlier agents left them when they deleted the store.
+fn are_remains(instance: &OwnedFd, at: &Path, names: &[String]) -> bool {
+    let is_of_archives = |name: &String| {
+        let Ok(folder) = rustix::fs::openat(instance, name.as_str(), FOLDER, Mode::empty()) else {
+            return false;
+        };
+        let listed = leftovers::names(&folder, &at.join(name));
+        OF_ARCHIVES.contains(&name.as_str())
+            && listed.is_ok_and(|(archives, whole)| {
+                whole && archives.iter().all(|archive| Kind::of(archive) != Kind::Odd)
+            })
+    };
+    !names.is_empty() && names.iter().all(is_of_archives)
 }
 
 /// Whether a store's generation mark is there and checks out.

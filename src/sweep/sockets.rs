@@ -95,26 +95,24 @@ pub(super) fn sweep(
     }
 }
 
-/// The names that plugins on the roster may listen under.
+/// The names that plugins on the roster may listen under, also those that an earlier agent launched.
 fn needed(at: &Path, keep: &Keep) -> BTreeSet<String> {
     let pairs = keep.references.plugins.iter();
     let pairs = pairs.flat_map(|(name, revisions)| revisions.iter().map(move |r| (name, r)));
     pairs
         .flat_map(|(name, revision)| {
-            [address::socket(at, name, revision), address::hashed_socket(at, name, revision)]
+            let now =
+                [address::socket(at, name, revision), address::hashed_socket(at, name, revision)];
+            now.into_iter().chain(address::earlier_sockets(at, name, revision))
         })
         .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
         .collect()
 }
 
-/// `<name>_<revision>.sock`, or sixteen hexadecimal digits.
+/// `<name>_<revision>.sock`, or a hashed name.
 fn is_name_of_socket(file: &str) -> bool {
     let Some(stem) = file.strip_suffix(".sock") else { return false };
-    is_hashed(stem) || plugins_of(stem).next().is_some()
-}
-
-fn is_hashed(stem: &str) -> bool {
-    stem.len() == 16 && stem.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    address::is_hashed(stem) || plugins_of(stem).next().is_some()
 }
 
 /// All plugins that a socket's name may be of: both parts may contain the character between them.
@@ -127,7 +125,7 @@ fn plugins_of(stem: &str) -> impl Iterator<Item = PluginName> + '_ {
 
 fn may_be_of_unknown(file: &str, keep: &Keep) -> bool {
     let stem = file.strip_suffix(".sock").unwrap_or(file);
-    if is_hashed(stem) && !keep.references.lost.is_empty() {
+    if address::is_hashed(stem) && !keep.references.lost.is_empty() {
         return true;
     }
     plugins_of(stem).any(|name| matches!(keep.claim(&name), Claim::Unknown(_)))
@@ -153,7 +151,8 @@ mod tests {
 
     #[test]
     fn only_names_that_this_agent_gives_are_of_sockets() {
-        for name in ["a_1.sock", "a_b_1.2.sock", "0123456789abcdef.sock"] {
+        let hashed = "0123456789abcdef0123456789abcdef.sock";
+        for name in ["a_1.sock", "a_b_1.2.sock", "0123456789abcdef.sock", hashed] {
             assert!(is_name_of_socket(name), "{name}");
         }
         for odd in ["a.sock", "a_1", "_1.sock", "a_.sock", "0123.sock", "docker.sock"] {

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::sync::Mutex;
 
+use futures_util::FutureExt;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits as Resources, MetricsPolicy, PluginSpec,
@@ -115,6 +116,11 @@ impl Rig {
         storage.close().await.unwrap();
         for folder in ["plugins/p/1/bin", "state/p"] {
             fs::create_dir_all(self.path("state").join(id).join(folder)).unwrap();
+        }
+        let archive = Sha256Digest::of(b"an archive");
+        for folder in ["cache", "spool"] {
+            self.write(&format!("state/{id}/{folder}/{archive}"));
+            self.write(&format!("state/{id}/{folder}/{archive}.minisig"));
         }
     }
 
@@ -340,6 +346,24 @@ async fn a_socket_that_somebody_listens_on_or_will_stays() {
 }
 
 #[tokio::test]
+async fn sockets_in_the_forms_of_earlier_agents_stay_with_their_plugins() {
+    let rig = Rig::new();
+    rig.needs("a_b", &["1"]);
+    let (name, revision) = ("a_b".parse().unwrap(), "1".parse().unwrap());
+    let at = rig.path("run/plugins");
+    let mut forms = address::earlier_sockets(&at, &name, &revision).to_vec();
+    forms.push(address::socket(&at, &name, &revision));
+    for path in &forms {
+        drop(UnixListener::bind(path).unwrap());
+    }
+    Rig::check(&rig.swept().await, &[]);
+    rig.needs("a_b", &["2"]);
+    let swept = rig.swept().await;
+    assert_eq!(swept.len(), forms.len(), "{swept:#?}");
+    assert!(swept.values().all(|fate| *fate == Deleted), "{swept:#?}");
+}
+
+#[tokio::test]
 async fn a_plugin_being_installed_waits_for_the_next_run() {
     let rig = Rig::new();
     rig.revision("a", "1");
@@ -420,6 +444,52 @@ async fn an_instance_that_another_agent_uses_stays() {
 }
 
 #[tokio::test]
+async fn the_folder_of_an_instance_goes_when_its_last_process_has_ended() {
+    let rig = Rig::new();
+    rig.instance("other").await;
+    let sleeper = || {
+        let mut sleeper = std::process::Command::new("sleep");
+        sleeper.arg("1000").current_dir(rig.path("state/other/plugins/p/1")).spawn().unwrap()
+    };
+    let mut both = [sleeper(), sleeper()];
+    Rig::check(&rig.swept().await, &[("state/other", LeftAlone)]);
+    // A rehearsal changes nothing of that.
+    rig.sweep(SweepManner::Pretend).await;
+    for sleeper in &mut both {
+        assert!(rig.sweeper.freed().now_or_never().is_none(), "a process lives");
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+    }
+    tokio::time::timeout(RUN_MAX, rig.sweeper.freed()).await.expect("both have ended");
+    Rig::check(&rig.swept().await, &[("state/other", Deleted)]);
+    assert!(rig.sweeper.freed().now_or_never().is_none(), "nothing was left");
+}
+
+#[tokio::test]
+async fn the_cache_that_earlier_sweeps_left_of_an_instance_goes() {
+    let rig = Rig::new();
+    let archive = Sha256Digest::of(b"an archive");
+    rig.write(&format!("state/old/cache/{archive}"));
+    rig.write(&format!("state/old/cache/.incoming-{RANDOM}"));
+    rig.write(&format!("state/older/spool/{archive}.minisig"));
+    fs::create_dir_all(rig.path("state/older/cache")).unwrap();
+    rig.write(&format!("state/mixed/cache/{archive}"));
+    rig.write("state/mixed/cache/photo.jpg");
+    rig.write(&format!("state/more/cache/{archive}"));
+    rig.write("state/more/photo.jpg");
+    fs::create_dir(rig.path("state/empty")).unwrap();
+    fs::create_dir(rig.path("state/link")).unwrap();
+    symlink(rig.path("outside"), rig.path("state/link/cache")).unwrap();
+    let stay = ["mixed", "more", "empty", "link"].map(|name| (format!("state/{name}"), LeftAlone));
+    let mut expected: Vec<(&str, SweepFate)> =
+        stay.iter().map(|(path, fate)| (path.as_str(), *fate)).collect();
+    expected.extend([("state/old", Deleted), ("state/older", Deleted)]);
+    Rig::check(&rig.swept().await, &expected);
+    assert!(rig.path("state/mixed/cache/photo.jpg").exists());
+    assert!(rig.path(&format!("state/more/cache/{archive}")).exists());
+}
+
+#[tokio::test]
 async fn an_instance_id_that_was_only_fallen_back_on_costs_nobody_its_state() {
     let mut rig = Rig::new();
     rig.instance("real").await;
@@ -455,6 +525,7 @@ async fn a_run_is_bounded() {
         bounds,
         local: Arc::default(),
         alive: Arc::default(),
+        living: Arc::default(),
         report: SweepReport::default(),
     };
     let report = run.everything().await;

@@ -86,6 +86,27 @@ async fn a_plugin_that_hangs_is_reported_and_delays_nobody() {
 }
 
 #[tokio::test]
+async fn two_hundred_connections_without_a_request_delay_nobody() {
+    // None of them is given up for its silence.
+    let bed = Bed::builder().set("api.command_timeout=60s").start().await;
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(UnixStream::connect(bed.command_socket()).await.unwrap());
+    }
+    let reply = bed.say(r#"{"Command":"agent.config.getoption","Option":"instance.id"}"#).await;
+    assert_eq!(reply["Value"], "test");
+    let mut heard = Vec::new();
+    idle[0].read_to_end(&mut heard).await.unwrap();
+    let reply: Value = serde_json::from_slice(&heard).unwrap();
+    assert_eq!(reply["Status"], 103, "the oldest made room: {reply}");
+    let newest = idle.pop().unwrap();
+    let silence = newest.try_read(&mut [0]).unwrap_err();
+    assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
+    drop(idle);
+    bed.finish().await;
+}
+
+#[tokio::test]
 async fn every_other_request_has_its_number() {
     let bed = Bed::builder().set("api.command_timeout=500ms").start().await;
     for (request, status) in [

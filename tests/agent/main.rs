@@ -43,6 +43,7 @@ mod registry;
 mod reload;
 mod restart;
 mod rules;
+mod sockets;
 mod start;
 mod stop;
 mod sweep;

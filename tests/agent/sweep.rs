@@ -6,7 +6,10 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use crate::harness::{Bed, orders};
+use nix::sys::signal::Signal;
+
+use crate::harness::processes::is_alive;
+use crate::harness::{Bed, orders, signal};
 
 const RANDOM: &str = "0123456789abcdef";
 
@@ -152,5 +155,29 @@ async fn a_new_instance_starts_clean_and_the_old_ones_state_goes() {
     assert!(bed.try_status().await.unwrap().plugins.is_empty());
     assert!(state.join("photos/one.jpg").exists());
     assert!(state.join("test/store").exists());
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn the_old_instances_folder_goes_when_the_last_of_its_processes_has_ended() {
+    let cached = "install.cache_max_bytes=100000000";
+    let mut bed = Bed::builder().set(cached).start().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    let echo_of_old = bed.running("echo", "1").await.pid.unwrap();
+    let old = bed.state_root();
+    bed.until("the archive is kept", async || old.join("cache").exists().then_some(())).await;
+    // It lives on, and the next agent has another instance id.
+    bed.stop_agent().await;
+    bed.set("instance.id=cloned");
+    bed.start_agent().await;
+    // Where there are control groups, the sweep itself has ended the process.
+    let told = format!("left alone path={:?}", old.display().to_string());
+    bed.until(&told, async || bed.log().contains(&told).then_some(())).await;
+    if is_alive(echo_of_old) {
+        assert!(old.join("plugins/echo/1").exists(), "a process runs from it");
+    }
+    signal(echo_of_old, Signal::SIGKILL);
+    bed.until("the old instance's folder is gone", async || (!old.exists()).then_some(())).await;
     bed.finish().await;
 }

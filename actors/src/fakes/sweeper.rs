@@ -21,6 +21,7 @@ struct Swept {
     runs: Vec<(Instant, SweepManner, Option<References>)>,
     finds: SweepReport,
     takes: Duration,
+    freed: Arc<tokio::sync::Notify>,
 }
 
 /// A sweeper that finds nothing.
@@ -43,6 +44,11 @@ impl SweeperHandle {
         self.0.with(|swept| swept.takes = time);
     }
 
+    /// The processes end for whose sake the last run left something.
+    pub fn free(&self) {
+        self.0.with(|swept| swept.freed.notify_one());
+    }
+
     /// When each run began, whether it was to delete, and what had to stay.
     #[must_use]
     pub fn runs(&self) -> Vec<(Instant, SweepManner, Option<References>)> {
@@ -62,5 +68,10 @@ impl Sweeper for FakeSweeper {
             tokio::time::sleep(takes).await;
         }
         report
+    }
+
+    async fn freed(&self) {
+        let freed = self.0.0.with(|swept| swept.freed.clone());
+        freed.notified().await;
     }
 }

@@ -19,6 +19,12 @@ pub trait Sweeper: Send + Sync {
     /// One bounded run over everything that the agent keeps on disk. A run that is dropped stops
     /// after the file it is at.
     async fn sweep(&self, manner: SweepManner, references: Arc<dyn ReferenceSet>) -> SweepReport;
+
+    /// Resolves when all processes have ended for whose sake the last run that deleted left
+    /// something: the next one can delete it. Never resolves when there were none.
+    async fn freed(&self) {
+        std::future::pending().await
+    }
 }
 
 /// Knows what must stay.

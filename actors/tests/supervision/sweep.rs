@@ -66,6 +66,20 @@ async fn a_sweep_that_was_not_finished_goes_on_soon() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_end_of_processes_that_a_sweep_left_something_to_is_followed_by_one() {
+    let agent = Harness::awake().await;
+    agent.pass(MINUTE).await;
+    for sweeps in 1..4 {
+        agent.pass(HOUR).await;
+        assert_eq!(agent.world.sweeper.runs().len(), sweeps, "it waits for them");
+        agent.world.sweeper.free();
+        agent.pass(MINUTE).await;
+        let runs = agent.world.sweeper.runs();
+        assert_eq!((runs.len(), runs[sweeps].1), (sweeps + 1, SweepManner::Delete));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_runs_is_prepared_or_was_good_must_stay() {
     let agent = Harness::awake().await;
     order(&agent, "1", &[install("a", "1")]).await;

@@ -54,6 +54,19 @@ impl Reply {
         Self::new(103, format!("the connection broke: {error}"))
     }
 
+    /// To a caller that sent no complete request while others needed its place.
+    pub(super) fn made_room() -> Self {
+        Self::new(
+            103,
+            "no complete request came before others needed the place; send it again, at once",
+        )
+    }
+
+    /// To a caller for whom there is no place.
+    pub(super) fn crowded() -> Self {
+        Self::new(106, "too many commands are under way; try again")
+    }
+
     pub(super) fn timed_out(waited: Duration) -> Self {
         Self::new(104, format!("no complete request within {}s", waited.as_secs_f32()))
     }

@@ -154,10 +154,38 @@ async fn a_request_that_is_far_too_large_still_gets_its_reply() {
 }
 
 #[tokio::test]
+async fn idle_connections_keep_nobody_waiting_and_the_oldest_make_room() {
+    // Nothing is given up for its silence before the test is over.
+    let bench = Bench::new(Duration::from_secs(3600)).await;
+    let mut idle = Vec::new();
+    for number in 0..200 {
+        let mut stream = bench.connect().await;
+        if number % 2 == 1 {
+            stream.write_all(b"{\"Command\"").await.expect("written");
+        }
+        idle.push(stream);
+    }
+    assert_eq!(bench.ask(&get("log.level")).await["Value"], "info");
+    // The oldest have the reply of those that made room, also if they had begun a request.
+    for mut stream in idle.drain(..2) {
+        let mut heard = Vec::new();
+        bench.agent.run(|_| stream.read_to_end(&mut heard)).await.expect("a clean end");
+        let reply: Value = serde_json::from_slice(&heard).expect("one JSON document");
+        assert_eq!(reply["Status"], 103, "{reply}");
+    }
+    // The newest were not touched.
+    let mut byte = [0];
+    for stream in idle.iter().rev().take(CONNECTIONS.each / 2) {
+        let silence = stream.try_read(&mut byte).expect_err("it is open, and nothing was said");
+        assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
+    }
+}
+
+#[tokio::test]
 async fn idle_connections_do_not_keep_others_out_for_ever() {
     let bench = Bench::new(Duration::from_millis(300)).await;
     let mut idle = Vec::new();
-    for _ in 0..CONNECTIONS_MAX * 2 {
+    for _ in 0..CONNECTIONS.all * 2 {
         idle.push(bench.connect().await);
     }
     assert_eq!(bench.ask(&get("log.level")).await["Value"], "info");
@@ -166,7 +194,7 @@ async fn idle_connections_do_not_keep_others_out_for_ever() {
 #[tokio::test]
 async fn callers_that_leave_in_the_middle_do_no_harm() {
     let bench = Bench::new(LONG).await;
-    for _ in 0..CONNECTIONS_MAX * 2 {
+    for _ in 0..CONNECTIONS.all * 2 {
         let mut stream = bench.connect().await;
         stream.write_all(get("log.level").as_bytes()).await.expect("written");
         drop(stream);

@@ -1,93 +1,60 @@
 //! Connections to the host socket, as many as there may be.
 //!
 //! The agent's own user and root, as which plugins run unless their policy names another user, have
-//! a pool of their own; of every other user there may be so many, and so many of all others
-//! together. Beyond that a connection is closed at once.
-
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+//! places of their own; of every other user there may be so many, and so many of all others
+//! together. A connection over which no call with a valid ticket came is idle, and makes room for
+//! another one; where none is, the new one is closed.
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::Stream;
 
 use crate::net::accept::{Acceptor, Bound};
-use crate::net::with_permit::WithPermit;
+use crate::net::placed::Placed;
+use crate::net::shares::{HasPeer, Most, Peer, Place, Shares};
 
 /// Most connections of the agent's own user and root.
-const OWN_MAX: usize = 1024;
+const OWN: Most = Most { all: 1024, each: 1024 };
 
-/// Most of any other user.
-const USER_MAX: usize = 64;
+/// Most of all other users.
+const OTHERS: Most = Most { all: 512, each: 64 };
 
-/// Most of all other users together.
-const OTHERS_MAX: usize = 512;
-
-/// How many connections there are, by user.
-#[derive(Clone, Debug)]
-struct Counts {
-    own: u32,
-    by_user: Arc<Mutex<HashMap<u32, usize>>>,
-}
-
-/// A connection that counts until it is closed.
-pub(super) type Admitted = WithPermit<UnixStream, ConnectionPermit>;
-
-/// The permit for one connection of a user.
+/// The places of the two kinds of users.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit {
-    uid: u32,
-    counts: Counts,
+struct Pools {
+    own_uid: u32,
+    own: Shares,
+    others: Shares,
 }
 
 /// The connections to the host socket.
-pub(super) fn incoming(listener: UnixListener) -> impl Stream<Item = std::io::Result<Admitted>> {
-    let counts = Counts { own: nix::unistd::getuid().as_raw(), by_user: Arc::default() };
-    Acceptor::new(listener, counts, |error| {
+pub(super) fn incoming(
+    listener: UnixListener,
+) -> impl Stream<Item = std::io::Result<Placed<UnixStream>>> {
+    let pools = Pools::new(nix::unistd::getuid().as_raw());
+    Acceptor::new(listener, pools, |error| {
         tracing::warn!(%error, "a connection to the host socket was not accepted");
     })
     .incoming()
 }
 
-// === impl Counts ===
+// === impl Pools ===
 
-impl Bound<UnixStream> for Counts {
-    type Permit = ConnectionPermit;
+impl Pools {
+    fn new(own_uid: u32) -> Self {
+        let pool = |most| Shares::new("the host socket", most);
+        Self { own_uid, own: pool(OWN), others: pool(OTHERS) }
+    }
 
-    async fn room(&self) {}
-
-    fn permit(&self, stream: &UnixStream) -> Option<ConnectionPermit> {
-        let uid = stream.peer_cred().ok()?.uid();
-        let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_own = |uid: u32| uid == self.own || uid == 0;
-        let of_user = by_user.get(&uid).copied().unwrap_or_default();
-        let pool: usize = by_user
-            .iter()
-            .filter(|(other, _)| is_own(**other) == is_own(uid))
-            .map(|(_, count)| count)
-            .sum();
-        let is_full =
-            if is_own(uid) { pool >= OWN_MAX } else { of_user >= USER_MAX || pool >= OTHERS_MAX };
-        if is_full {
-            tracing::warn!(uid, of_user, "too many connections to the host socket; closes one");
-            return None;
-        }
-        by_user.insert(uid, of_user + 1);
-        drop(by_user);
-        Some(ConnectionPermit { uid, counts: self.clone() })
+    async fn place_of(&self, peer: Peer) -> Option<Place> {
+        let is_own = peer == Peer::User(self.own_uid) || peer == Peer::User(0);
+        let pool = if is_own { &self.own } else { &self.others };
+        pool.place(peer).await
     }
 }
 
-// === impl ConnectionPermit ===
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        let mut by_user = self.counts.by_user.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = by_user.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
-                by_user.remove(&self.uid);
-            }
-        }
+impl Bound<UnixStream> for Pools {
+    async fn place(&self, stream: &UnixStream) -> Option<Place> {
+        self.place_of(stream.peer()?).await
     }
 }
 
@@ -95,37 +62,38 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
-    fn connection() -> UnixStream {
-        UnixStream::pair().expect("a pair").0
+    const OWN_UID: u32 = 7;
+
+    /// So many connections of a user over which a call came.
+    async fn busy(pools: &Pools, uid: u32, count: usize) -> Vec<Place> {
+        let mut places = Vec::new();
+        for _ in 0..count {
+            let Some(place) = pools.place_of(Peer::User(uid)).await else { break };
+            place.requested().note();
+            places.push(place);
+        }
+        places
     }
 
     #[tokio::test]
     async fn another_user_gets_a_few_connections_and_new_ones_when_it_ends_some() {
-        let uid = nix::unistd::getuid().as_raw();
-        if uid == 0 {
-            // Root's own connections never count as another user's.
-            let counts = Counts { own: 1, by_user: Arc::default() };
-            let admitted: Vec<_> = (0..100).filter_map(|_| counts.permit(&connection())).collect();
-            assert_eq!(admitted.len(), 100);
-            return;
-        }
-        let counts = Counts { own: uid + 1, by_user: Arc::default() };
-        let mut admitted: Vec<_> =
-            (0..USER_MAX + 3).filter_map(|_| counts.permit(&connection())).collect();
-        assert_eq!(admitted.len(), USER_MAX);
+        let pools = Pools::new(OWN_UID);
+        let mut admitted = busy(&pools, 8, OTHERS.each + 3).await;
+        assert_eq!(admitted.len(), OTHERS.each);
         admitted.pop();
-        assert!(counts.permit(&connection()).is_some());
+        assert!(pools.place_of(Peer::User(8)).await.is_some());
     }
 
     #[tokio::test]
     async fn other_users_together_never_take_the_place_of_our_own() {
-        let counts = Counts { own: nix::unistd::getuid().as_raw(), by_user: Arc::default() };
-        let others = (0..).map(|n| (40_000 + n, USER_MAX)).take(OTHERS_MAX / USER_MAX);
-        counts.by_user.lock().expect("whole").extend(others);
-        let own = counts.permit(&connection()).expect("there is room for our own");
-        let uid = counts.own;
-        assert_eq!(counts.by_user.lock().expect("whole")[&uid], 1);
-        drop(own);
-        assert!(!counts.by_user.lock().expect("whole").contains_key(&uid));
+        let pools = Pools::new(OWN_UID);
+        let mut others = Vec::new();
+        for uid in (0..).map(|n| 40_000 + n).take(OTHERS.all / OTHERS.each + 1) {
+            others.extend(busy(&pools, uid, OTHERS.each).await);
+        }
+        assert_eq!(others.len(), OTHERS.all);
+        for uid in [OWN_UID, 0] {
+            assert_eq!(busy(&pools, uid, 100).await.len(), 100, "there is room for our own");
+        }
     }
 }

@@ -7,6 +7,7 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
 
 use crate::api::registry::Caller;
+use crate::net::placed::PlacedInfo;
 use crate::process::launch::{Holder, ProcessLauncher};
 
 /// The metadata with the ticket, and what stands before it there.
@@ -22,8 +23,9 @@ pub(super) struct Gate {
 
 impl Interceptor for Gate {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let uid = request.extensions().get::<UdsConnectInfo>();
-        let uid = uid.and_then(|info| info.peer_cred).map(|credentials| credentials.uid());
+        let connection = request.extensions().get::<PlacedInfo<UdsConnectInfo>>().cloned();
+        let credentials = connection.as_ref().and_then(|connection| connection.info.peer_cred);
+        let uid = credentials.map(|credentials| credentials.uid());
         let uid = uid.ok_or_else(|| {
             Status::unauthenticated("the kernel does not name the user that connected")
         })?;
@@ -57,6 +59,10 @@ impl Interceptor for Gate {
             }
         };
         request.extensions_mut().insert(caller);
+        // From now on it is the connection of somebody known.
+        if let Some(connection) = connection {
+            connection.note_request();
+        }
         Ok(request)
     }
 }

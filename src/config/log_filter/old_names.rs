@@ -20,7 +20,7 @@ const MOVED: [(&str, &str); 75] = [
     ("guest_agent::facts", "guest_agent::hostinfo::facts"),
     ("guest_agent::finding", "guest_agent::hostinfo::preflight::finding"),
     ("guest_agent::going_down", "guest_agent::agent::shutdown"),
-    ("guest_agent::guarded", "guest_agent::net::with_permit"),
+    ("guest_agent::guarded", "guest_agent::net::placed"),
     ("guest_agent::host_api", "guest_agent::api::host"),
     ("guest_agent::host_api::convert", "guest_agent::api::registry::convert"),
     ("guest_agent::host_api::places", "guest_agent::api::registry::call_permits"),

@@ -1,28 +1,23 @@
-//! The connections of plugins, a bounded number at once: a process that connects has shown no
-//! ticket yet.
+//! The connections of plugins, a bounded number at once. A process that connects has shown no ticket
+//! yet: until it has, its connection is idle and makes room for another one.
 
 use std::io;
 
 use futures_util::StreamExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 
-use crate::net::accept::{Acceptor, Closing};
-use crate::net::with_permit::WithPermit;
+use crate::net::accept::Acceptor;
+use crate::net::placed::Placed;
+use crate::net::shares::{Most, Shares};
 
-/// Most connections at once. One more is closed at once.
-const CONNECTIONS_MAX: usize = 64;
-
-/// One connection, which counts until it is closed.
-pub(super) type Connection = WithPermit<TcpStream, OwnedSemaphorePermit>;
+/// Most connections at once. All come from the loopback address.
+const CONNECTIONS: Most = Most { all: 64, each: 64 };
 
 /// What is accepted on a listener.
-pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Connection>> {
-    let bound = Closing::at_most(CONNECTIONS_MAX, |_| {
-        tracing::debug!("too many connections of admission plugins; closes one");
-    });
-    let acceptor = Acceptor::new(listener, bound, |error| {
+pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Placed<TcpStream>>> {
+    let places = Shares::new("the port of admission plugins", CONNECTIONS);
+    let acceptor = Acceptor::new(listener, places, |error| {
         tracing::warn!(%error, "a connection of an admission plugin was not accepted");
     });
     // Answers are small and waited for.

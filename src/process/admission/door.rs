@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::model::id::{PluginName, Sha256Digest};
 use guest_agent_actors::ports::QueueRecipients;
+use tonic::transport::server::TcpConnectInfo;
 use tonic::{Request, Status};
 
+use crate::net::placed::PlacedInfo;
 use crate::net::ticket;
 
 /// Whose ticket this is, among plugins that are no admission plugins.
@@ -80,6 +82,10 @@ impl Door {
             )
         })?;
         request.extensions_mut().insert(caller);
+        // From now on it is the connection of somebody known.
+        if let Some(connection) = request.extensions().get::<PlacedInfo<TcpConnectInfo>>() {
+            connection.note_request();
+        }
         Ok(request)
     }
 

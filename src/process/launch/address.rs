@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,15 @@ use crate::net::socket;
 
 /// Longest path of a unix socket, in bytes, without the NUL that ends it.
 pub(crate) const SOCKET_PATH_MAX: usize = 107;
+
+/// Hexadecimal digits of a hashed name: 128 bits, so that nobody finds two revisions with the same.
+const HASHED_DIGITS: usize = 32;
+
+/// The same in names that earlier agents gave.
+const EARLIER_DIGITS: usize = 16;
+
+/// The argument that says where to listen.
+pub(crate) const ADDRESS: &str = "--address=";
 
 /// Lowest port that is tried for a plugin.
 const PORT_MIN: u16 = 20_000;
@@ -55,21 +65,58 @@ impl Address {
     }
 }
 
-/// The socket of a revision: `<name>_<revision>.sock`, or a hashed name where that is too long.
+/// The socket of a revision: `<name>_<revision>.sock`, or a hashed name where that is too long or
+/// where the plugin's name has a `_`. No other revision of any plugin has the same one: a plain name
+/// is read up to its first `_`, and a hashed name has none.
 pub(crate) fn socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
-    let plain = directory.join(format!("{name}_{revision}.sock"));
-    if plain.as_os_str().len() <= SOCKET_PATH_MAX {
-        plain
-    } else {
-        hashed_socket(directory, name, revision)
+    let plain = plain_socket(directory, name, revision);
+    if name.as_str().contains('_') || plain.as_os_str().len() > SOCKET_PATH_MAX {
+        return hashed_socket(directory, name, revision);
     }
+    plain
 }
 
-/// The short name: for paths that would be too long, and for the rare two plugins whose names and
-/// revisions run together to the same text.
+/// The hashed name. It is free for every launch, because no process of another revision has it.
 pub(crate) fn hashed_socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
+    let (name, revision) = (name.as_str(), revision.as_str());
+    // With their lengths in front, no two pairs make the same text.
+    let pair = format!("{}:{name}{}:{revision}", name.len(), revision.len());
+    let digest = Sha256Digest::of(pair.as_bytes()).to_string();
+    directory.join(format!("{}.sock", &digest[..HASHED_DIGITS]))
+}
+
+/// The sockets that earlier agents gave to a revision, which its processes keep until they end. Two
+/// plugins may have the same one.
+pub(crate) fn earlier_sockets(
+    directory: &Path,
+    name: &PluginName,
+    revision: &RevisionId,
+) -> [PathBuf; 2] {
     let digest = Sha256Digest::of(format!("{name}/{revision}").as_bytes()).to_string();
-    directory.join(format!("{}.sock", &digest[..16]))
+    let hashed = directory.join(format!("{}.sock", &digest[..EARLIER_DIGITS]));
+    [plain_socket(directory, name, revision), hashed]
+}
+
+fn plain_socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
+    directory.join(format!("{name}_{revision}.sock"))
+}
+
+/// Whether a file without its `.sock` has the form of a hashed name, of this or of earlier agents.
+pub(crate) fn is_hashed(stem: &str) -> bool {
+    [HASHED_DIGITS, EARLIER_DIGITS].contains(&stem.len())
+        && stem.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The socket that a process was launched with, among those that an agent may have given it.
+/// `arguments` are as `procfs` reads them. The last `--address=` counts: the agent adds its own
+/// after those of the plugin.
+pub(crate) fn given(
+    arguments: &[u8],
+    possible: impl IntoIterator<Item = PathBuf>,
+) -> Option<PathBuf> {
+    let last = arguments.split(|&byte| byte == 0).rev();
+    let path = last.into_iter().find_map(|argument| argument.strip_prefix(ADDRESS.as_bytes()))?;
+    possible.into_iter().find(|socket| socket.as_os_str().as_bytes() == path)
 }
 
 /// The socket of a revision in a folder of the plugin's own: `<name>/<revision>.sock`, or hashed
@@ -123,6 +170,11 @@ pub(crate) fn abandoned<'a>(
         .collect()
 }
 
+/// Whether a folder of sockets is too long a path for the names in it.
+pub(crate) fn is_too_long(directory: &Path) -> bool {
+    directory.as_os_str().len() + "/.sock".len() + HASHED_DIGITS > SOCKET_PATH_MAX
+}
+
 /// Tries whether a unix socket can be made in a directory.
 ///
 /// # Errors
@@ -170,6 +222,8 @@ pub(crate) fn free_port() -> std::io::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -184,7 +238,10 @@ mod tests {
 
     #[test]
     fn a_socket_in_a_folder_of_its_own_fits_wherever_the_common_ones_do() {
-        let longest = "/r".repeat((SOCKET_PATH_MAX - "/plugins/0123456789abcdef.sock".len()) / 2);
+        let hashed = "/plugins/0123456789abcdef0123456789abcdef.sock";
+        let longest = "/r".repeat((SOCKET_PATH_MAX - hashed.len()) / 2);
+        assert!(!is_too_long(&Path::new(&longest).join("plugins")));
+        assert!(is_too_long(&Path::new(&longest).join("plugins/more")));
         let name: PluginName = "n".repeat(60).parse().expect("a name");
         let revision: RevisionId = "r".repeat(100).parse().expect("a revision");
         let confined = Path::new(&longest).join("confined");
@@ -195,6 +252,75 @@ mod tests {
         let short =
             own_socket(Path::new("/run/c"), &"p".parse().expect("ok"), &"1".parse().expect("ok"));
         assert_eq!(short, Path::new("/run/c/p/1.sock"));
+    }
+
+    fn pair(name: &str, revision: &str) -> (PluginName, RevisionId) {
+        (name.parse().expect("a name"), revision.parse().expect("a revision"))
+    }
+
+    fn named(directory: &str, (name, revision): &(PluginName, RevisionId)) -> String {
+        let path = socket(Path::new(directory), name, revision);
+        path.file_name().expect("a name").to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn plugins_whose_names_run_together_have_sockets_of_their_own() {
+        // The digits are those that other programs compute from the documented form.
+        for (name, revision, expected) in
+            [("q", "b_c", "q_b_c.sock"), ("q_b", "c", "e400a51e3eaf236517886e64653476da.sock")]
+        {
+            assert_eq!(named("/run/a", &pair(name, revision)), expected);
+        }
+    }
+
+    proptest! {
+        /// Short texts of few letters, so that many of them run together to the same text.
+        #[test]
+        fn law_no_two_revisions_have_one_socket(
+            one in ("[a_]{0,3}", "[a_]{0,3}"),
+            other in ("[a_]{0,3}", "[a_]{0,3}"),
+            directory in prop_oneof![Just("/r".to_owned()), Just("/r".repeat(34))],
+            tail in prop_oneof![Just(""), Just("0123456789abcdef0123456789abcdef")],
+        ) {
+            let [one, other] =
+                [one, other].map(|(name, revision)| pair(&format!("a{name}"), &format!("a{revision}{tail}")));
+            let directory = Path::new(&directory);
+            let of = |(name, revision): &(PluginName, RevisionId)| socket(directory, name, revision);
+            prop_assert!(of(&one).as_os_str().len() <= SOCKET_PATH_MAX);
+            prop_assert_eq!(of(&one) == of(&other), one == other);
+            // Nor is a hashed name that of another revision, plain or hashed.
+            let hashed = hashed_socket(directory, &one.0, &one.1);
+            prop_assert!(one == other || hashed != of(&other));
+        }
+    }
+
+    #[test]
+    fn names_that_earlier_agents_gave_are_known() {
+        let (name, revision) = pair("q_b", "c");
+        let at = Path::new("/run/a");
+        let [plain, hashed] = earlier_sockets(at, &name, &revision);
+        assert_eq!(plain, at.join("q_b_c.sock"));
+        assert_eq!(hashed, at.join("71bb1c837936a315.sock"));
+        for path in [hashed, hashed_socket(at, &name, &revision)] {
+            let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            assert!(is_hashed(&stem), "{stem}");
+        }
+        for odd in ["", "q_b_c", "0123456789abcde", "0123456789ABCDEF"] {
+            assert!(!is_hashed(odd), "{odd}");
+        }
+    }
+
+    #[test]
+    fn of_its_arguments_only_the_last_address_counts_and_only_one_that_agents_give() {
+        let possible = || ["/run/a/q_b_c.sock", "/run/a/x.sock"].map(PathBuf::from);
+        let given = |arguments: &str| given(arguments.replace(' ', "\0").as_bytes(), possible());
+        let first = Some("/run/a/q_b_c.sock".into());
+        assert_eq!(given("p --protocol=unix --address=/run/a/q_b_c.sock --more "), first);
+        assert_eq!(given("p --address=/run/a/x.sock --address=/run/a/q_b_c.sock "), first);
+        for other in ["", "p ", "p --address=/run/a/q_b_c.sock --address=/etc/x ", "p --address= "]
+        {
+            assert_eq!(given(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -203,6 +203,13 @@ impl Census {
         self.marks.values().map(|mark| mark.plugin.clone()).collect()
     }
 
+    /// The processes with the markers of another plugin, of any agent.
+    pub(crate) fn of_others(&self, name: &PluginName) -> impl Iterator<Item = u32> {
+        let name = name.as_str().as_bytes();
+        let others = self.marks.iter().filter(move |(_, mark)| *mark.plugin != *name);
+        others.map(|(pid, _)| *pid)
+    }
+
     /// The processes with the markers of this plugin of this agent.
     pub(crate) fn marked(&self, name: &PluginName, state_dir: &Path) -> impl Iterator<Item = u32> {
         let (name, state_dir) = (name.as_str().as_bytes(), state_dir.as_os_str().as_bytes());

@@ -256,7 +256,7 @@ impl ProcessLauncher {
             let socket = address::own_socket(&confined, &spec.name, &spec.revision);
             (socket.parent().unwrap_or(&confined).to_owned(), socket)
         } else {
-            (self.sockets_dir(), self.free_socket(spec))
+            (self.sockets_dir(), self.free_socket(spec).await)
         };
         let (program, install) = (program.to_owned(), install.to_owned());
         let config = spec.execution.one_shot().map(|_| spec.config.clone());
@@ -327,22 +327,10 @@ impl ProcessLauncher {
         }
     }
 
-    /// The socket of the revision, unless a living process of another plugin has that very path.
-    pub(super) fn free_socket(&self, spec: &PluginSpec) -> PathBuf {
-        let sockets = self.sockets_dir();
-        let plain = address::socket(&sockets, &spec.name, &spec.revision);
-        let endpoint = Address::Unix(plain.clone()).endpoint();
-        let taken = self.table().slots.iter().any(|(name, slot)| {
-            let of_other = slot.newest.as_ref().filter(|_| *name != spec.name);
-            of_other.is_some_and(|w| w.endpoint.as_ref() == Some(&endpoint) && w.is_alive())
-        });
-        if taken { address::hashed_socket(&sockets, &spec.name, &spec.revision) } else { plain }
-    }
-
     fn arguments(&self, spec: &PluginSpec, address: &Address) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = spec.arguments.iter().map(OsString::from).collect();
         arguments.push(format!("--protocol={}", address.protocol()).into());
-        arguments.push(format!("--address={}", address.argument()).into());
+        arguments.push(format!("{}{}", address::ADDRESS, address.argument()).into());
         arguments.push(self.error_log_argument(&spec.name));
         arguments
     }

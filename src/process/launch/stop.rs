@@ -232,10 +232,14 @@ impl ProcessLauncher {
         table.slots.retain(|owner, slot| owner != name || Arc::strong_count(&slot.gate) > 1);
     }
 
-    /// Forgets the connection and removes the socket file, if it is one of ours.
+    /// Forgets the connection and removes the socket file, if it is one of ours. An earlier agent may
+    /// have recorded a path that a living process of another plugin has now.
     fn clear_endpoints(&self, order: &StopOrder, target: Option<&Watched>) {
         let endpoints = [order.endpoint.as_ref(), target.and_then(|w| w.endpoint.as_ref())];
         for endpoint in endpoints.into_iter().flatten() {
+            if self.is_of_another(&order.name, endpoint) {
+                continue;
+            }
             self.shared.rpc.forget(endpoint);
             let path = endpoint.as_str().strip_prefix("unix:").map(std::path::Path::new);
             let confined = self.confined_dir();
@@ -252,6 +256,14 @@ impl ProcessLauncher {
             }
         }
         self.clear_abandoned_sockets(&order.name);
+    }
+
+    /// Whether a living process of another plugin listens there.
+    fn is_of_another(&self, name: &PluginName, endpoint: &Endpoint) -> bool {
+        self.table().slots.iter().filter(|(other, _)| *other != name).any(|(_, slot)| {
+            let newest = slot.newest.as_ref();
+            newest.is_some_and(|it| it.endpoint.as_ref() == Some(endpoint) && it.is_alive())
+        })
     }
 
     /// Removes the folder that a plugin had for its socket, where its policy gave it one.

@@ -15,6 +15,7 @@ use crate::process::launch::process_table::Census;
 use crate::process::rpc::tests::Script;
 
 mod confined;
+mod sockets;
 
 /// Longer than anything may take on a busy machine; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -289,7 +290,8 @@ async fn two_plugins_whose_names_run_together_get_sockets_of_their_own() {
     spawned.await.unwrap();
     let mut second = Arc::unwrap_or_clone(bed.plugin("a_b", "exit 0"));
     second.revision = "c".parse().unwrap();
-    assert_ne!(bed.launcher.free_socket(&second), bed.dir.path().join("run/plugins/a_b_c.sock"));
+    let socket = bed.launcher.free_socket(&second).await;
+    assert_ne!(socket, bed.dir.path().join("run/plugins/a_b_c.sock"));
 }
 
 #[tokio::test]
@@ -730,12 +732,18 @@ async fn a_recycled_pid_is_neither_found_nor_signalled() {
 
 /// Starts a process that is nobody's child here, with a plugin's markers.
 fn orphan(bed: &Bed, name: &str, script: &str) {
+    orphan_with(bed, (name, "r1"), &[], script);
+}
+
+/// The same of a revision, with arguments before the last one.
+fn orphan_with(bed: &Bed, (name, revision): (&str, &str), arguments: &[String], script: &str) {
     let status = std::process::Command::new("/bin/sh")
         .args(["-c", &format!("setsid sh -c '{script}' sh \"$@\" >/dev/null 2>&1 &"), "sh"])
+        .args(arguments)
         .args(bed.launcher.error_log_argument(&name.parse().unwrap()).to_str())
         .env("GUEST_AGENT_PLUGIN", name)
         .env("GUEST_AGENT_STATE_DIR", bed.dir.path().join("state").join(name))
-        .env("GUEST_AGENT_REVISION", "r1")
+        .env("GUEST_AGENT_REVISION", revision)
         .env("DIR", bed.dir.path())
         .status()
         .unwrap();

@@ -6,11 +6,15 @@ use axum::body::{Body, Bytes};
 use axum::routing::get;
 use futures_util::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
 use super::*;
 
 const REQUEST: &[u8] = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// Most connections at once.
+const CONNECTIONS: usize = 3;
 
 /// Longest that anything may take here.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,7 +27,7 @@ struct Served {
 
 fn limits() -> Limits {
     Limits {
-        connections: 3,
+        connections: Most { all: CONNECTIONS, each: CONNECTIONS },
         head: Duration::from_millis(300),
         stall: Duration::from_millis(300),
         end: Duration::from_millis(300),
@@ -115,7 +119,7 @@ async fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_taken() {
     let patient = Limits { head: PATIENCE, ..limits() };
     let served = served(patient).await;
     let mut held = Vec::new();
-    for _ in 0..patient.connections {
+    for _ in 0..CONNECTIONS {
         let mut stream = served.ask("/small").await;
         let mut byte = [0];
         stream.read_exact(&mut byte).await.expect("it is served");
@@ -125,6 +129,33 @@ async fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_taken() {
     held.pop();
     let served_again = async { while !served.answers().await {} };
     tokio::time::timeout(PATIENCE, served_again).await.expect("there is a place");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn idle_connections_of_one_address_keep_out_neither_its_requests_nor_those_of_others() {
+    let connections = Most { all: CONNECTIONS + 1, each: CONNECTIONS };
+    let served = served(Limits { connections, head: PATIENCE, ..limits() }).await;
+    let from_elsewhere = async || {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 0, 2], 0).into()).expect("all of it is loopback");
+        socket.connect(served.at).await.expect("a connection")
+    };
+    let mut other = from_elsewhere().await;
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(served.connect().await);
+    }
+    // Long before the idle ones are let go for their silence.
+    assert!(served.answers().await);
+    other.write_all(REQUEST).await.expect("sent");
+    let mut byte = [0];
+    other.read_exact(&mut byte).await.expect("it was kept, and is served");
+    // The oldest left, and the newest are there.
+    let newest = idle.pop().expect("there are many");
+    assert_eq!(read_to_end(idle.remove(0)).await, b"");
+    let silence = newest.try_read(&mut byte).expect_err("it is open, and has nothing to say");
+    assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
     served.end().await;
 }
 
@@ -154,7 +185,7 @@ impl Served {
     /// Whether as many connections as there may be are served at once.
     async fn serving_is_free(&self) -> bool {
         let mut held = Vec::new();
-        for _ in 0..limits().connections {
+        for _ in 0..CONNECTIONS {
             let mut stream = self.ask("/small").await;
             let mut byte = [0];
             if stream.read_exact(&mut byte).await.is_err() {
