@@ -30,6 +30,7 @@ struct Orders {
     hold: usize,
     /// Exits with code 7 at this check.
     crash_at: Option<usize>,
+    /// Admits without a status, as CIPD's Go library does.
     no_status: bool,
     /// Breaks every rule at the first check, and logs the agent's answers.
     manners: bool,

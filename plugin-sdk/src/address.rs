@@ -1,4 +1,4 @@
-//! The address of a plugin: a unix socket, or a loopback port.
+//! The address of a plugin: a unix socket, or a port of the loopback addresses.
 //!
 //! Parsed once from `--protocol` and `--address`; a value of the type is an address that a plugin
 //! may listen on. `listener` binds it.
@@ -18,6 +18,12 @@ pub enum Address {
     Unix(PathBuf),
     /// A TCP port of a loopback address. Every user of the machine can connect to it.
     Tcp(SocketAddr),
+    /// A TCP port of both loopback addresses, `::1` and `127.0.0.1`; of one where the machine does
+    /// not have the other. Every user of the machine can connect to it.
+    Loopback {
+        /// The port; 0 lets the kernel choose one.
+        port: u16,
+    },
 }
 
 /// Why an address cannot be listened on.
@@ -99,14 +105,22 @@ impl Address {
 
     /// A loopback port; port 0 lets the kernel choose one, which [`Server::address`] returns.
     ///
+    /// An unspecified address (`[::]` or `0.0.0.0`) means both loopback addresses: Google's guest
+    /// agent passes `[::]:PORT` to every plugin and connects from the same machine. All interfaces
+    /// would let other machines call the plugin.
+    ///
     /// # Errors
     ///
-    /// If the address is not a loopback address.
+    /// If the address is neither a loopback address nor unspecified.
     ///
     /// [`Server::address`]: crate::Server::address
     pub fn tcp(address: SocketAddr) -> Result<Address, AddressError> {
         // An IPv4-mapped IPv6 address is checked as the IPv4 address that it stands for.
-        if !address.ip().to_canonical().is_loopback() {
+        let ip = address.ip().to_canonical();
+        if ip.is_unspecified() {
+            return Ok(Address::Loopback { port: address.port() });
+        }
+        if !ip.is_loopback() {
             return Err(AddressError::NotLoopback { given: address });
         }
         Ok(Address::Tcp(address))
@@ -118,6 +132,7 @@ impl fmt::Display for Address {
         match self {
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
             Address::Tcp(address) => write!(f, "tcp:{address}"),
+            Address::Loopback { port } => write!(f, "tcp:[::1]:{port} and tcp:127.0.0.1:{port}"),
         }
     }
 }
@@ -158,12 +173,22 @@ mod tests {
 
     #[test]
     fn addresses_other_machines_could_reach_are_refused_with_the_reason_and_the_fix() {
-        for address in ["0.0.0.0:7000", "192.168.1.2:7000", "[::]:7000", "[::ffff:8.8.8.8]:7000"] {
+        for address in ["10.0.0.1:7000", "192.168.1.2:7000", "[::2]:7000", "[::ffff:8.8.8.8]:7000"]
+        {
             let text = refused("tcp", address);
             assert!(text.contains("other machines"), "{text}");
             assert!(text.contains("127.0.0.1:7000"), "{text}");
             assert!(text.contains("--protocol=unix"), "{text}");
         }
+    }
+
+    #[test]
+    fn an_unspecified_address_means_the_loopback_addresses_and_no_others() {
+        for address in ["[::]:7000", "0.0.0.0:7000", "[::ffff:0.0.0.0]:7000"] {
+            let parsed = Address::parse("tcp", address);
+            assert_eq!(parsed, Ok(Address::Loopback { port: 7000 }), "{address}");
+        }
+        assert_eq!(accepted("tcp", "[::]:7"), "tcp:[::1]:7 and tcp:127.0.0.1:7");
     }
 
     #[test]

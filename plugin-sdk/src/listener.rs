@@ -6,7 +6,7 @@
 
 use std::fs::Permissions;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,12 @@ use crate::Address;
 
 /// Number of connections that may wait to be accepted. Only the agent connects.
 const BACKLOG: i32 = 64;
+
+/// The loopback addresses, in the order in which they are listened on.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V6(Ipv6Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::LOCALHOST)];
+
+/// How many ports of the kernel's choice are tried for one that is free on both loopback addresses.
+const PORTS_TRIED: usize = 16;
 
 /// Why an address could not be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +62,8 @@ pub enum BindError {
 pub(crate) enum Listener {
     Unix(UnixListener, SocketFile),
     Tcp(TcpListener),
+    /// On `::1` and on `127.0.0.1`.
+    Loopback([TcpListener; 2]),
 }
 
 /// The file of a unix socket; removed when dropped, unless another file is there by then.
@@ -68,7 +76,8 @@ pub(crate) struct SocketFile {
 // === impl Listener ===
 
 impl Listener {
-    /// Listens on the address; gives the listener and the address with its real port.
+    /// Listens on the address; gives the listener and the address on which it listens, with its
+    /// real port.
     pub(crate) fn bind(address: &Address) -> Result<(Listener, Address), BindError> {
         let failed = |source| BindError::Listen { address: address.clone(), source };
         match address {
@@ -78,10 +87,20 @@ impl Listener {
                 Ok((Listener::Unix(listener, file), address.clone()))
             }
             Address::Tcp(wanted) => {
-                let listener = TcpListener::bind(wanted).map_err(failed)?;
-                listener.set_nonblocking(true).map_err(failed)?;
-                let real = listener.local_addr().map_err(failed)?;
+                let (listener, real) = listen_tcp(*wanted)?;
                 Ok((Listener::Tcp(listener), Address::Tcp(real)))
+            }
+            Address::Loopback { port } => {
+                let mut bound = listen_loopback(LOOPBACK, *port);
+                for _ in 1..PORTS_TRIED {
+                    // The kernel chooses a port that is free on one of them only.
+                    let may_choose_again = *port == 0 && bound.as_ref().is_err_and(is_in_use);
+                    if !may_choose_again {
+                        break;
+                    }
+                    bound = listen_loopback(LOOPBACK, 0);
+                }
+                bound
             }
         }
     }
@@ -113,6 +132,49 @@ fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok((UnixListener::from(socket), file))
+}
+
+fn listen_tcp(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let failed = |source| BindError::Listen { address: Address::Tcp(wanted), source };
+    let listener = TcpListener::bind(wanted).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let real = listener.local_addr().map_err(failed)?;
+    Ok((listener, real))
+}
+
+/// Listens on one port of both addresses, or of the one that the machine has.
+///
+/// A port that another process has on one of them is an error: the agent could connect to that
+/// process instead, and would send it the plugin's configuration.
+fn listen_loopback(ips: [IpAddr; 2], port: u16) -> Result<(Listener, Address), BindError> {
+    let on = |ip, port| listen_tcp(SocketAddr::new(ip, port));
+    let (first, real) = match on(ips[0], port) {
+        Ok(bound) => bound,
+        Err(error) if is_missing(&error) => {
+            let (listener, real) = on(ips[1], port)?;
+            return Ok((Listener::Tcp(listener), Address::Tcp(real)));
+        }
+        Err(error) => return Err(error),
+    };
+    match on(ips[1], real.port()) {
+        Ok((second, _)) => {
+            Ok((Listener::Loopback([first, second]), Address::Loopback { port: real.port() }))
+        }
+        Err(error) if is_missing(&error) => Ok((Listener::Tcp(first), Address::Tcp(real))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the machine does not have the address: a kernel without IPv6 knows no such family
+/// (`EAFNOSUPPORT`), and with IPv6 switched off no interface has it (`EADDRNOTAVAIL`).
+fn is_missing(error: &BindError) -> bool {
+    let BindError::Listen { source, .. } = error else { return false };
+    matches!(Errno::from_io_error(source), Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
+}
+
+fn is_in_use(error: &BindError) -> bool {
+    let BindError::Listen { source, .. } = error else { return false };
+    source.kind() == io::ErrorKind::AddrInUse
 }
 
 /// Removes the stale socket of an earlier process.
@@ -220,6 +282,52 @@ mod tests {
     fn a_missing_directory_is_named() {
         let error = bind(Path::new("/nonexistent/plugin.sock")).err().expect("no such directory");
         assert_eq!(error.to_string(), "cannot listen on unix:/nonexistent/plugin.sock");
+    }
+
+    fn can_connect(ip: IpAddr, port: u16) -> bool {
+        std::net::TcpStream::connect(SocketAddr::new(ip, port)).is_ok()
+    }
+
+    /// Whether this machine has an address. Some have no IPv6.
+    fn is_here(ip: IpAddr) -> bool {
+        TcpListener::bind(SocketAddr::new(ip, 0)).is_ok()
+    }
+
+    #[test]
+    fn one_port_of_both_loopback_addresses_is_listened_on() {
+        let (_listener, real) = Listener::bind(&Address::Loopback { port: 0 }).expect("bound");
+        let port = match real {
+            Address::Loopback { port } => port,
+            Address::Tcp(only) => only.port(),
+            Address::Unix(path) => panic!("{} is not a port", path.display()),
+        };
+        assert_ne!(port, 0);
+        for ip in LOOPBACK {
+            assert_eq!(can_connect(ip, port), is_here(ip), "{ip}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_the_machine_does_not_have_is_done_without() {
+        // From TEST-NET-1, which no machine has.
+        let missing = IpAddr::from([192, 0, 2, 1]);
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        for ips in [[missing, here], [here, missing]] {
+            let (_listener, real) = listen_loopback(ips, 0).expect("one of them is here");
+            let Address::Tcp(real) = real else { panic!("{real}") };
+            assert!(real.ip() == here && can_connect(here, real.port()), "{real}");
+        }
+        let neither = listen_loopback([missing, missing], 7).err().expect("neither is here");
+        assert_eq!(neither.to_string(), "cannot listen on tcp:192.0.2.1:7");
+    }
+
+    #[test]
+    fn a_port_that_another_process_has_on_one_of_the_addresses_is_refused() {
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+        let port = other.local_addr().expect("bound").port();
+        let error = Listener::bind(&Address::Loopback { port }).err().expect("it is taken");
+        assert_eq!(error.to_string(), format!("cannot listen on tcp:127.0.0.1:{port}"));
+        assert!(is_in_use(&error));
     }
 
     #[test]

@@ -123,7 +123,8 @@ impl<P: Plugin> Server<P> {
     }
 }
 
-/// Serves on either kind of socket; a unix socket's file is removed with the server.
+/// Serves on either kind of socket, on both where there are two. The file of a unix socket is
+/// removed with the server.
 async fn serve<P: Plugin>(life: &Arc<Life<P>>, listener: Listener) -> Result<(), ServeError> {
     match listener {
         Listener::Unix(listener, file) => {
@@ -132,12 +133,19 @@ async fn serve<P: Plugin>(life: &Arc<Life<P>>, listener: Listener) -> Result<(),
             drop(file);
             served
         }
-        Listener::Tcp(listener) => {
-            let listener = TcpListener::from_std(listener).map_err(ServeError::Runtime)?;
-            let incoming = TcpListenerStream::new(listener).map(without_delay).then(paced);
-            answer(life, incoming).await
+        Listener::Tcp(listener) => answer(life, connections(listener)?).await,
+        Listener::Loopback([one, other]) => {
+            answer(life, connections(one)?.merge(connections(other)?)).await
         }
     }
+}
+
+/// The connections of a TCP listener.
+fn connections(
+    listener: std::net::TcpListener,
+) -> Result<impl Stream<Item = io::Result<TcpStream>>, ServeError> {
+    let listener = TcpListener::from_std(listener).map_err(ServeError::Runtime)?;
+    Ok(TcpListenerStream::new(listener).map(without_delay).then(paced))
 }
 
 /// Answers calls until the plugin's life has ended and every connection is closed.

@@ -4,12 +4,12 @@
 //! FILE ─► orders ─► preflight::CHECKS            this machine
 //!              ├──► the agent's gate             whether its content would be admitted
 //!              ├──► install::dry_run            its archive, unpacked elsewhere and thrown away
-//!              └──► the agent's status           the difference to what runs
+//!              └──► the agent's status, compare  the difference to what runs
 //! ```
 //!
 //! `plan` gives no order and changes no file of the agent. It asks the admission plugin as the
-//! installation would: about the ordered digest, whether or not the archive was checked. It
-//! downloads an archive only with `--download`.
+//! installation would: about the ordered digest, whether or not the archive was checked. Where it
+//! does not ask, the plan says why. It downloads an archive only with `--download`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,10 +25,11 @@ use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{
-    AdmissionVerdict, AskAdmissionRequest, AskAdmissionResponse, Installation, PluginStatus,
+    AdmissionVerdict, AskAdmissionRequest, ExplainRequest, Installation, PluginOrder, PluginStatus,
 };
 use prost::Message;
 use serde::Serialize;
+use tonic::Code;
 
 use super::client::{Client, Patience};
 use super::console::{Console, Tone};
@@ -42,6 +43,8 @@ use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::hostinfo::preflight::{self, Candidate, Unfit};
 use crate::install::dry_run;
+
+mod compare;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -69,10 +72,23 @@ pub(super) struct Planned {
     pub(super) running: Option<Running>,
     /// The changes, in words.
     pub(super) changes: Vec<String>,
+    /// Whether it would be admitted.
+    pub(super) admission: Admission,
     /// The content of the archive, if it was checked.
     pub(super) archive: Option<Contents>,
     /// Problems that would prevent the installation, and possible problems.
     pub(super) findings: Vec<Finding>,
+}
+
+/// What the admission plugin says of an order.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Admission {
+    /// Whether the admission plugin was asked.
+    pub(super) asked: bool,
+    /// admitted or denied; absent without a decision.
+    pub(super) verdict: Option<&'static str>,
+    /// Why it is denied, or was not asked.
+    pub(super) why: String,
 }
 
 /// The agent's status of a plugin.
@@ -111,8 +127,14 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let mut planned = difference(order, status);
         match spec_of(order) {
             Ok(Some(spec)) => {
-                let asks = is_deployed(&planned);
-                let refused = if asks { refusal(&mut agent, order).await? } else { None };
+                compare_with(&mut agent, &spec, &mut planned).await?;
+                if is_deployed(&planned) {
+                    planned.admission = ask_about(&mut agent, order).await?;
+                } else {
+                    let why = "what is installed already is not asked about again";
+                    planned.admission = Admission::not_asked(why);
+                }
+                let refused = planned.admission.refusal().map(str::to_owned);
                 let about = Candidate {
                     config: &config,
                     spec: &spec,
@@ -124,7 +146,10 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             }
             // Nothing is installed.
             Ok(None) => {}
-            Err(finding) => planned.findings.push(finding),
+            Err(finding) => {
+                planned.admission = Admission::not_asked("the agent would refuse the order");
+                planned.findings.push(finding);
+            }
         }
         all.push(planned);
     }
@@ -204,16 +229,20 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
         revision,
         running,
         changes,
+        admission: Admission::not_asked("nothing is to be installed"),
         archive: None,
         findings: Vec::new(),
     }
 }
 
+/// Whether the last installation or start of what there is failed. An order then begins anew.
+fn has_failed(now: &Running) -> bool {
+    matches!(now.value, StatusValue::InstallFailed | StatusValue::Crashed)
+}
+
 /// Whether the installation would ask the admission plugin. The agent does not ask again about a
 /// revision that runs.
 fn is_deployed(planned: &Planned) -> bool {
-    let has_failed =
-        |now: &Running| matches!(now.value, StatusValue::InstallFailed | StatusValue::Crashed);
     match planned.action {
         "install" | "upgrade" => true,
         "reconcile" => planned.running.as_ref().is_some_and(has_failed),
@@ -221,20 +250,74 @@ fn is_deployed(planned: &Planned) -> bool {
     }
 }
 
-/// Asks the agent's admission plugin about the order. Returns the reason of a refusal, and `None`
-/// when the plugin would admit the order or when the agent has no admission plugin.
-async fn refusal(agent: &mut Client, order: &ConfigurePlugin) -> Result<Option<String>, Failure> {
+/// Adds to the plan how the plugin would be run in another way than now.
+async fn compare_with(
+    agent: &mut Client,
+    spec: &PluginSpec,
+    planned: &mut Planned,
+) -> Result<(), Failure> {
+    let Some(running) = planned.running.clone().filter(|now| !now.revision.is_empty()) else {
+        return Ok(());
+    };
+    let Some(current) = order_of(agent, &planned.name).await? else {
+        let unknown = "its arguments and limits were not compared: the agent does not report them";
+        planned.changes.push(unknown.to_owned());
+        return Ok(());
+    };
+    planned.changes.extend(compare::changes(&current, spec));
+    if planned.action == "reconcile" && !has_failed(&running) {
+        planned.findings.extend(compare::other_content(&current, spec));
+    }
+    Ok(())
+}
+
+/// The order by which a plugin runs. An agent of an earlier version does not report it, and a
+/// plugin may have gone meanwhile.
+async fn order_of(agent: &mut Client, name: &str) -> Result<Option<PluginOrder>, Failure> {
+    match agent.explain(ExplainRequest { name: name.to_owned() }).await {
+        Ok(answer) => Ok(answer.into_inner().order),
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// Asks the agent's admission plugin about the order.
+async fn ask_about(agent: &mut Client, order: &ConfigurePlugin) -> Result<Admission, Failure> {
     let request = AskAdmissionRequest { order: Some(order.clone()) };
     let mut answer = agent.ask_admission(request).await?.into_inner();
-    let is_open = |answer: &AskAdmissionResponse| match values::admission(answer) {
-        AdmissionVerdict::Open | AdmissionVerdict::Admitted => true,
-        AdmissionVerdict::Denied | AdmissionVerdict::Closing | AdmissionVerdict::Unspecified => {
-            false
-        }
-    };
+    let asked = |verdict, why| Admission { asked: true, verdict, why };
     // The agent itself reports a plugin that takes too long.
-    let answer = client::next(&mut answer, Patience::Forever).await?;
-    Ok(answer.filter(|it| !is_open(it)).map(|it| it.reason))
+    let Some(answer) = client::next(&mut answer, Patience::Forever).await? else {
+        return Ok(asked(None, "the agent ended without an answer".to_owned()));
+    };
+    Ok(match values::admission(&answer) {
+        AdmissionVerdict::Open => Admission::not_asked("the agent has no admission plugin"),
+        AdmissionVerdict::Admitted => asked(Some("admitted"), String::new()),
+        AdmissionVerdict::Denied => asked(Some("denied"), answer.reason),
+        AdmissionVerdict::Closing | AdmissionVerdict::Unspecified => asked(None, answer.reason),
+    })
+}
+
+// === impl Admission ===
+
+impl Admission {
+    fn not_asked(why: &str) -> Self {
+        Self { asked: false, verdict: None, why: why.to_owned() }
+    }
+
+    /// Why the order would not be installed.
+    fn refusal(&self) -> Option<&str> {
+        (self.asked && self.verdict != Some("admitted")).then_some(self.why.as_str())
+    }
+
+    fn in_words(&self) -> String {
+        let verdict = match (self.asked, self.verdict) {
+            (false, _) => "not asked",
+            (true, Some(verdict)) => verdict,
+            (true, None) => "undecided",
+        };
+        if self.why.is_empty() { verdict.to_owned() } else { format!("{verdict}: {}", self.why) }
+    }
 }
 
 /// Checks what is to be installed against this machine.
@@ -317,6 +400,7 @@ pub(super) fn as_text(all: &[Planned], console: &Console<'_>) -> String {
         for change in &planned.changes {
             line("change", change);
         }
+        line("admission", &planned.admission.in_words());
         if let Some(found) = &planned.archive {
             let (packed, unpacked) = (bytes(found.archive_bytes), bytes(found.bytes));
             let files = counted(found.files, "file");

@@ -182,11 +182,10 @@ async fn a_plugin_that_crashes_denies_what_it_was_asked_and_the_next_one_answers
 
 #[tokio::test]
 async fn a_plugin_that_breaks_the_protocol_denies() {
-    let cases: [(&[&str], &str, &str); 4] = [
+    let cases: [(&[&str], &str, &str); 3] = [
         (&["--version=2"], "20s", "speaks version 2 of the protocol"),
         (&["--never-connect"], "1s", "did not answer within 1s"),
         (&["--silent"], "1s", "did not answer within 1s"),
-        (&["--no-status"], "20s", "answered without a status"),
     ];
     for (flags, timeout, reason) in cases {
         let bed = troubled(flags, timeout).await;
@@ -197,6 +196,19 @@ async fn a_plugin_that_breaks_the_protocol_denies() {
         assert_eq!(bed.plugin_files("a"), Vec::<String>::new());
         bed.finish().await;
     }
+}
+
+#[tokio::test]
+async fn an_answer_without_a_status_admits() {
+    // With `--hold`, the answers go out together, each by its own id.
+    let bed = troubled(&["--no-status", "--hold=2"], "20s").await;
+    let echo = bed.echo().await;
+    let order = |name| orders::install(name, "1", &echo).order();
+    bed.configure(vec![order("a"), order("b")]).await;
+    bed.running("a", "1").await;
+    bed.running("b", "1").await;
+    assert_eq!(noted(&bed, "check").len(), 2);
+    bed.finish().await;
 }
 
 #[tokio::test]
@@ -297,7 +309,8 @@ async fn an_admission_plugin_in_python_speaks_the_same_protocol() {
         return bed.finish().await;
     };
     let ended = bed.dir().join("python-ended");
-    let around = format!("{} '{}' good", python.executes("admission_plugin.py"), ended.display());
+    let around =
+        format!("{} '{}' good fine", python.executes("admission_plugin.py"), ended.display());
     let command = ["/bin/sh".to_owned(), "-c".to_owned(), around];
     let path = bed.dir().join("agent.toml");
     let config = std::fs::read_to_string(&path).unwrap();
@@ -306,8 +319,9 @@ async fn an_admission_plugin_in_python_speaks_the_same_protocol() {
     bed.start_agent().await;
     let echo = bed.echo().await;
     let order = |name| orders::install(name, "1", &echo).order();
-    bed.configure(vec![order("good"), order("bad")]).await;
+    bed.configure(vec![order("good"), order("fine"), order("bad")]).await;
     bed.running("good", "1").await;
+    bed.running("fine", "1").await;
     let details = denied(&bed, "bad", "1").await;
     assert!(details.contains("python does not know it (PERMISSION_DENIED)"), "{details}");
     let log = bed.log();

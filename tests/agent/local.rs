@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_proto::agent_controlplane::PluginInstallationType;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     ConfigurePlugin, Manifest, Plugin,
@@ -117,6 +118,40 @@ async fn a_local_plugin_runs_from_its_folder_in_either_form_of_manifest() {
     assert_eq!(bed.running("json", "1").await.pid, Some(pid));
     assert_eq!(files(&bed, "json"), before);
     finish(bed, &["json", "binary"]).await;
+}
+
+/// What ships in the field says neither of what installation type it is nor which revision.
+#[tokio::test]
+async fn a_manifest_as_they_ship_in_the_field_is_enough() {
+    let mut bed = Bed::builder().build().await;
+    put(&bed, "bare", "unused");
+    let folder = folder(&bed, "bare");
+    let manifest = serde_json::json!({
+        "action": "INSTALL",
+        "plugin": { "name": "bare", "entryPoint": "echo", "arguments": ["--greeting=hi"] },
+        "manifest": { "stopTimeout": "5s" },
+    });
+    write(&folder.join("manifest.json"), manifest.to_string().as_bytes());
+    let mut program = std::fs::read(folder.join("echo")).unwrap();
+    let revision = |program: &[u8]| Sha256Digest::of(program).to_string();
+    bed.start_agent().await;
+    let first = bed.running("bare", &revision(&program)).await;
+    assert_eq!(first.installation, "local");
+    bed.expect_events("bare", &[1, 4, 3]).await;
+    // A restarted agent finds the same revision.
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    assert_eq!(bed.running("bare", &revision(&program)).await.pid, first.pid);
+    // Another program is another revision. What follows the sections of an ELF file is not read.
+    program.extend_from_slice(b"another");
+    let fresh = folder.join("echo.new");
+    std::fs::write(&fresh, &program).unwrap();
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::rename(fresh, folder.join("echo")).unwrap();
+    signal(bed.agent_pid(), Signal::SIGHUP);
+    bed.running("bare", &revision(&program)).await;
+    bed.expect_events("bare", &[1, 4, 3, 1, 6, 4, 3]).await;
+    finish(bed, &["bare"]).await;
 }
 
 #[tokio::test]

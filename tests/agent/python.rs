@@ -84,3 +84,61 @@ async fn a_plugin_in_python_is_started_configured_watched_adopted_and_removed() 
     assert_eq!(std::fs::read_to_string(&farewell).unwrap(), "cleanup");
     bed.finish().await;
 }
+
+#[tokio::test]
+async fn plugins_in_python_offer_and_find_things_in_the_registry() {
+    let mut bed = Bed::new().await;
+    let Some(python) = Python::find(&bed) else { return bed.finish().await };
+    let runs = |program: &str| ArchiveSpec::script(&format!("{program} \"$@\""));
+    let provider = format!("{} python", python.executes("registry_provider.py"));
+    let provider = bed.archive("provider.tar", runs(&provider)).await;
+    let consumer = python.executes("registry_consumer.py");
+    let consumer = bed.archive("consumer.tar", runs(&consumer)).await;
+    let rust = bed.archive("rust.tar", ArchiveSpec::script_for("registry_consumer")).await;
+    bed.configure(vec![orders::install("provider", "1", &provider).order()]).await;
+    let first = bed.running("provider", "1").await;
+    bed.configure(vec![
+        orders::install("consumer", "1", &consumer).order(),
+        orders::install("rust", "1", &rust).order(),
+    ])
+    .await;
+    bed.running("consumer", "1").await;
+    bed.running("rust", "1").await;
+    // Either SDK finds what the other language offers.
+    for plugin in ["consumer", "rust"] {
+        assert_eq!(bed.ask(plugin, "greet hello").await.results, ["python"], "{plugin}");
+    }
+    let missing = bed.ask("consumer", "now nobody").await;
+    assert!(missing.code == 1 && missing.results[0].starts_with("NOT_FOUND"), "{missing:?}");
+    // Until h2 takes the escaped path of a socket for an authority (decision 41), the option has
+    // to be set.
+    let plain = bed.ask("consumer", "plain").await;
+    assert_ne!(plain.results, ["OK"], "the option is not needed any more: say so in the pages");
+
+    let heard = async |line: &str| {
+        bed.until(&format!("the consumer hears {line:?}"), async || {
+            let heard = bed.ask("consumer", "heard").await.results;
+            heard.iter().any(|heard| heard == line).then_some(())
+        })
+        .await;
+    };
+    heard("snapshot of 1").await;
+    assert_eq!(bed.ask("provider", "offer second 2").await.results, ["done"]);
+    heard("registered second 2").await;
+    assert_eq!(bed.ask("provider", "offer second 3").await.results, ["done"]);
+    heard("updated second 3").await;
+    assert_eq!(bed.ask("provider", "withdraw second").await.results, ["done"]);
+    heard("withdrawn second").await;
+    let unknown = bed.ask("provider", "offer not/a/name 1").await;
+    assert!(unknown.results[0].starts_with("INVALID_ARGUMENT"), "{unknown:?}");
+
+    signal(first.pid.unwrap(), Signal::SIGKILL);
+    heard("ended hello").await;
+    bed.running_again("provider", &first).await;
+    assert_eq!(bed.ask("consumer", "greet hello").await.results, ["python"]);
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    bed.running("consumer", "1").await;
+    assert_eq!(bed.ask("consumer", "greet hello").await.results, ["python"]);
+    bed.finish().await;
+}

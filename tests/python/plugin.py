@@ -7,7 +7,6 @@ Its own argument names a file that it writes how it was stopped to.
 import os
 import sys
 import threading
-from concurrent import futures
 
 import grpc
 import scaffold
@@ -45,17 +44,4 @@ class Plugin(pb_grpc.GuestAgentPluginServicer):
         return pb.StopResponse()
 
 
-def main():
-    named = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if argument.startswith("--"))
-    plugin = Plugin(sys.argv[1])
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
-    pb_grpc.add_GuestAgentPluginServicer_to_server(plugin, server)
-    address = named["address"]
-    server.add_insecure_port("unix:" + address if named["protocol"] == "unix" else address)
-    server.start()
-    plugin.stopped.wait()
-    # Answers what it was asked before it goes.
-    server.stop(grace=1).wait()
-
-
-main()
+scaffold.serve(Plugin(sys.argv[1]))

@@ -22,12 +22,13 @@ pub enum AdmissionVerdict {
 // === impl AdmissionVerdict ===
 
 impl AdmissionVerdict {
-    /// What the status of a ResolveAdmission says: no status at all denies. `code` is a gRPC code
-    /// with its name, the message is the plugin's own.
+    /// What the status of a ResolveAdmission says: gRPC code with its name, and the plugin's own
+    /// message. No status is OK: grpc-go turns the absence of an error into no status, so plugins
+    /// that are made with CIPD's Go library send none with every approval.
     #[must_use]
     pub fn of_status(status: Option<(i32, &str, &str)>) -> Self {
         match status {
-            Some((0, _, _)) => Self::Admitted,
+            None | Some((0, _, _)) => Self::Admitted,
             Some((_, code, "")) => {
                 Self::Denied(format!("denied by the admission plugin ({code})").into())
             }
@@ -35,9 +36,6 @@ impl AdmissionVerdict {
                 let message = presentable(message);
                 Self::Denied(format!("denied by the admission plugin: {message} ({code})").into())
             }
-            None => Self::Denied(
-                "denied by the admission plugin, which answered without a status".into(),
-            ),
         }
     }
 }
@@ -47,4 +45,26 @@ pub(super) fn presentable(text: &str) -> String {
     let line = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     let line: String = line.take(REASON_MAX).collect();
     shortened(&line, REASON_MAX).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_code_that_is_not_ok_denies() {
+        for admits in [None, Some((0, "OK", "")), Some((0, "OK", "fine"))] {
+            let verdict = AdmissionVerdict::of_status(admits);
+            assert_eq!(verdict, AdmissionVerdict::Admitted, "{admits:?}");
+        }
+        for (status, reason) in [
+            ((7, "PERMISSION_DENIED", "not\nthis"), ": not this (PERMISSION_DENIED)"),
+            ((-1, "UNKNOWN", ""), " (UNKNOWN)"),
+        ] {
+            let AdmissionVerdict::Denied(said) = AdmissionVerdict::of_status(Some(status)) else {
+                panic!("{status:?} admits");
+            };
+            assert_eq!(&*said, format!("denied by the admission plugin{reason}"));
+        }
+    }
 }

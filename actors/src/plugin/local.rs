@@ -101,11 +101,14 @@ impl TransitionBuilder<'_> {
     }
 
     /// The files that took the place of those of the current revision, and were refused: a restart
-    /// is a wish to try them again, because the old ones cannot be started any more.
+    /// is a wish to try them again, because the old ones cannot be started any more. They have
+    /// another revision where the digest of the entry point is the revision.
     pub(super) fn refused_local(&self) -> Option<Arc<PluginSpec>> {
         let rests = matches!(self.state.next, Next::Nothing | Next::Failed { .. });
         let lives = !self.is_leaving() && self.state.phase != Phase::Gone;
-        self.replaced().filter(|local| rests && lives && self.is_replaced_by(local))
+        let in_place = |local: &PluginSpec| local.entry_point == self.state.spec.entry_point;
+        self.replaced()
+            .filter(|local| rests && lives && (self.is_replaced_by(local) || in_place(local)))
     }
 
     /// The local version takes over, in a life of its own.

@@ -3,6 +3,10 @@
 //! The caller reads the files, passes their bytes and hashes the entry point; this module checks
 //! every field, as strictly as those of an order. A field that means nothing in a manifest is
 //! refused rather than ignored, because the author of the manifest expected an effect.
+//!
+//! Manifests in the field often say neither of what installation type they are nor which revision.
+//! The folder says the first. The digest of the entry point stands in for the second, so other
+//! content is another revision.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +16,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use prost::Message;
 
 use super::decode_spec;
-use crate::model::id::{PluginName, Sha256Digest};
+use crate::model::id::{IdError, PluginName, Sha256Digest};
 use crate::model::spec::{EntryPoint, LocalFiles, PluginSpec, Source};
 
 /// Reads the manifest of the plugin `name` in `folder`. `digest` hashes an entry point, and is
@@ -38,7 +42,7 @@ pub fn decode_local(
             );
         }
     }
-    let plugin = item.plugin.ok_or("it does not name a plugin")?;
+    let mut plugin = item.plugin.ok_or("it does not name a plugin")?;
     if plugin.name != name.as_str() {
         let other: String = plugin.name.chars().take(80).collect();
         return Err(format!(
@@ -48,15 +52,22 @@ pub fn decode_local(
         ));
     }
     let manifest = item.manifest.unwrap_or_default();
-    let installation = pb::PluginInstallationType::LocalInstallation;
-    if manifest.plugin_installation_type != i32::from(installation) {
-        return Err("its plugin_installation_type is not LOCAL_INSTALLATION; a plugin that is \
-                    downloaded needs an order, not a manifest in this folder"
-            .to_owned());
+    // The number of DYNAMIC_INSTALLATION is 0, so that it cannot be told from an unset field. What
+    // is to be downloaded is known by its URL.
+    match pb::PluginInstallationType::try_from(manifest.plugin_installation_type) {
+        Ok(
+            pb::PluginInstallationType::LocalInstallation
+            | pb::PluginInstallationType::DynamicInstallation,
+        ) => {}
+        Err(_) => {
+            return Err("its plugin_installation_type is not known; leave it unset, or set \
+                        LOCAL_INSTALLATION"
+                .to_owned());
+        }
     }
     if !plugin.gcs_signed_url.is_empty() {
         return Err("it has a gcs_signed_url; the files of a local plugin are in its folder, so \
-                    leave it empty"
+                    leave it empty, and order a plugin that is to be downloaded"
             .to_owned());
     }
     let entry_point = EntryPoint::parse_local(&plugin.entry_point).map_err(|e| e.to_string())?;
@@ -64,7 +75,13 @@ pub fn decode_local(
         "" => None,
         text => Some(text.parse::<Sha256Digest>().map_err(|e| e.to_string())?),
     };
-    let files = LocalFiles { folder: folder.into(), sha256: Sha256Digest::from_bytes([0; 32]) };
+    // Takes the place of the digest, which is not known before everything else is right.
+    let unread = Sha256Digest::from_bytes([0; 32]);
+    let has_revision = !plugin.revision_id.is_empty();
+    if !has_revision {
+        plugin.revision_id = unread.to_string();
+    }
+    let files = LocalFiles { folder: folder.into(), sha256: unread };
     let mut spec = decode_spec(name, &plugin, manifest, (Source::Local(files), entry_point))?;
     let sha256 = digest(&Path::new(folder).join(spec.entry_point.as_str()))?;
     if let Some(expected) = expected.filter(|expected| *expected != sha256) {
@@ -74,6 +91,9 @@ pub fn decode_local(
         ));
     }
     spec.source = Source::Local(LocalFiles { folder: folder.into(), sha256 });
+    if !has_revision {
+        spec.revision = sha256.to_string().parse().map_err(|e: IdError| e.to_string())?;
+    }
     Ok(Arc::new(spec))
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use guest_agent_actors::admission::Gate;
 use guest_agent_actors::fakes::{Answers, Harness};
+use guest_agent_actors::messages::Submission;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::spec::Source;
 use guest_agent_actors::model::view::Reported;
@@ -129,31 +130,33 @@ async fn an_installation_that_is_given_up_takes_its_question_back() {
     until_told(&agent, "a", &[1, 8, 2, 5]).await;
 }
 
+/// Reads the settings again, which forgets what was answered so far.
+async fn use_gate(agent: &Harness, gate: Gate) {
+    let (policy, health) = (agent.settings.policy.clone(), agent.settings.health);
+    agent
+        .run(|system| {
+            system.reconfigure(policy, health, gate);
+            async {}
+        })
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_gate_is_opened_and_closed_while_the_agent_runs() {
     let agent = guarded(Answers::Silent).await;
     order(&agent, "1", &[install("a", "1")]).await;
     agent.until("it is asked", SOON, |world, _| !world.admission.asked().is_empty()).await;
-    let use_gate = async |gate: Gate| {
-        let (policy, health) = (agent.settings.policy.clone(), agent.settings.health);
-        agent
-            .run(|system| {
-                system.reconfigure(policy, health, gate);
-                async {}
-            })
-            .await;
-    };
-    use_gate(Gate::default()).await;
+    use_gate(&agent, Gate::default()).await;
     until_runs(&agent, "a", "1").await;
     agent.world.admission.set_answers(Answers::Deny("no".to_owned()));
-    use_gate(gate()).await;
+    use_gate(&agent, gate()).await;
     order(&agent, "2", &[install("b", "1")]).await;
     until_told(&agent, "b", &[1, 8]).await;
     // An answer counts until the settings are read again.
     agent.world.admission.set_answers(Answers::Admit);
     order(&agent, "3", &[install("b", "1")]).await;
     until_told(&agent, "b", &[1, 8, 1, 8]).await;
-    use_gate(gate()).await;
+    use_gate(&agent, gate()).await;
     order(&agent, "4", &[install("b", "1")]).await;
     until_runs(&agent, "b", "1").await;
 }
@@ -202,6 +205,27 @@ async fn a_local_plugin_whose_files_are_replaced_is_asked_about_again() {
     replace(&agent, b"image");
     rescan(&agent).await;
     until_runs(&agent, "a", "image").await;
+}
+
+/// Where a manifest names no revision, other files have another one.
+#[tokio::test(start_paused = true)]
+async fn a_restart_asks_again_about_replaced_files_that_have_another_revision() {
+    let agent = guarded_local().await;
+    agent.world.admission.set_answers(Answers::Deny("not this one".to_owned()));
+    let sha256 = Sha256Digest::of(b"second");
+    let mut spec = manifest("a", &sha256.to_string());
+    let Source::Local(files) = &mut spec.source else { panic!("{spec:?}") };
+    files.sha256 = sha256;
+    agent.world.installer.replace("a", sha256);
+    agent.world.local.put(spec);
+    rescan(&agent).await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 8]).await;
+    until_runs(&agent, "a", "image").await;
+    agent.world.admission.set_answers(Answers::Admit);
+    use_gate(&agent, gate()).await;
+    agent.submit(Submission::Restart("a".parse().unwrap())).await.unwrap();
+    until_runs(&agent, "a", &sha256.to_string()).await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 8, 1, 6, 4, 3]).await;
 }
 
 #[tokio::test(start_paused = true)]

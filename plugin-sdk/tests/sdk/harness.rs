@@ -24,6 +24,7 @@ impl Client {
         let uri = match address {
             Address::Unix(path) => format!("unix:{}", path.display()),
             Address::Tcp(address) => format!("http://{address}"),
+            Address::Loopback { port } => format!("http://127.0.0.1:{port}"),
         };
         let channel = Endpoint::from_shared(uri)?.timeout(PATIENCE).connect().await?;
         Ok(Client(GuestAgentPluginClient::new(channel)))

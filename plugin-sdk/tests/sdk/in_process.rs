@@ -165,6 +165,43 @@ async fn the_whole_conversation_works_over_loopback_tcp() {
     check_conversation(&Address::parse("tcp", "127.0.0.1:0").expect("loopback")).await;
 }
 
+/// Google's agent passes `[::]:PORT` to every plugin.
+#[tokio::test]
+async fn an_unspecified_address_is_served_on_the_loopback_addresses_and_on_no_other() {
+    let served = Served::at(&Address::parse("tcp", "[::]:0").expect("loopback"));
+    let addresses = match served.address {
+        Address::Loopback { port } => vec![format!("[::1]:{port}"), format!("127.0.0.1:{port}")],
+        // A machine without IPv6.
+        Address::Tcp(only) => vec![only.to_string()],
+        Address::Unix(_) => panic!("{} is not a port", served.address),
+    };
+    let mut clients = Vec::new();
+    for address in &addresses {
+        let address = Address::parse("tcp", address).expect("loopback");
+        clients.push(Client::connect(&address).await);
+    }
+    clients[0].start(Path::new("/state"), None).await.expect("started");
+    for client in &mut clients {
+        assert_eq!(client.ask("which one").await.expect("answered").code, 7);
+    }
+    if let Some(ip) = outward_address() {
+        let port = addresses[0].rsplit(':').next().and_then(|port| port.parse().ok());
+        let outward = std::net::SocketAddr::new(ip, port.expect("a port"));
+        let refused = tokio::net::TcpStream::connect(outward).await;
+        assert!(refused.is_err(), "{outward} answers");
+    }
+    clients[0].stop(false, SECOND).await.expect("stopped");
+    served.ends().await.expect("a good end");
+}
+
+/// The address of this machine on its way to others, if there is one. No packet is sent.
+fn outward_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
 #[tokio::test]
 async fn a_predecessors_stale_socket_is_replaced() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -66,7 +66,7 @@ async fn sigterm_ends_a_plugin_with_exit_code_zero() {
 #[tokio::test]
 async fn an_address_others_can_reach_is_refused_in_the_error_log() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let agents = ["--protocol=tcp", "--address=0.0.0.0:7000"];
+    let agents = ["--protocol=tcp", "--address=192.0.2.1:7000"];
     let mut echo = Process::launch_at(directory, "echo_plugin", &[], &agents);
     assert_eq!(echo.exit().await.code(), Some(1));
     let log = echo.error_log();

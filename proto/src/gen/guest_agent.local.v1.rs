@@ -381,6 +381,26 @@ pub struct ExplainResponse {
     /// The last lines of output of a one-shot plugin's last run.
     #[prost(string, tag = "9")]
     pub last_output: ::prost::alloc::string::String,
+    /// The order by which the plugin runs, or is meant to run.
+    #[prost(message, optional, tag = "10")]
+    pub order: ::core::option::Option<PluginOrder>,
+}
+/// How a plugin is run, without its configuration: the status has the hash of that.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PluginOrder {
+    #[prost(string, tag = "1")]
+    pub entry_point: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "2")]
+    pub arguments: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// SHA-256 of the archive, in hexadecimal; of a local plugin, that of its entry point.
+    #[prost(string, tag = "3")]
+    pub sha256: ::prost::alloc::string::String,
+    /// Absent: no limit.
+    #[prost(uint64, optional, tag = "4")]
+    pub memory_limit_bytes: ::core::option::Option<u64>,
+    /// Percent of one processor. Absent: no limit.
+    #[prost(uint32, optional, tag = "5")]
+    pub cpu_limit_percent: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PluginMove {

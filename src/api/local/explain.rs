@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use guest_agent_actors::messages::{Listed, Planned, TriggerKind};
-use guest_agent_actors::model::spec::{Enablement, MatchPolicy, Rule, Rules};
+use guest_agent_actors::model::spec::{Enablement, MatchPolicy, PluginSpec, Rule, Rules};
 use guest_agent_actors::plugin::explain::{Explanation, Weighing};
 use guest_agent_actors::scheduler::rules::{RuleVerdict, Weighed};
 use guest_agent_proto::local;
@@ -23,6 +23,7 @@ pub(super) fn explanation(
     let Explanation { view, doing, since, moves, waits, trouble, rules } = explanation;
     let last_output = view.last_output.to_string();
     let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
+    let order = order(&view.spec);
     let listed = Listed { view: view.into(), points: Vec::new(), newest: None };
     local::ExplainResponse {
         status: Some(show::plugin(&listed, plugins_dir, 0)),
@@ -51,6 +52,17 @@ pub(super) fn explanation(
         rules,
         triggers: plan.into_iter().map(trigger).collect(),
         last_output,
+        order: Some(order),
+    }
+}
+
+fn order(spec: &PluginSpec) -> local::PluginOrder {
+    local::PluginOrder {
+        entry_point: spec.entry_point.as_str().to_owned(),
+        arguments: spec.arguments.clone(),
+        sha256: spec.source.sha256().to_string(),
+        memory_limit_bytes: spec.limits.memory_bytes,
+        cpu_limit_percent: spec.limits.cpu_percent,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What `plan` says.
 
-use super::super::plan::{Planned, Running, as_text, difference};
+use super::super::plan::{Admission, Planned, Running, as_text, difference};
 use super::*;
 use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
@@ -8,7 +8,7 @@ use crate::install::pack::pack;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::json::configure_plugin_from_json;
-use guest_agent_proto::local::AskAdmissionResponse;
+use guest_agent_proto::local::{AskAdmissionResponse, ExplainResponse, PluginOrder};
 
 fn order(json: &str) -> ConfigurePlugin {
     configure_plugin_from_json(json).expect("an order")
@@ -76,6 +76,11 @@ fn planned() -> Vec<Planned> {
                 "revision 2 replaces revision 1".to_owned(),
                 "its configuration".to_owned(),
             ],
+            admission: Admission {
+                asked: true,
+                verdict: Some("denied"),
+                why: "not this one".to_owned(),
+            },
             archive: Some(Contents { archive_bytes: 2048, bytes: 20_480, files: 3 }),
             findings: vec![
                 finding(Severity::Error, "it is too large"),
@@ -89,6 +94,11 @@ fn planned() -> Vec<Planned> {
             revision: String::new(),
             running: None,
             changes: Vec::new(),
+            admission: Admission {
+                asked: false,
+                verdict: None,
+                why: "nothing is to be installed".to_owned(),
+            },
             archive: None,
             findings: Vec::new(),
         },
@@ -117,8 +127,9 @@ fn the_field_names_of_a_plan_never_change() {
     };
     assert_eq!(
         names(&json[0]),
-        ["action", "archive", "changes", "findings", "name", "revision", "running"]
+        ["action", "admission", "archive", "changes", "findings", "name", "revision", "running"]
     );
+    assert_eq!(names(&json[0]["admission"]), ["asked", "verdict", "why"]);
     assert_eq!(names(&json[0]["archive"]), ["archive_bytes", "bytes", "files"]);
     assert_eq!(names(&json[0]["running"]), ["revision", "state"]);
     assert_eq!(names(&json[0]["findings"][0]), ["fix", "severity", "what", "why"]);
@@ -217,6 +228,7 @@ fn what_would_not_be_admitted_stands_in_the_way() {
     for (verdict, exit) in
         [("denied", Exit::Failed), ("admitted", Exit::Done), ("open", Exit::Done)]
     {
+        let verdict_of = verdict;
         let (verdict, reason) = (verdict.to_owned(), "not this one".to_owned());
         let agent = FakeAgent::start(Script {
             status: vec![plugins([])],
@@ -230,7 +242,92 @@ fn what_would_not_be_admitted_stands_in_the_way() {
         let ran = planned_of(&agent, &file, &[]);
         assert_eq!(ran.exit, exit, "{}", ran.out);
         assert_eq!(ran.out.contains("not this one"), exit == Exit::Failed, "{}", ran.out);
+        let said = match verdict_of {
+            "denied" => "admission: denied: not this one",
+            "admitted" => "admission: admitted",
+            _ => "admission: not asked: the agent has no admission plugin",
+        };
+        assert!(ran.out.contains(said), "{}", ran.out);
     }
+}
+
+/// Plans an order for a revision of `web` while revision 1 runs by the order `current`.
+fn planned_beside(current: Option<PluginOrder>, revision: &str, manifest: &str) -> Ran {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("order.json");
+    let order = serde_json::json!({
+        "plugin": {
+            "name": "web", "revisionId": revision, "entryPoint": "bin/web",
+            "gcsSignedUrl": "https://no/such/archive", "checksum": "0".repeat(64),
+            "arguments": ["--port=1", "--fast"],
+        },
+        "manifest": serde_json::from_str::<serde_json::Value>(manifest).expect("JSON"),
+    });
+    std::fs::write(&file, order.to_string()).expect("a file");
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([plugin("web", "1", "RUNNING")])],
+        explain: current
+            .map(|order| ExplainResponse { order: Some(order), ..ExplainResponse::default() }),
+        ..Script::default()
+    });
+    planned_of(&agent, &file, &["--json"])
+}
+
+fn runs_by(arguments: &[&str]) -> PluginOrder {
+    PluginOrder {
+        entry_point: "bin/web".to_owned(),
+        arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+        sha256: "0".repeat(64),
+        memory_limit_bytes: Some(64 << 20),
+        cpu_limit_percent: None,
+    }
+}
+
+#[test]
+fn arguments_and_limits_are_compared_with_what_runs() {
+    #[track_caller]
+    fn check(current: PluginOrder, revision: &str, manifest: &str, expected: &[&str]) {
+        let ran = planned_beside(Some(current), revision, manifest);
+        assert_eq!(ran.exit, Exit::Done, "{}{}", ran.out, ran.err);
+        assert_eq!(json(&ran)[0]["changes"], serde_json::json!(expected));
+    }
+    let same = r#"{"maxMemoryUsageBytes":"67108864"}"#;
+    let order = ["--port=1", "--fast"];
+    check(runs_by(&order), "1", same, &[]);
+    check(runs_by(&order), "2", same, &["revision 2 replaces revision 1"]);
+    let limits =
+        ["memory: no limit instead of 64.0 MiB", "CPU time: 20 % of one core instead of no limit"];
+    check(runs_by(&order), "1", r#"{"maxCpuUsagePercentage":20}"#, &limits);
+    let turned = "its arguments are in another order";
+    check(runs_by(&["--fast", "--port=1"]), "1", same, &[turned]);
+    let twice = ["argument goes: --fast", "argument goes: \"\"", "argument comes: --port=1"];
+    check(runs_by(&["--fast", "--fast", ""]), "1", same, &twice);
+    let moved = PluginOrder { entry_point: "web".to_owned(), ..runs_by(&order) };
+    check(moved, "1", same, &["entry point bin/web instead of web"]);
+    let many: Vec<String> = (0..15).map(|n| format!("--{n}{}", "x".repeat(300))).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let ran = planned_beside(Some(runs_by(&[&order[..], &many].concat())), "1", same);
+    let changes = json(&ran)[0]["changes"].clone();
+    assert_eq!(changes.as_array().map(Vec::len), Some(11), "{changes}");
+    assert_eq!(changes[10], "5 more arguments go");
+    assert!(changes[0].as_str().is_some_and(|line| line.ends_with("x…")), "{changes}");
+}
+
+#[test]
+fn an_agent_that_does_not_report_how_a_plugin_runs_is_named_as_the_reason() {
+    let ran = planned_beside(None, "1", "{}");
+    let line = "its arguments and limits were not compared: the agent does not report them";
+    assert_eq!(json(&ran)[0]["changes"], serde_json::json!([line]));
+}
+
+#[test]
+fn other_content_under_the_same_revision_stands_in_the_way() {
+    let other = PluginOrder { sha256: "1".repeat(64), ..runs_by(&["--port=1", "--fast"]) };
+    let ran = planned_beside(Some(other.clone()), "1", "{}");
+    assert_eq!(ran.exit, Exit::Failed, "{}", ran.out);
+    assert!(ran.out.contains("is installed with the checksum 1111"), "{}", ran.out);
+    let ran = planned_beside(Some(other), "2", "{}");
+    assert_eq!(ran.exit, Exit::Done, "another revision may have other content: {}", ran.out);
 }
 
 #[test]

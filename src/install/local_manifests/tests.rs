@@ -148,8 +148,27 @@ fn a_plugin_that_is_to_be_downloaded_is_refused() {
     let machine = Machine::new();
     let mut dynamic = manifest("dynamic");
     dynamic["manifest"]["pluginInstallationType"] = json!("DYNAMIC_INSTALLATION");
+    dynamic["plugin"]["gcsSignedUrl"] = json!("https://store.example/s3cr3t");
     machine.manifest("dynamic", &dynamic);
-    machine.refuses("dynamic", "LOCAL_INSTALLATION");
+    machine.refuses("dynamic", "gcs_signed_url");
+}
+
+#[test]
+fn a_manifest_that_says_neither_installation_type_nor_revision_is_used() {
+    let machine = Machine::new();
+    let folder = machine.plugin("bare");
+    let bare = json!({ "plugin": { "name": "bare", "entryPoint": "run" } });
+    machine.manifest("bare", &bare);
+    let json = machine.scan();
+    let spec = json.plugins.values().next().unwrap();
+    assert!(spec.is_local(), "{spec:?}");
+    assert_eq!(spec.revision.as_str(), Sha256Digest::of(b"#!/bin/sh\n").to_string());
+    fs::remove_file(folder.join(JSON)).unwrap();
+    write(&folder.join(BINARY), &of_json(bare.to_string().as_bytes()).unwrap());
+    assert_eq!(machine.scan(), json);
+    executable(&folder.join("run"), b"#!/bin/sh\nexit\n");
+    let replaced = machine.scan();
+    assert_ne!(replaced.plugins.values().next().unwrap().revision, spec.revision);
 }
 
 #[test]
@@ -306,5 +325,5 @@ fn a_binary_manifest_of_nothing_is_refused() {
     let plugin = Plugin { name: "empty".to_owned(), ..Plugin::default() };
     let order = ConfigurePlugin { plugin: Some(plugin), ..ConfigurePlugin::default() };
     write(&machine.folder("empty").join(BINARY), &order.encode_to_vec());
-    machine.refuses("empty", "LOCAL_INSTALLATION");
+    machine.refuses("empty", "entry point \"\" is empty");
 }

@@ -76,7 +76,10 @@ fn what_a_manifest_may_not_say_is_refused_by_name() {
     refused("action is not INSTALL", |order| order.action = 77);
     refused("no plugin", |order| order.plugin = None);
     refused("\"other\"", |order| plugin(order).name = "other".to_owned());
-    refused("LOCAL_INSTALLATION", |order| order.manifest = None);
+    refused("LOCAL_INSTALLATION", |order| {
+        order.manifest.as_mut().unwrap().plugin_installation_type = 7;
+    });
+    refused("revision", |order| plugin(order).revision_id = "../7".to_owned());
     refused("gcs_signed_url", |order| plugin(order).gcs_signed_url = "https://s3cr3t".to_owned());
     refused("'..'", |order| plugin(order).entry_point = "../sh".to_owned());
     refused("empty", |order| plugin(order).entry_point = String::new());
@@ -84,6 +87,35 @@ fn what_a_manifest_may_not_say_is_refused_by_name() {
     refused("max_cpu", |order| {
         order.manifest.as_mut().unwrap().max_cpu_usage_percentage = -1;
     });
+}
+
+#[test]
+fn a_manifest_is_local_without_saying_so() {
+    let unset = pb::PluginInstallationType::DynamicInstallation.into();
+    let silent = decoded(|order| {
+        order.manifest.as_mut().unwrap().plugin_installation_type = unset;
+    });
+    assert_eq!(silent.0, decoded(|_| {}).0);
+    let bare = decoded(|order| order.manifest = None).0.unwrap();
+    assert!(bare.is_local() && bare.config.is_none(), "{bare:?}");
+}
+
+#[test]
+fn without_a_revision_the_digest_of_the_entry_point_is_the_revision() {
+    let spec = decoded(|order| plugin(order).revision_id.clear()).0.unwrap();
+    let digest = Sha256Digest::of(b"the entry point");
+    assert_eq!(spec.revision.as_str(), digest.to_string());
+    assert_eq!(spec.source.sha256(), digest);
+    // Everything else is as with a revision.
+    let named = decoded(|_| {}).0.unwrap();
+    let renamed = PluginSpec { revision: named.revision.clone(), ..PluginSpec::clone(&spec) };
+    assert_eq!(renamed, *named);
+    // Other content is another revision.
+    let mut order = good();
+    plugin(&mut order).revision_id.clear();
+    let other =
+        decode_local(&order.encode_to_vec(), &name(), FOLDER, |_| Ok(Sha256Digest::of(b"another")));
+    assert!(!other.unwrap().is_revision_of(&spec));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Removes what plugins print from pages for visitors without a token.
+//! Removes what plugins print from pages for visitors without a token, and how they are run.
 //!
 //! The last output of a plugin is in its log, and also in the texts that describe how it ended: in
 //! events, reasons and errors. These texts end with it, after the marker [`LAST_OUTPUT`].
@@ -24,9 +24,11 @@ pub(super) fn of_status(status: &mut PluginStatus) {
     }
 }
 
-/// Removes the last output, and what a run wrote, from the explanation of a plugin.
+/// Removes the last output, what a run wrote, and the order with its arguments from the explanation
+/// of a plugin.
 pub(super) fn of_answer(answer: &mut ExplainResponse) {
     answer.last_output.clear();
+    answer.order = None;
     if let Some(status) = &mut answer.status {
         of_status(status);
     }
