@@ -14,6 +14,7 @@
 //!  sweeper                   trimming of logs                         plugins, if they stop
 //!                            service manager                          last lazy writes
 //!                            reports of losses                        command socket
+//!                            giving memory back
 //!                            log line: ready                          socket files
 //!                                                                     control groups
 //!                                                                     log, traces
@@ -34,6 +35,7 @@
 //! | `signals.rs` · `reconfigure.rs` | what signals ask for · a changed configuration |
 //! | `goodbye.rs` | notifies plugins of the end, stops them, writes what is left |
 //! | `attributes.rs` | follows the metadata server |
+//! | `memory.rs` | gives memory back after a burst of work |
 //! | `report.rs` | tells the control plane how the start went |
 
 use std::time::SystemTime;
@@ -49,6 +51,7 @@ mod attributes;
 mod fault;
 mod goodbye;
 mod link;
+mod memory;
 mod places;
 mod reconfigure;
 pub mod reload;

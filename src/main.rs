@@ -8,10 +8,12 @@ use guest_agent::config::ProcessEnvironment;
 use guest_agent::dev::sample_plugin;
 use guest_agent::install::pack::pack;
 use guest_agent::observe::log;
+use guest_agent::os::heap;
 use guest_agent::process::logs::keeper;
 use guest_agent::{agent, dev};
 
 fn main() -> ExitCode {
+    heap::share_one_arena();
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let mut console = Console::of_process(&mut out, &mut err, &ProcessEnvironment);
     let exit = cli::main(std::env::args_os(), &ProcessEnvironment, &services(), &mut console);

@@ -14,10 +14,14 @@ use crate::harness::{Archive, ArchiveSpec, Bed, PATIENCE, RESOURCE, orders};
 use crate::report::{Row, Target};
 use crate::samples::Samples;
 use crate::told::{STARTED, Told};
-use crate::world::{self, Counted, MUCH_PATIENCE, bare, between, per_second};
+use crate::world::{self, Counted, MUCH_PATIENCE, PROPORTIONAL, bare, between, per_second};
 
 /// How many agents with a fleet there are at a time.
 const AT_ONCE: usize = 3;
+
+/// The plugins of a burst whose memory is looked at, and how long after it.
+const SMALL_BURST: usize = 50;
+const SETTLED: Duration = Duration::from_secs(15);
 
 /// The time between two points of metrics where many are wanted soon.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -32,6 +36,7 @@ const MEMORY_MAX: usize = 2 << 30;
 pub(crate) async fn measure(program: &Path, extent: Extent, aside: &Path) -> Vec<Row> {
     let bursts = bursts(program, extent, aside).await;
     let mut rows: Vec<_> = memory(program, extent).await.into_iter().collect();
+    rows.push(left_of_burst(program, extent).await);
     rows.extend(standing(program, extent).await);
     rows.push(listed(program, extent).await);
     rows.extend(bursts);
@@ -64,7 +69,7 @@ async fn bursts(program: &Path, extent: Extent, aside: &Path) -> Vec<Row> {
 async fn memory(program: &Path, extent: Extent) -> Option<Row> {
     let mut left = extent.memories;
     let more = f64::from(u32::try_from(extent.fleet - 1).unwrap());
-    let [mut each, mut with_all] = [(); 2].map(|()| Samples::default());
+    let [mut each, mut proportional, mut with_all] = [(); 3].map(|()| Samples::default());
     while left > 0 {
         let mut beds = Vec::new();
         for _ in 0..left.min(AT_ONCE) {
@@ -81,20 +86,61 @@ async fn memory(program: &Path, extent: Extent) -> Option<Row> {
         }
         tokio::time::sleep(extent.rest).await;
         for ((bed, _), one) in beds.into_iter().zip(of_one) {
-            let all = Counted::of(bed.agent_pid()).resident_kib;
-            each.add((all - one.resident_kib) / more);
-            with_all.add(all / 1024.0);
+            let all = Counted::of(bed.agent_pid());
+            each.add((all.anonymous_kib - one.anonymous_kib) / more);
+            proportional.add((all.proportional_kib - one.proportional_kib) / more);
+            with_all.add(all.anonymous_kib / 1024.0);
             disband(bed, extent.fleet).await;
         }
     }
-    let row = Row::new("each further running plugin: resident memory of the agent", each, "KiB");
+    let row = Row::new("each further running plugin: anonymous memory of the agent", each, "KiB");
     (extent.memories > 0).then(|| {
-        row.target(Target::AtMost(64.0)).note(format!(
+        let row = row.target(Target::AtMost(64.0)).beside(PROPORTIONAL, proportional);
+        row.note(format!(
             "{} plugins against one; the agent has {:.1} MiB with all of them",
             extent.fleet,
             with_all.median()
         ))
     })
+}
+
+/// What a burst of installations leaves in an agent's memory.
+async fn left_of_burst(program: &Path, extent: Extent) -> Row {
+    let mut beds = Vec::new();
+    for _ in 0..extent.left {
+        let bed = world::bed(program, &[]).await;
+        let archive = bed.archive("plugin.tar.zst", world::small_plugin()).await;
+        beds.push((bed, archive));
+    }
+    let [mut left, mut proportional, mut restarted] = [(); 3].map(|()| Samples::default());
+    let mut agents = Vec::new();
+    for (bed, archive) in beds {
+        install(&bed, (0..SMALL_BURST).map(|number| order(number, &archive))).await;
+        agents.push((bed, Instant::now() + SETTLED));
+    }
+    for (bed, settled) in &agents {
+        tokio::time::sleep_until((*settled).into()).await;
+        let counted = Counted::of(bed.agent_pid());
+        left.add(counted.anonymous_kib / 1024.0);
+        proportional.add(counted.proportional_kib / 1024.0);
+    }
+    for (bed, _) in &mut agents {
+        bed.kill_agent().await;
+        bed.start_agent().await;
+    }
+    tokio::time::sleep(SETTLED).await;
+    for (bed, _) in agents {
+        restarted.add(Counted::of(bed.agent_pid()).anonymous_kib / 1024.0);
+        disband(bed, SMALL_BURST).await;
+    }
+    let what = format!("{SMALL_BURST} plugins after a burst: anonymous memory of the agent");
+    Row::new(what, left, "MiB")
+        .target(Target::AtMost(8.0))
+        .beside("the next agent under the same plugins, which installed none", restarted)
+        .beside(PROPORTIONAL, proportional)
+        .note(format!(
+            "small plugins, ordered by one message; {SETTLED:?} after the control plane knows that all are RUNNING"
+        ))
 }
 
 /// CPU time for a fleet that just runs, and restarts of the agent under it.
@@ -153,12 +199,12 @@ async fn restarted(bed: &mut Bed, extent: Extent) -> Row {
         }
     }
     assert_eq!(pids(bed).await, before, "a plugin was restarted");
-    let memory = Counted::of(bed.agent_pid()).resident_kib / 1024.0;
+    let memory = Counted::of(bed.agent_pid()).anonymous_kib / 1024.0;
     Row::new(format!("agent killed under {plugins} plugins → all adopted and reported"), restarts, "ms")
         .target(Target::AtMost(500.0))
         .note(format!(
             "from the execution of the next agent until the control plane has asked for states and all are RUNNING; none was \
-             restarted; the agent has {memory:.1} MiB afterwards"
+             restarted; the agent has {memory:.1} MiB of anonymous memory afterwards"
         ))
 }
 

@@ -34,7 +34,7 @@ pub(crate) async fn measure(program: &Path, extent: Extent) -> Vec<Row> {
         // Pages of the program's file are the kernel's to keep or to drop (decision 32).
         Row::new("idle agent: anonymous memory", anonymous, "MiB")
             .target(Target::AtMost(3.0))
-            .beside("proportional set size (PSS), pages of files included", proportional)
+            .beside(world::PROPORTIONAL, proportional)
             .note("no plugins, connected to its control plane; the program is read from the disk, as after a boot"),
         Row::new("idle agent: CPU time, of one core", share, "%"),
         #[expect(clippy::cast_precision_loss, reason = "a file of a few MiB")]

@@ -66,6 +66,8 @@ pub(crate) struct Extent {
     /// How many agents with a fleet are looked at for what each plugin costs of their memory. Each
     /// takes minutes.
     pub(crate) memories: usize,
+    /// How many agents are looked at for what a burst leaves in their memory.
+    pub(crate) left: usize,
 }
 
 const WHOLE: Extent = Extent {
@@ -75,11 +77,12 @@ const WHOLE: Extent = Extent {
     window: 20,
     agents: 5_000,
     events: 10_000,
-    // What follows installations is done: probation, letting go of the code that only they needed.
+    // What follows installations is done: probation, giving back what only they needed.
     rest: Duration::from_secs(35),
     // Each plugin is checked and measured once.
     look: Duration::from_secs(10),
     memories: 9,
+    left: 3,
 };
 const SHORT: Extent = Extent {
     rounds: 3,
@@ -91,6 +94,7 @@ const SHORT: Extent = Extent {
     rest: Duration::from_secs(5),
     look: Duration::from_secs(2),
     memories: 0,
+    left: 1,
 };
 
 /// The groups, in the order in which they are measured.

@@ -127,12 +127,13 @@ pub(crate) async fn put_aside(mut bed: Bed, aside: &Path) {
     bed.finish().await;
 }
 
+/// What stands beside anonymous memory.
+pub(crate) const PROPORTIONAL: &str = "proportional set size (PSS), pages of files included";
+
 /// What the kernel counts of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
-    /// Resident memory, in KiB.
-    pub(crate) resident_kib: f64,
-    /// Of that, what no file backs.
+    /// Memory that no file backs, in KiB.
     pub(crate) anonymous_kib: f64,
     /// The proportional set size (PSS), in KiB: a page counts in part where several processes map
     /// it.
@@ -142,9 +143,9 @@ pub(crate) struct Counted {
 impl Counted {
     /// Looks at a process.
     pub(crate) fn of(pid: u32) -> Self {
-        let [resident_kib, anonymous_kib, proportional_kib] =
-            processes::rollup_kib(pid, ["Rss:", "Anonymous:", "Pss:"]).map(f64::from);
-        Self { resident_kib, anonymous_kib, proportional_kib }
+        let [anonymous_kib, proportional_kib] =
+            processes::rollup_kib(pid, ["Anonymous:", "Pss:"]).map(f64::from);
+        Self { anonymous_kib, proportional_kib }
     }
 }
 

@@ -21,7 +21,7 @@ use super::fault::Fault;
 use super::report::{self, Module, Modules};
 use super::signals::{Request, Signals};
 use super::tasks::{Task, Tasks};
-use super::{goodbye, reconfigure, settings};
+use super::{goodbye, memory, reconfigure, settings};
 use crate::agent::shutdown;
 use crate::agent::systemd::{self, Notifier, Watched};
 use crate::api::commands::CommandSocket;
@@ -165,6 +165,8 @@ impl Service {
         };
         tasks.start(Task::LossReport, reporter.run());
         tasks.start(Task::LogLossReport, log::report_unwritten());
+        let giving_back = memory::give_back_after_bursts(system.events.events.subscribe());
+        tasks.start(Task::GivingMemoryBack, giving_back);
         let local_socket = adapters.local_socket;
         crash_point::reach("before", "ready", "agent");
         info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");
@@ -231,6 +233,7 @@ impl Service {
             Task::ServiceManager,
             Task::LossReport,
             Task::LogLossReport,
+            Task::GivingMemoryBack,
         ] {
             self.tasks.end(task).await;
         }

@@ -31,6 +31,8 @@ pub(super) enum Task {
     LossReport,
     /// Reports the lines that the agent's own log left out.
     LogLossReport,
+    /// Gives memory back after a burst of work.
+    GivingMemoryBack,
 }
 
 /// What the end of a task means while the service runs.
@@ -69,7 +71,8 @@ impl Task {
             | Self::LogTrimming
             | Self::ServiceManager
             | Self::LossReport
-            | Self::LogLossReport => Meaning::Nothing,
+            | Self::LogLossReport
+            | Self::GivingMemoryBack => Meaning::Nothing,
         }
     }
 
@@ -84,7 +87,8 @@ impl Task {
             | Self::LogTrimming
             | Self::ServiceManager
             | Self::LossReport
-            | Self::LogLossReport => Ending::Abort,
+            | Self::LogLossReport
+            | Self::GivingMemoryBack => Ending::Abort,
         }
     }
 }

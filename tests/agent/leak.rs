@@ -116,9 +116,8 @@ impl World {
             // On a busy machine no plugin counts as hung.
             .set("plugins.health_timeout=30s")
             .set("plugins.health_interval=5s")
-            // glibc keeps what was freed for each thread apart, and there are many threads for
-            // blocking work; that fills up slowly and is no leak.
-            .variable("MALLOC_ARENA_MAX", "1")
+            // glibc keeps some small pieces that were freed for each thread apart, and there are
+            // many threads for blocking work; that fills up slowly and is no leak.
             .variable("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")
             .start()
             .await;

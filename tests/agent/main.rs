@@ -32,6 +32,7 @@ mod link;
 mod local;
 mod logging;
 mod logs;
+mod memory;
 mod messages;
 mod metadata;
 mod notify;

@@ -79,10 +79,10 @@ pub mod host_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
-    use tonic::codegen::http::Uri;
     use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
     /// Calls that help the plugin to decide.
     #[derive(Debug, Clone)]
     pub struct HostClient<T> {
@@ -114,18 +114,22 @@ pub mod host_client {
             let inner = tonic::client::Grpc::with_origin(inner, origin);
             Self { inner }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> HostClient<InterceptedService<T, F>>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> HostClient<InterceptedService<T, F>>
         where
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
                 >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             HostClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -165,9 +169,14 @@ pub mod host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::LogRequest>,
         ) -> std::result::Result<tonic::Response<()>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/cipd.plugin.Host/Log");
             let mut req = request.into_request();
@@ -178,15 +187,25 @@ pub mod host_client {
         pub async fn list_metadata(
             &mut self,
             request: impl tonic::IntoRequest<super::ListMetadataRequest>,
-        ) -> std::result::Result<tonic::Response<super::ListMetadataResponse>, tonic::Status>
-        {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<super::ListMetadataResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/cipd.plugin.Host/ListMetadata");
+            let path = http::uri::PathAndQuery::from_static(
+                "/cipd.plugin.Host/ListMetadata",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("cipd.plugin.Host", "ListMetadata"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("cipd.plugin.Host", "ListMetadata"));
             self.inner.unary(req, path, codec).await
         }
     }
@@ -198,7 +217,7 @@ pub mod host_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with HostServer.
@@ -213,7 +232,10 @@ pub mod host_server {
         async fn list_metadata(
             &self,
             request: tonic::Request<super::ListMetadataRequest>,
-        ) -> std::result::Result<tonic::Response<super::ListMetadataResponse>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<super::ListMetadataResponse>,
+            tonic::Status,
+        >;
     }
     /// Calls that help the plugin to decide.
     #[derive(Debug)]
@@ -237,7 +259,10 @@ pub mod host_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -292,15 +317,21 @@ pub mod host_server {
                 "/cipd.plugin.Host/Log" => {
                     #[allow(non_camel_case_types)]
                     struct LogSvc<T: Host>(pub Arc<T>);
-                    impl<T: Host> tonic::server::UnaryService<super::LogRequest> for LogSvc<T> {
+                    impl<T: Host> tonic::server::UnaryService<super::LogRequest>
+                    for LogSvc<T> {
                         type Response = ();
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::LogRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Host>::log(&inner, request).await };
+                            let fut = async move {
+                                <T as Host>::log(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -329,16 +360,21 @@ pub mod host_server {
                 "/cipd.plugin.Host/ListMetadata" => {
                     #[allow(non_camel_case_types)]
                     struct ListMetadataSvc<T: Host>(pub Arc<T>);
-                    impl<T: Host> tonic::server::UnaryService<super::ListMetadataRequest> for ListMetadataSvc<T> {
+                    impl<T: Host> tonic::server::UnaryService<super::ListMetadataRequest>
+                    for ListMetadataSvc<T> {
                         type Response = super::ListMetadataResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ListMetadataRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Host>::list_metadata(&inner, request).await };
+                            let fut = async move {
+                                <T as Host>::list_metadata(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -364,16 +400,25 @@ pub mod host_server {
                     };
                     Box::pin(fut)
                 }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-                    Ok(response)
-                }),
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
             }
         }
     }
@@ -402,10 +447,10 @@ pub mod admissions_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
-    use tonic::codegen::http::Uri;
     use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
     /// The agent's checks and the plugin's answers.
     #[derive(Debug, Clone)]
     pub struct AdmissionsClient<T> {
@@ -445,13 +490,14 @@ pub mod admissions_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
                 >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             AdmissionsClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -494,12 +540,18 @@ pub mod admissions_client {
             tonic::Response<tonic::codec::Streaming<super::Admission>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/cipd.plugin.Admissions/ListAdmissions");
+            let path = http::uri::PathAndQuery::from_static(
+                "/cipd.plugin.Admissions/ListAdmissions",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("cipd.plugin.Admissions", "ListAdmissions"));
@@ -510,12 +562,18 @@ pub mod admissions_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ResolveAdmissionRequest>,
         ) -> std::result::Result<tonic::Response<()>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path =
-                http::uri::PathAndQuery::from_static("/cipd.plugin.Admissions/ResolveAdmission");
+            let path = http::uri::PathAndQuery::from_static(
+                "/cipd.plugin.Admissions/ResolveAdmission",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("cipd.plugin.Admissions", "ResolveAdmission"));
@@ -530,7 +588,7 @@ pub mod admissions_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with AdmissionsServer.
@@ -539,13 +597,17 @@ pub mod admissions_server {
         /// Server streaming response type for the ListAdmissions method.
         type ListAdmissionsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Admission, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// Streams the waiting checks, then new ones. A plugin calls it once in its life.
         async fn list_admissions(
             &self,
             request: tonic::Request<super::ListAdmissionsRequest>,
-        ) -> std::result::Result<tonic::Response<Self::ListAdmissionsStream>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<Self::ListAdmissionsStream>,
+            tonic::Status,
+        >;
         /// Answers one check. The first answer counts.
         async fn resolve_admission(
             &self,
@@ -574,7 +636,10 @@ pub mod admissions_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -629,14 +694,16 @@ pub mod admissions_server {
                 "/cipd.plugin.Admissions/ListAdmissions" => {
                     #[allow(non_camel_case_types)]
                     struct ListAdmissionsSvc<T: Admissions>(pub Arc<T>);
-                    impl<T: Admissions>
-                        tonic::server::ServerStreamingService<super::ListAdmissionsRequest>
-                        for ListAdmissionsSvc<T>
-                    {
+                    impl<
+                        T: Admissions,
+                    > tonic::server::ServerStreamingService<super::ListAdmissionsRequest>
+                    for ListAdmissionsSvc<T> {
                         type Response = super::Admission;
                         type ResponseStream = T::ListAdmissionsStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ListAdmissionsRequest>,
@@ -673,11 +740,15 @@ pub mod admissions_server {
                 "/cipd.plugin.Admissions/ResolveAdmission" => {
                     #[allow(non_camel_case_types)]
                     struct ResolveAdmissionSvc<T: Admissions>(pub Arc<T>);
-                    impl<T: Admissions> tonic::server::UnaryService<super::ResolveAdmissionRequest>
-                        for ResolveAdmissionSvc<T>
-                    {
+                    impl<
+                        T: Admissions,
+                    > tonic::server::UnaryService<super::ResolveAdmissionRequest>
+                    for ResolveAdmissionSvc<T> {
                         type Response = ();
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ResolveAdmissionRequest>,
@@ -711,16 +782,25 @@ pub mod admissions_server {
                     };
                     Box::pin(fut)
                 }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-                    Ok(response)
-                }),
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
             }
         }
     }

@@ -74,7 +74,7 @@ fn an_absolute_entry_point_is_taken_as_it_stands() {
 fn what_a_manifest_may_not_say_is_refused_by_name() {
     refused("action is not INSTALL", |order| order.action = cfg::Action::Remove.into());
     refused("action is not INSTALL", |order| order.action = 77);
-    refused("no plugin", |order| order.plugin = None);
+    refused("does not name a plugin", |order| order.plugin = None);
     refused("\"other\"", |order| plugin(order).name = "other".to_owned());
     refused("LOCAL_INSTALLATION", |order| {
         order.manifest.as_mut().unwrap().plugin_installation_type = 7;
