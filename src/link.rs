@@ -16,8 +16,8 @@
 //! and waits for its answer before it reads the next one. The link stores nothing and sends nothing
 //! again: a delivery is one attempt, and the outbox decides about the next.
 //!
-//! Frames above 4 MiB are logged, acknowledged and dropped, so that one of them does not come again
-//! for ever; above 64 MiB the decoder ends the stream, which is then opened again from 5 s on.
+//! Frames above 4 MiB are logged, answered with INVALID_ARGUMENT and dropped, so that one of them
+//! does not come again for ever; above 64 MiB the decoder ends the stream, which is then opened again from 5 s on.
 
 mod backoff;
 mod config;
@@ -145,8 +145,8 @@ impl Link {
         refuse_oversize(body.encoded_len())?;
         let current = self.shared.streams().current.clone();
         let call = async {
-            let channel = match current {
-                Some(session) => session.channel(),
+            let connection = match current {
+                Some(session) => session.connection(),
                 None => session::dial(config).await?,
             };
             let mut request = tonic::Request::new(SendAgentMessageRequest {
@@ -156,7 +156,7 @@ impl Link {
             });
             let token = config.tokens.token().await?;
             config.headers.apply(token.as_deref(), request.metadata_mut())?;
-            let answer = session::client(channel).send_agent_message(request).await;
+            let answer = session::client(connection).send_agent_message(request).await;
             answer.map(drop).map_err(StreamEnd::from)
         };
         match tokio::time::timeout(config.timings.unary, call).await {
@@ -181,6 +181,13 @@ impl ControlLink for Link {
         let session = self.shared.streams().by_number.get(&receipt.stream).cloned();
         if let Some(session) = session {
             session.acknowledge(receipt.message_id).await;
+        }
+    }
+
+    async fn refuse(&self, receipt: Receipt, reason: String) {
+        let session = self.shared.streams().by_number.get(&receipt.stream).cloned();
+        if let Some(session) = session {
+            session.refuse(receipt.message_id, &reason).await;
         }
     }
 }

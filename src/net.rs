@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   listen    socket ─► accept (places: shares) ─► placed ─► the server that asked for it
-//!   connect   token + dial ─► a channel ─► the client that asked for it
+//!   connect   token + dial (tls, keepalive) ─► a connection ─► the client that asked for it
 //!   again     backoff: the wait after each failure in a row
 //! ```
 //!
@@ -11,11 +11,14 @@
 
 pub(crate) mod accept;
 pub(crate) mod backoff;
+pub(crate) mod connection;
 pub mod dial;
 pub mod endpoint;
+pub(crate) mod keepalive;
 pub mod metadata_address;
 pub(crate) mod placed;
 pub(crate) mod shares;
 pub mod socket;
 pub(crate) mod ticket;
+pub mod tls;
 pub mod token;

@@ -33,14 +33,17 @@ use crate::ports::{
 };
 use crate::records::{InboxContent, InboxEntry};
 use crate::trace::Trace;
-use crate::wire::{self, AgentFacts, DecodedOrder, Request};
+use crate::wire::{self, AgentFacts, DecodedOrder, Request, WireError};
 
 pub mod remembered;
 
 use remembered::{MessageKey, Remembered};
 
-/// How often a reply is sent before the server is left to ask again.
-const REPLY_ATTEMPTS: u32 = 3;
+/// A question of this age is not answered any more: its sender has long asked again.
+const QUESTION_MAX: Duration = Duration::from_secs(60);
+
+/// Longest pause before a reply is sent again, where the link may be back at any moment.
+const REPLY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Longest wait for an acknowledgement to leave. What was acknowledged is acted on in any case.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(2);
@@ -220,6 +223,12 @@ impl ControlPlaneActor {
         Box::pin(async move { acknowledge(&*link, message.receipt).await }.into_actor(self))
     }
 
+    fn refuse(&self, receipt: Receipt, reason: String) -> ResponseActFuture<Self, ()> {
+        let link = self.ports.link.clone();
+        let refused = async move { in_time(link.refuse(receipt, reason)).await };
+        Box::pin(refused.into_actor(self))
+    }
+
     fn configure_received(
         &mut self,
         message: InboundMessage,
@@ -247,6 +256,10 @@ impl ControlPlaneActor {
         let trace = Arc::new(Trace::of_message(&receipt.message_id, traceparent, at));
         let decoded = match wire::decode_orders(&bytes, Origin::ControlPlane) {
             Ok(decoded) => decoded,
+            Err(error @ WireError::TooManyOrders(_)) => {
+                warn!(message_id = %trace.message_id, %error, "refuses orders");
+                return self.refuse(message.receipt, error.to_string());
+            }
             Err(error) => {
                 warn!(message_id = %trace.message_id, error = %Chain(&error), "ignores orders it cannot understand");
                 return self.acknowledge(message);
@@ -329,22 +342,23 @@ impl ControlPlaneActor {
             self.unanswered = 0;
         }
         self.answering += 1;
+        let asked = Instant::now();
         let ports = self.ports.clone();
         let (list, agent, delivered) =
             (self.list.clone(), self.agent.clone(), self.delivered.clone());
         let answer = async move {
             match question {
                 Request::AgentInfo => {
-                    send(&ports, wire::encode_agent_info(&message, &agent)).await;
+                    send(&ports, wire::encode_agent_info(&message, &agent), asked).await;
                 }
                 Request::OsInfo => {
                     let os = ports.machine.os().await;
-                    send(&ports, wire::encode_os_info(&message, os)).await;
+                    send(&ports, wire::encode_os_info(&message, os), asked).await;
                 }
                 Request::ListStates => {
                     let Ok(plugins) = list.send(ListPlugins).await else { return };
                     let reply = wire::encode_states(&message, &plugins);
-                    if send(&ports, reply).await == Sent::Acknowledged {
+                    if send(&ports, reply, asked).await == Sent::Acknowledged {
                         delivered.do_send(MetricsDelivered(newest_points(&plugins)));
                     }
                 }
@@ -370,7 +384,11 @@ fn kind_of_refused(answer: PluginEventKind) -> OrderKind {
 }
 
 async fn acknowledge(link: &dyn ControlLink, receipt: Receipt) {
-    if tokio::time::timeout(ACKNOWLEDGE_WAIT, link.acknowledge(receipt)).await.is_err() {
+    in_time(link.acknowledge(receipt)).await;
+}
+
+async fn in_time(acknowledgement: impl Future<Output = ()>) {
+    if tokio::time::timeout(ACKNOWLEDGE_WAIT, acknowledgement).await.is_err() {
         debug!("an acknowledgement could not be sent in time");
     }
 }
@@ -382,24 +400,30 @@ enum Sent {
     GivenUp,
 }
 
-/// Sends a reply a few times under the same id. A server that still wants it asks again.
-async fn send(ports: &Ports, reply: OutboundMessage) -> Sent {
+/// Sends a reply under one id until it is acknowledged, as events are sent, while its question is
+/// young: there are servers that take replies for signs of life.
+async fn send(ports: &Ports, reply: OutboundMessage, asked: Instant) -> Sent {
     let reply = OutboundMessage { id: ports.ids.message_id(), ..reply };
-    for attempt in 1..=REPLY_ATTEMPTS {
-        match ports.link.deliver(reply.clone()).await {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let pause = match ports.link.deliver(reply.clone()).await {
             Ok(()) => return Sent::Acknowledged,
-            Err(DeliveryError::TimedOut) => {}
+            // The wait for the acknowledgement was pause enough.
+            Err(DeliveryError::TimedOut) => Duration::ZERO,
             // A question may come before the registration that it came after is answered.
-            Err(DeliveryError::NotConnected | DeliveryError::Exhausted(_)) => {
-                tokio::time::sleep(Duration::from_millis(250) * attempt).await;
+            Err(DeliveryError::NotConnected) => {
+                Duration::from_millis(250).saturating_mul(attempt).min(REPLY_PAUSE_MAX)
             }
-            Err(error @ DeliveryError::Refused(_)) => {
-                debug!(%error, "a reply could not be sent; gives it up");
-                return Sent::GivenUp;
-            }
+            Err(DeliveryError::Exhausted(_)) => Duration::from_millis(250).saturating_mul(attempt),
+            Err(DeliveryError::Refused(_)) => Duration::from_secs(1).saturating_mul(attempt),
+        };
+        if asked.elapsed() + pause >= QUESTION_MAX {
+            debug!(attempt, "gives a reply up: its question is too old");
+            return Sent::GivenUp;
         }
+        tokio::time::sleep(pause).await;
     }
-    Sent::GivenUp
 }
 
 /// Around the reception of each order, until this is dropped. The span of an order itself ends

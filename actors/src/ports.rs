@@ -590,6 +590,10 @@ pub trait ControlLink: Send + Sync {
     /// Acknowledges a received message on the stream it came from. A stream that is gone makes
     /// this a no-op: the server sends the message again.
     async fn acknowledge(&self, receipt: Receipt);
+
+    /// Answers a received message with INVALID_ARGUMENT: nothing of it is carried out, and it is
+    /// not to be sent again. Otherwise like [`ControlLink::acknowledge`].
+    async fn refuse(&self, receipt: Receipt, reason: String);
 }
 
 /// A message for the control plane.

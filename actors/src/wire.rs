@@ -37,6 +37,9 @@ pub const MESSAGE_TYPE: &str = "message_type";
 /// Most orders in one message.
 pub const ORDERS_MAX: usize = 4096;
 
+/// Shortest time between two measurements of a plugin: each reads the usage of all its processes.
+const SECOND: Duration = Duration::from_secs(1);
+
 const AGENT_INFO: &str = "agent_controlplane.AgentInfo";
 const OS_INFO: &str = "agent_controlplane.OSInfo";
 const STATES: &str = "agent_controlplane.CurrentPluginStates";
@@ -261,8 +264,7 @@ fn decode_spec(
         },
         stop_timeout: duration(manifest.stop_timeout, 30, "stop_timeout")?,
         metrics: MetricsPolicy {
-            interval: duration(manifest.metrics_interval, 10, "metrics_interval")?
-                .max(Duration::from_secs(1)),
+            interval: duration_from(SECOND, manifest.metrics_interval, 10, "metrics_interval")?,
             points: match manifest.max_metric_datapoints {
                 0 => 60,
                 n if n <= 10_000 => usize::try_from(n).unwrap_or(60),
@@ -306,7 +308,15 @@ fn duration(
     default_secs: u64,
     field: &str,
 ) -> Result<Duration, String> {
-    const MIN: Duration = Duration::from_millis(100);
+    duration_from(Duration::from_millis(100), value, default_secs, field)
+}
+
+fn duration_from(
+    min: Duration,
+    value: Option<prost_types::Duration>,
+    default_secs: u64,
+    field: &str,
+) -> Result<Duration, String> {
     const MAX: Duration = Duration::from_secs(3600);
     let default = Duration::from_secs(default_secs);
     let Some(value) = value else { return Ok(default) };
@@ -315,14 +325,16 @@ fn duration(
     }
     let wrong = || {
         format!(
-            "{field} is {}.{:09}s; it has to be between 0.1s and 3600s, or 0 for {default_secs}s",
-            value.seconds, value.nanos
+            "{field} is {}.{:09}s; it has to be between {}s and 3600s, or 0 for {default_secs}s",
+            value.seconds,
+            value.nanos,
+            min.as_secs_f32()
         )
     };
     let nanos = u32::try_from(value.nanos).ok().filter(|n| *n < 1_000_000_000);
     let seconds = u64::try_from(value.seconds).map_err(|_| wrong())?;
     let duration = Duration::new(seconds, nanos.ok_or_else(wrong)?);
-    if duration < MIN || duration > MAX { Err(wrong()) } else { Ok(duration) }
+    if duration < min || duration > MAX { Err(wrong()) } else { Ok(duration) }
 }
 
 fn decode_arguments(arguments: &[String]) -> Result<Vec<String>, String> {

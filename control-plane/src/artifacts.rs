@@ -30,10 +30,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
-use crate::core::lock;
+use crate::lock::lock;
 use crate::server::{SocketFile, bind_unix};
 use catalog::Catalog;
 
+pub use catalog::PublishError;
 pub use faults::{ArtifactCounters, ArtifactFaults, CutOff, StatusFault};
 
 /// How long a shutdown waits for downloads to end.
@@ -66,23 +67,6 @@ pub enum ArtifactStartError {
     Listen {
         /// The address that was given.
         address: String,
-        /// The error of the operating system.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-/// Why an artifact could not be published.
-#[derive(Debug, Error)]
-pub enum PublishError {
-    /// The name would not be one segment of a URL or one name in a directory.
-    #[error("`{0}` is no artifact name: letters, digits, `.`, `_`, `-`, `+`, not first a dot")]
-    Name(String),
-    /// The file cannot be read.
-    #[error("failed to read `{path}`", path = .path.display())]
-    File {
-        /// The file that was given.
-        path: PathBuf,
         /// The error of the operating system.
         #[source]
         source: std::io::Error,

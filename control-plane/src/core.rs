@@ -6,10 +6,12 @@
 //! an operation holds it; an agent without any of these costs no memory.
 
 mod agent;
+mod agent_ref;
+mod registrations;
 mod session_handle;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use guest_agent_proto::agent_communication::MessageBody;
@@ -17,6 +19,7 @@ use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::rpc;
 use prost::Message;
 use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -24,11 +27,15 @@ use crate::chain::Chain;
 use crate::event::AgentEvent;
 use crate::faults::Faults;
 use crate::frame::{Frame, FrameContent};
+use crate::lock::lock;
 use crate::messages;
 use crate::settings::{Limits, RateLimits, Timings};
 use crate::store::{Appended, Report, Store, StoreError};
+use agent::Agent;
+use registrations::Registrations;
 
-pub(crate) use agent::{Agent, AgentRef};
+pub(crate) use agent_ref::AgentRef;
+pub(crate) use registrations::Verdict;
 pub use session_handle::AgentConnection;
 pub(crate) use session_handle::{SessionHandle, ToAgent};
 
@@ -46,6 +53,7 @@ pub(crate) struct Core {
     pub(crate) bearer_token: Option<String>,
     pub(crate) shutdown: CancellationToken,
     agents: Mutex<HashMap<Arc<str>, Arc<Agent>>>,
+    registrations: Mutex<Registrations>,
     faults: Mutex<Faults>,
     frames: broadcast::Sender<Arc<Frame>>,
     events: broadcast::Sender<Arc<AgentEvent>>,
@@ -71,25 +79,16 @@ impl Core {
             bearer_token,
             shutdown: CancellationToken::new(),
             agents: Mutex::default(),
+            registrations: Mutex::new(Registrations::new(
+                limits.registrations_per_minute,
+                limits.agents,
+                Instant::now(),
+            )),
             faults: Mutex::default(),
             frames: broadcast::Sender::new(FRAME_BACKLOG),
             events: broadcast::Sender::new(EVENT_BACKLOG),
             streams: watch::Sender::new(0),
         }
-    }
-
-    /// The agent of this resource id, which need not be connected or even exist.
-    pub(crate) fn agent(self: &Arc<Self>, resource: &str) -> AgentRef {
-        let mut agents = lock(&self.agents);
-        let agent = match agents.get(resource) {
-            Some(agent) => agent.clone(),
-            None => {
-                let agent = Arc::new(Agent::new(resource.into()));
-                agents.insert(agent.resource.clone(), agent.clone());
-                agent
-            }
-        };
-        AgentRef::new(self.clone(), agent)
     }
 
     /// Forgets an agent that nothing refers to any more. The caller holds the last [`AgentRef`] to
@@ -118,6 +117,11 @@ impl Core {
     pub(crate) fn has_room_for(&self, resource: &str) -> bool {
         let agents = lock(&self.agents);
         agents.contains_key(resource) || agents.len() < self.limits.agents
+    }
+
+    /// Counts a registration of an agent.
+    pub(crate) fn count_registration(&self, resource: &Arc<str>) -> Verdict {
+        lock(&self.registrations).register(resource, Instant::now())
     }
 
     pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -243,10 +247,6 @@ fn unpack<M: Message + Default>(body: &MessageBody) -> Result<M, rpc::Status> {
         message: format!("the body is not a {}: {error}", messages::message_type(body)),
         details: Vec::new(),
     })
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod event;
 mod faults;
 mod frame;
 mod hex;
+mod lock;
 pub mod messages;
 pub mod metadata;
 mod operations;

@@ -19,6 +19,7 @@
 
 mod handler;
 mod jwt;
+mod shared;
 mod tree;
 
 use std::net::SocketAddr;
@@ -33,8 +34,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
-use crate::core::lock;
+use crate::lock::lock;
+use shared::Shared;
 use tree::Tree;
+
+pub use shared::MetadataFaults;
 
 /// How long a shutdown waits for answers to be sent; requests that wait for a change are cut off.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
@@ -50,35 +54,6 @@ struct Running {
     address: SocketAddr,
     shutdown: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// The state that the handler reads and changes.
-struct Shared {
-    tree: watch::Sender<Tree>,
-    faults: Mutex<MetadataFaults>,
-    token_life: Mutex<Duration>,
-    asked: Mutex<Vec<String>>,
-    writable: bool,
-    shutdown: CancellationToken,
-}
-
-/// The faults of every answer from now on. For tests and game days.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MetadataFaults {
-    /// Wait so long before each answer.
-    pub delay: Duration,
-    /// Answer with this HTTP status instead.
-    pub status: Option<u16>,
-    /// Answer every request with this text instead of the value.
-    pub garbage: Option<String>,
-    /// Answer with a body of so many bytes.
-    pub huge: Option<usize>,
-    /// Leave out the `Metadata-Flavor` header.
-    pub without_flavor: bool,
-    /// Leave out the ETag.
-    pub without_etag: bool,
-    /// Answer requests that wait for a change at once.
-    pub impatient: bool,
 }
 
 /// Why a metadata server could not start.
@@ -213,26 +188,6 @@ impl MetadataServer {
         });
         let running = Running { shared, address: bound, shutdown, task: Mutex::new(Some(task)) };
         Ok(Self { running: Arc::new(running) })
-    }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    fn set(&self, path: &str, value: &str) {
-        self.tree.send_if_modified(|tree| tree.set(path, value));
-    }
-
-    fn remove(&self, path: &str) -> bool {
-        self.tree.send_if_modified(|tree| tree.remove(path))
-    }
-
-    fn note(&self, path: &str) {
-        const NOTED_MAX: usize = 10_000;
-        let mut asked = lock(&self.asked);
-        if asked.len() < NOTED_MAX {
-            asked.push(path.to_owned());
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! until the last handle is dropped.
 
 mod address;
+mod error;
 mod listener;
 
 use std::net::SocketAddr;
@@ -12,16 +13,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use thiserror::Error;
 use tokio::task::JoinHandle;
 
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::faults::Faults;
+use crate::lock::lock;
 use crate::settings::{Limits, RateLimits, Timings};
 use crate::store::{MemoryStore, Store};
 
 pub use address::{AddressError, Listen};
+pub use error::StartError;
 use listener::Bound;
+pub use listener::ServerTls;
 pub(crate) use listener::{SocketFile, bind_unix};
 
 /// How long a shutdown waits for connections to end.
@@ -61,43 +64,6 @@ pub struct Builder {
     rate_limits: RateLimits,
     timings: Timings,
     limits: Limits,
-}
-
-/// TLS for the TCP listeners. Unix sockets never use TLS.
-#[derive(Clone)]
-pub struct ServerTls {
-    /// Certificate chain, PEM.
-    pub certificate: String,
-    /// Private key of the certificate, PEM.
-    pub key: String,
-    /// When set, agents must show a certificate of this authority, PEM.
-    pub client_ca: Option<String>,
-}
-
-/// Why a control plane could not start.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// The builder was given nothing to listen on.
-    #[error("there is nothing to listen on")]
-    NothingToListenOn,
-    /// Plaintext would be visible on a network.
-    #[error("{0} is not a loopback address and there is no TLS certificate")]
-    PlaintextOffLoopback(SocketAddr),
-    /// Another server answers on the socket.
-    #[error("another server listens on `{path}`", path = .0.display())]
-    SocketInUse(PathBuf),
-    /// The address cannot be listened on.
-    #[error("failed to listen on {address}")]
-    Listen {
-        /// The address that was given.
-        address: Listen,
-        /// The error of the operating system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Certificate, key or client authority are unusable.
-    #[error("the TLS configuration is unusable")]
-    Tls(#[source] tonic::transport::Error),
 }
 
 // === impl Builder ===

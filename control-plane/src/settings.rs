@@ -36,6 +36,10 @@ pub struct Limits {
     pub agents: usize,
     /// Number of channels of one agent.
     pub channels: usize,
+    /// Number of registrations of one agent within a minute. Further ones are refused with
+    /// RESOURCE_EXHAUSTED. Without a bound two processes with the identity of one agent, whose
+    /// streams replace each other, would register as fast as they can.
+    pub registrations_per_minute: u32,
     /// Largest message that is accepted from an agent or configured for one, in bytes.
     pub message_bytes: usize,
 }
@@ -53,6 +57,6 @@ impl Default for Timings {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { agents: 100_000, channels: 4, message_bytes: 4 << 20 }
+        Self { agents: 100_000, channels: 4, registrations_per_minute: 60, message_bytes: 4 << 20 }
     }
 }

@@ -85,6 +85,7 @@ mod life;
 mod listener;
 mod once;
 mod run;
+mod serve_error;
 mod server;
 mod service;
 
@@ -99,7 +100,8 @@ pub use error_log::ErrorLog;
 pub use listener::BindError;
 pub use once::{RunContext, run_once};
 pub use plugin::{Cleanup, Plugin, StartContext, StatusQuery, StopContext};
-pub use run::{ServeError, main, serve, serve_blocking, serve_with};
+pub use run::{main, serve, serve_blocking, serve_with};
+pub use serve_error::ServeError;
 pub use server::Server;
 pub use status::PluginStatus;
 

@@ -2,7 +2,6 @@
 //!
 //! This module changes the state of the whole process; [`Server`] does the rest.
 
-use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::process::ExitCode;
@@ -10,28 +9,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::chain;
-use crate::{Arguments, ArgumentsError, BindError, ErrorLog, Plugin, Server};
-
-/// Why a plugin could not be served, or did not end well.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The command line could not be understood.
-    #[error("bad command line")]
-    Arguments(#[source] ArgumentsError),
-    /// The address could not be listened on.
-    #[error("cannot begin to listen")]
-    Bind(#[from] BindError),
-    /// The current thread has no tokio runtime, or a runtime could not be made, or it takes no
-    /// signals or sockets.
-    #[error("the runtime failed")]
-    Runtime(#[source] io::Error),
-    /// The gRPC server failed.
-    #[error("the server broke")]
-    Transport(#[source] tonic::transport::Error),
-    /// A signal asked the plugin to stop and that failed.
-    #[error("stopping on a signal failed")]
-    Stop(#[source] Box<dyn Error + Send + Sync>),
-}
+use crate::{Arguments, ErrorLog, Plugin, ServeError, Server};
 
 /// Serves the plugin until it is stopped: the whole `main` of a plugin.
 ///

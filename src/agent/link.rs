@@ -22,8 +22,8 @@ use crate::config::{Auth, Config, ControlPlaneConfig};
 use crate::hostinfo::metadata::{Client, IdentityToken, Location, State};
 use crate::link::{self, Link, LinkConfig, LinkListener, Undecided};
 use crate::net::backoff::{Backoff, Jitter, Schedule};
-use crate::net::dial::{ClientCertificate, TlsFiles};
 use crate::net::endpoint::Endpoint;
+use crate::net::tls::{ClientCertificate, TlsFiles};
 use crate::net::token::FileToken;
 
 /// The waits before the agent asks the metadata server again for a missing value.

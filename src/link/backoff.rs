@@ -19,6 +19,10 @@ pub(super) struct Bounds {
     pub(super) ordinary: Duration,
     pub(super) severe: Duration,
     pub(super) max: Duration,
+    /// A stream that the server accepted and that lived this long makes the next wait a short one
+    /// again. An accepted registration alone does not: two agents with the identity of one machine
+    /// are accepted in turn, each for the moment until the other comes back.
+    pub(super) settled: Duration,
 }
 
 /// Counts the failures in a row.
@@ -35,6 +39,7 @@ impl Default for Bounds {
             ordinary: Duration::from_millis(200),
             severe: Duration::from_secs(5),
             max: Duration::from_secs(60),
+            settled: Duration::from_secs(60),
         }
     }
 }
@@ -47,9 +52,11 @@ impl Backoff {
         Self { bounds, ordinary: 0, severe: 0 }
     }
 
-    /// Forgets the failures, after a stream that settled.
-    pub(super) fn reset(&mut self) {
-        (self.ordinary, self.severe) = (0, 0);
+    /// An accepted stream lived this long; forgets the failures before it when that is long enough.
+    pub(super) fn lived(&mut self, lived: Duration) {
+        if lived >= self.bounds.settled {
+            (self.ordinary, self.severe) = (0, 0);
+        }
     }
 
     /// The wait after one more failure: a part of the longest wait of that round, `jitter` in
@@ -112,12 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_stream_starts_over() {
+    fn a_stream_that_lived_a_minute_starts_over_and_a_shorter_one_does_not() {
         let mut backoff = Backoff::new(Bounds::default());
         for _ in 0..10 {
             backoff.next(Severity::Ordinary, 1.0);
         }
-        backoff.reset();
+        backoff.lived(Duration::from_millis(59_999));
+        assert_eq!(backoff.next(Severity::Ordinary, 1.0), Duration::from_secs(60));
+        backoff.lived(Duration::from_secs(60));
         assert_eq!(backoff.next(Severity::Ordinary, 1.0), Duration::ZERO);
         assert_eq!(backoff.next(Severity::Ordinary, 1.0), Duration::from_millis(200));
     }

@@ -9,8 +9,10 @@ use guest_agent_actors::ports::{DeliveryError, InboundMessage};
 use super::backoff;
 use super::headers::{Headers, LinkConfigError};
 use super::status::StreamEnd;
-use crate::net::dial::{DialVsock, KernelVsock, TlsFiles};
+use crate::net::dial::{DialVsock, KernelVsock};
 use crate::net::endpoint::Endpoint;
+use crate::net::keepalive::Keepalive;
+use crate::net::tls::TlsFiles;
 use crate::net::token::{NoToken, TokenSource};
 
 /// Largest message that is sent, and largest frame that is handed on, in bytes.
@@ -24,6 +26,8 @@ pub struct LinkConfig {
     pub(super) tokens: Arc<dyn TokenSource>,
     pub(super) tls: TlsFiles,
     pub(super) timings: Timings,
+    /// Lives as long as the link, which has one endpoint.
+    pub(super) keepalive: Arc<Keepalive>,
     pub(super) vsock: Arc<dyn DialVsock>,
 }
 
@@ -53,8 +57,6 @@ pub(super) struct Timings {
     pub(super) drain: Duration,
     /// Age at which a stream is replaced; a little is taken off at random.
     pub(super) max_age: Duration,
-    /// A stream that lived this long makes the next wait a short one again.
-    pub(super) settled: Duration,
     /// For a message without a stream.
     pub(super) unary: Duration,
     pub(super) backoff: backoff::Bounds,
@@ -71,6 +73,7 @@ impl LinkConfig {
     /// When the resource or the channel is empty or cannot stand in a header.
     pub fn new(endpoint: Endpoint, resource: &str, channel: &str) -> Result<Self, LinkConfigError> {
         Ok(Self {
+            keepalive: Arc::new(Keepalive::of(&endpoint)),
             endpoint,
             headers: Headers::new(resource, channel)?,
             tokens: Arc::new(NoToken),
@@ -109,7 +112,6 @@ impl Default for Timings {
             drain: Duration::from_secs(2),
             // A few minutes below the hour, for the attempts that fail.
             max_age: Duration::from_secs(55 * 60),
-            settled: Duration::from_secs(30),
             unary: Duration::from_secs(10),
             backoff: backoff::Bounds::default(),
         }

@@ -1,6 +1,7 @@
 //! One stream: its registration, what arrives on it and what is sent on it.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -11,18 +12,19 @@ use guest_agent_proto::agent_communication::{
     StreamAgentMessagesResponse, stream_agent_messages_request as up,
     stream_agent_messages_response as down,
 };
+use guest_agent_proto::rpc;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Code;
 use tonic::codec::Streaming;
-use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use super::config::{LinkConfig, LinkListener, MAX_MESSAGE, Timings, refuse_oversize};
 use super::limits::{Limits, Throttle};
 use super::pending::Pending;
 use super::status::{self, StreamEnd, shown};
+use crate::net::connection::{Connection, FewerPings};
 use crate::net::dial::dial_with;
 
 /// What the decoder takes at most, in bytes: enough to see an oversize frame to its end and to
@@ -39,7 +41,7 @@ const PROTOCOL_VERSION: i32 = 1;
 /// The sending half of a stream.
 pub(super) struct Session {
     pub(super) number: u64,
-    channel: Channel,
+    connection: Connection,
     /// Gone when our half of the stream is closed.
     outgoing: Mutex<Option<mpsc::Sender<StreamAgentMessagesRequest>>>,
     pending: Pending,
@@ -50,7 +52,8 @@ pub(super) struct Session {
 /// A registered stream: its session and the task that reads it. Dropping it ends both.
 pub(super) struct Live {
     pub(super) session: Arc<Session>,
-    pub(super) opened: Instant,
+    /// When the server accepted the registration.
+    pub(super) accepted: Instant,
     reader: JoinSet<StreamEnd>,
     streams: Arc<Mutex<Streams>>,
 }
@@ -81,8 +84,9 @@ pub(super) async fn open(
 }
 
 /// Connects to the control plane.
-pub(super) async fn dial(config: &LinkConfig) -> Result<Channel, StreamEnd> {
-    Ok(dial_with(&config.endpoint, &config.tls, &config.vsock).await?)
+pub(super) async fn dial(config: &LinkConfig) -> Result<Connection, StreamEnd> {
+    let LinkConfig { endpoint, tls, keepalive, vsock, .. } = config;
+    Ok(dial_with(endpoint, tls, keepalive, vsock).await?)
 }
 
 async fn register(
@@ -92,7 +96,7 @@ async fn register(
     streams: &Arc<Mutex<Streams>>,
 ) -> Result<Live, StreamEnd> {
     let token = config.tokens.token().await?;
-    let channel = dial(config).await?;
+    let connection = dial(config).await?;
     let (outgoing, requests) = mpsc::channel(OUTGOING);
     let registration = up::Type::RegisterConnection(RegisterConnection {
         protocol_version: PROTOCOL_VERSION,
@@ -105,11 +109,11 @@ async fn register(
 
     let mut request = tonic::Request::new(ReceiverStream::new(requests));
     config.headers.apply(token.as_deref(), request.metadata_mut())?;
-    let response = client(channel.clone()).stream_agent_messages(request).await?;
+    let response = client(connection.clone()).stream_agent_messages(request).await?;
     let limits = Limits::from_headers(response.metadata());
     let session = Arc::new(Session {
         number,
-        channel,
+        connection,
         outgoing: Mutex::new(Some(outgoing)),
         pending: Pending::new(),
         throttle: Mutex::new(Throttle::new(limits, Instant::now())),
@@ -124,7 +128,7 @@ async fn register(
     };
     let mut live = Live {
         session: Arc::clone(&session),
-        opened: Instant::now(),
+        accepted: Instant::now(),
         reader: JoinSet::new(),
         streams: Arc::clone(streams),
     };
@@ -133,14 +137,17 @@ async fn register(
     lock(streams).by_number.insert(number, session);
     live.reader.spawn(reader.read(response.into_inner()));
     match is_registered.await {
-        Ok(()) => Ok(live),
+        Ok(()) => {
+            live.accepted = Instant::now();
+            Ok(live)
+        }
         Err(_) => Err(live.ended().await),
     }
 }
 
 /// The client with its limits.
-pub(super) fn client(channel: Channel) -> AgentCommunicationClient<Channel> {
-    AgentCommunicationClient::new(channel)
+pub(super) fn client(connection: Connection) -> AgentCommunicationClient<Connection> {
+    AgentCommunicationClient::new(connection)
         .max_decoding_message_size(MAX_FRAME)
         .max_encoding_message_size(MAX_FRAME)
 }
@@ -170,8 +177,8 @@ fn message(message_id: String, r#type: up::Type) -> StreamAgentMessagesRequest {
 
 impl Session {
     /// The connection, for calls beside the stream.
-    pub(super) fn channel(&self) -> Channel {
-        self.channel.clone()
+    pub(super) fn connection(&self) -> Connection {
+        self.connection.clone()
     }
 
     /// Sends a message, when the server's limits have room for it, and waits for its
@@ -214,10 +221,24 @@ impl Session {
         exchanged.unwrap_or(Err(DeliveryError::TimedOut))
     }
 
-    /// Acknowledges a message. What cannot be sent in time is not sent: the server repeats it.
+    /// Acknowledges a message.
     pub(super) async fn acknowledge(&self, message_id: String) {
-        let frame =
-            message(message_id, up::Type::MessageResponse(MessageResponse { status: None }));
+        self.respond(message_id, None).await;
+    }
+
+    /// Answers a message of which nothing is carried out.
+    pub(super) async fn refuse(&self, message_id: String, reason: &str) {
+        let status = rpc::Status {
+            code: Code::InvalidArgument.into(),
+            message: shown(reason),
+            details: Vec::new(),
+        };
+        self.respond(message_id, Some(status)).await;
+    }
+
+    /// What cannot be sent in time is not sent: the server repeats its message.
+    async fn respond(&self, message_id: String, status: Option<rpc::Status>) {
+        let frame = message(message_id, up::Type::MessageResponse(MessageResponse { status }));
         let sent = tokio::time::timeout(self.timings.acknowledge, self.send(frame)).await;
         if !matches!(sent, Ok(Ok(()))) {
             tracing::debug!(stream = self.number, "an acknowledgement could not be sent");
@@ -295,11 +316,27 @@ impl Reader {
                     }
                 }
                 Ok(None) => break StreamEnd::closed(),
-                Err(status) => break StreamEnd::from(status),
+                Err(status) => {
+                    self.session.pending.close();
+                    break self.failed(status).await;
+                }
             }
         };
         self.session.pending.close();
         end
+    }
+
+    /// A call fails in the same way whatever its connection ends with; the connection knows more.
+    async fn failed(&self, status: Status) -> StreamEnd {
+        let end = StreamEnd::from(&status);
+        if Error::source(&status).is_none() {
+            // The server itself ended the stream.
+            return end;
+        }
+        match self.session.connection.wants_fewer_pings().await {
+            Some(FewerPings(interval)) => StreamEnd::fewer_pings(interval),
+            None => end,
+        }
     }
 
     async fn handle(&mut self, frame: StreamAgentMessagesResponse) -> Result<(), StreamEnd> {
@@ -311,11 +348,15 @@ impl Reader {
             }
             Some(down::Type::MessageBody(body)) if size <= MAX_MESSAGE => body,
             Some(down::Type::MessageBody(_)) => {
-                self.drop_message(message_id, &format!("it is {size} bytes long")).await;
+                let why = format!("it is {size} bytes long; the limit is {MAX_MESSAGE}");
+                self.dropped(&message_id, &why);
+                self.session.refuse(message_id, &why).await;
                 return Ok(());
             }
             None => {
-                self.drop_message(message_id, "it has neither a body nor a response").await;
+                self.dropped(&message_id, "it has neither a body nor a response");
+                // Not handed on either, and yet the server would send it for ever.
+                self.session.acknowledge(message_id).await;
                 return Ok(());
             }
         };
@@ -352,14 +393,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Acknowledges without handing on, or the server would send it for ever.
-    async fn drop_message(&self, message_id: String, why: &str) {
-        tracing::warn!(
-            stream = self.session.number,
-            id = shown(&message_id),
-            why,
-            "a message was dropped"
-        );
-        self.session.acknowledge(message_id).await;
+    fn dropped(&self, id: &str, why: &str) {
+        let stream = self.session.number;
+        tracing::warn!(stream, id = shown(id), why, "a message was dropped");
     }
 }

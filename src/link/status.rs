@@ -1,6 +1,7 @@
 //! How a stream or an attempt ended, in words and in how long to wait.
 
 use std::error::Error;
+use std::time::Duration;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::DeliveryError;
@@ -9,6 +10,7 @@ use tonic::{Code, Status};
 
 use super::backoff::Severity;
 use crate::net::dial::DialError;
+use crate::net::tls::TlsError;
 use crate::net::token::TokenError;
 
 /// The end of a stream, or of the attempt to open one.
@@ -29,6 +31,13 @@ impl StreamEnd {
     /// The server closed the stream in good order.
     pub(super) fn closed() -> Self {
         Self::new(Code::Ok, "the control plane closed the stream")
+    }
+
+    /// The server was asked too often whether it still lives; `interval` holds from now on.
+    pub(super) fn fewer_pings(interval: Duration) -> Self {
+        let seconds = interval.as_secs_f32();
+        let text = format!("too_many_pings; they come after {seconds} s without data from now on");
+        Self::new(Code::Unavailable, &text)
     }
 
     /// How long such an end makes us wait.
@@ -76,10 +85,16 @@ impl StreamEnd {
 
 impl From<Status> for StreamEnd {
     fn from(status: Status) -> Self {
+        Self::from(&status)
+    }
+}
+
+impl From<&Status> for StreamEnd {
+    fn from(status: &Status) -> Self {
         // A broken connection is reported as UNAVAILABLE, UNKNOWN or INTERNAL, whatever broke
         // first; only what the server itself said has no source.
         let broken = matches!(status.code(), Code::Unknown | Code::Internal)
-            && Error::source(&status).is_some();
+            && Error::source(status).is_some();
         let code = if broken { Code::Unavailable } else { status.code() };
         Self::new(code, status.message())
     }
@@ -97,8 +112,11 @@ impl From<DialError> for StreamEnd {
         let code = match &error {
             DialError::Failed(_) => Code::Unavailable,
             // What the configuration says cannot work; trying again soon does not help.
-            DialError::Unusable(_) | DialError::File { .. } => Code::FailedPrecondition,
-            DialError::Aborted => Code::Internal,
+            DialError::Unusable(_)
+            | DialError::Tls(TlsError::Unusable(_) | TlsError::File { .. }) => {
+                Code::FailedPrecondition
+            }
+            DialError::Tls(TlsError::Aborted) => Code::Internal,
         };
         Self::new(code, &Chain(&error).to_string())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,8 +28,18 @@ pub struct LinkTask {
 
 /// Why a stream is not served any more.
 enum Served {
-    /// It ended, after this long.
-    Ended(StreamEnd, Duration),
+    /// It ended.
+    Ended(StreamEnd),
+    /// The link is closed.
+    Closed,
+}
+
+/// What follows a stream.
+enum Next {
+    /// The stream that takes its place.
+    Replaced(Live),
+    /// Nothing: it ended.
+    Ended(StreamEnd),
     /// The link is closed.
     Closed,
 }
@@ -55,14 +65,14 @@ impl LinkTask {
                 opened = self.open() => opened,
                 () = closed(&mut closing) => break,
             };
-            let (end, lived) = match opened {
+            let end = match opened {
                 Ok(live) => match self.serve(live, &mut closing).await {
-                    Served::Ended(end, lived) => (end, lived),
+                    Served::Ended(end) => end,
                     Served::Closed => break,
                 },
-                Err(end) => (end, Duration::ZERO),
+                Err(end) => end,
             };
-            if !self.wait(&end, lived, &mut closing).await {
+            if !self.wait(&end, &mut closing).await {
                 break;
             }
         }
@@ -79,15 +89,7 @@ impl LinkTask {
     }
 
     /// Waits before the next attempt; false when the link was closed meanwhile.
-    async fn wait(
-        &mut self,
-        end: &StreamEnd,
-        lived: Duration,
-        closing: &mut watch::Receiver<bool>,
-    ) -> bool {
-        if lived >= self.config.timings.settled {
-            self.backoff.reset();
-        }
+    async fn wait(&mut self, end: &StreamEnd, closing: &mut watch::Receiver<bool>) -> bool {
         let wait = self.backoff.next(end.severity(), rand::random());
         let reason = end.reason();
         tracing::info!(
@@ -113,36 +115,65 @@ impl LinkTask {
         });
         self.make_current(&live);
         loop {
-            let opened = live.opened;
-            let replacement = tokio::select! {
-                end = live.ended() => return self.lost(&live, end),
-                () = closed(closing) => return self.part(live),
-                replacement = self.replacement(opened) => replacement,
+            let replacement = match self.replacement(&mut live, closing).await {
+                Next::Replaced(replacement) => replacement,
+                Next::Ended(end) => return self.lost(&live, end),
+                Next::Closed => return self.part(live),
             };
+            self.backoff.lived(live.accepted.elapsed());
             let old = std::mem::replace(&mut live, replacement);
             self.make_current(&live);
-            // At most one an hour is added, and each is gone within seconds.
+            // At most one an hour is added, and each is gone within seconds. How they end does not
+            // matter.
             while self.retiring.try_join_next().is_some() {}
             self.retiring.spawn(old.retire());
         }
     }
 
-    /// Opens the stream that takes the place of one opened at `opened`, when that has grown old;
-    /// failures do not matter while the old one lives.
-    async fn replacement(&mut self, opened: Instant) -> Live {
+    /// Opens the stream that takes the place of `live` when that has grown old. Failures do not
+    /// matter while the old one lives.
+    async fn replacement(&mut self, live: &mut Live, closing: &mut watch::Receiver<bool>) -> Next {
         // Not all agents of a site on the same minute.
         let age = self.config.timings.max_age.mul_f64(1.0 - 0.1 * rand::random::<f64>());
-        tokio::time::sleep(age.saturating_sub(opened.elapsed())).await;
+        let mut wait = age.saturating_sub(live.accepted.elapsed());
         let mut backoff = Backoff::new(self.config.timings.backoff);
         loop {
-            match self.open().await {
-                Ok(live) => return live,
+            tokio::select! {
+                end = live.ended() => return Next::Ended(end),
+                () = closed(closing) => return Next::Closed,
+                () = tokio::time::sleep(wait) => {}
+            }
+            match self.replace(live, closing).await {
+                Ok(next) => return next,
                 Err(end) => {
-                    let wait = backoff.next(end.severity(), rand::random());
+                    wait = backoff.next(end.severity(), rand::random());
                     tracing::debug!(reason = end.reason(), "the stream could not be replaced yet");
-                    tokio::time::sleep(wait).await;
                 }
             }
+        }
+    }
+
+    /// One attempt; an error leaves the old stream as it is. A server may end the old stream as soon as it accepts the new one, and that end
+    /// may arrive before the acceptance: so it is no loss before the attempt failed, which it does
+    /// within the time of a registration.
+    async fn replace(
+        &mut self,
+        live: &mut Live,
+        closing: &mut watch::Receiver<bool>,
+    ) -> Result<Next, StreamEnd> {
+        let mut ended = None;
+        let mut opening = std::pin::pin!(self.open());
+        let opened = loop {
+            tokio::select! {
+                opened = &mut opening => break opened,
+                () = closed(closing) => return Ok(Next::Closed),
+                end = live.ended(), if ended.is_none() => ended = Some(end),
+            }
+        };
+        match (opened, ended) {
+            (Ok(replacement), _) => Ok(Next::Replaced(replacement)),
+            (Err(_), Some(end)) => Ok(Next::Ended(end)),
+            (Err(end), None) => Err(end),
         }
     }
 
@@ -156,11 +187,12 @@ impl LinkTask {
         self.listener.connected(live.session.number);
     }
 
-    fn lost(&self, live: &Live, end: StreamEnd) -> Served {
+    fn lost(&mut self, live: &Live, end: StreamEnd) -> Served {
         self.config.heed(&end);
+        self.backoff.lived(live.accepted.elapsed());
         self.shared.streams().current = None;
         self.listener.disconnected(end.reason());
-        Served::Ended(end, live.opened.elapsed())
+        Served::Ended(end)
     }
 
     fn part(&mut self, live: Live) -> Served {

@@ -1,3 +1,5 @@
+mod enforcing;
+mod grpcio;
 mod server;
 
 use std::collections::BTreeMap;
@@ -9,8 +11,11 @@ use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
 use super::*;
-use crate::net::dial::{ClientCertificate, DialVsock, TlsFiles};
+use crate::net::dial::DialVsock;
+use crate::net::keepalive::Keepalive;
+use crate::net::tls::{ClientCertificate, TlsFiles};
 use crate::net::token::{FileToken, TokenError, TokenSource};
+use enforcing::{Enforcing, Rules, Seen};
 use server::{Peer, Server, Unary};
 
 /// Long enough for anything that does happen.
@@ -105,6 +110,7 @@ fn quick(mut config: LinkConfig) -> LinkConfig {
         ordinary: Duration::from_millis(5),
         severe: Duration::from_millis(20),
         max: Duration::from_millis(50),
+        ..backoff::Bounds::default()
     };
     config
 }
@@ -174,6 +180,10 @@ async fn a_received_message_is_acknowledged_with_its_id_on_its_stream() {
     assert_eq!(message.receipt.message_id, "m1");
     agent.link.acknowledge(message.receipt.clone()).await;
     peer.expect_acknowledgement("m1").await;
+    let refused = Receipt { message_id: "m2".to_owned(), ..message.receipt.clone() };
+    agent.link.refuse(refused, "too many orders".to_owned()).await;
+    let status = peer.expect_refusal("m2").await;
+    assert_eq!((status.code, &*status.message), (3, "too many orders"));
     // The receipt of a stream that is gone is not an error.
     agent.link.acknowledge(Receipt { stream: 99, ..message.receipt }).await;
 }
@@ -321,10 +331,12 @@ async fn a_body_before_the_registrations_answer_is_handled_like_any_other() {
 }
 
 #[tokio::test]
-async fn oversize_and_empty_messages_are_acknowledged_and_dropped() {
+async fn oversize_messages_are_refused_and_empty_ones_acknowledged_and_neither_is_handed_on() {
     let (_server, mut peer, mut agent) = connected().await;
     peer.send_body("huge", labels("x"), &vec![7; MAX_MESSAGE]).await;
-    peer.expect_acknowledgement("huge").await;
+    let status = peer.expect_refusal("huge").await;
+    assert_eq!(Code::from_i32(status.code), Code::InvalidArgument);
+    assert!(status.message.contains("4194304"), "it names the limit: {status:?}");
     peer.send_empty("empty").await;
     peer.expect_acknowledgement("empty").await;
     peer.send_body("fine", labels("x"), &vec![7; MAX_MESSAGE - 1_000]).await;
@@ -582,6 +594,96 @@ async fn a_server_that_flaps_is_not_hammered() {
 }
 
 #[tokio::test]
+async fn a_server_that_counts_pings_is_pinged_half_as_often_after_each_complaint() {
+    let ms = Duration::from_millis;
+    let rules = Rules { permitted: ms(300), talks_every: None };
+    let mut server = Enforcing::start(rules).await;
+    let mut config = quick(config(&server.endpoint));
+    config.keepalive = Arc::new(Keepalive::every(ms(50)));
+    let keepalive = Arc::clone(&config.keepalive);
+    let mut agent = Agent::start(config);
+    for interval in [50, 100, 200] {
+        assert_eq!(keepalive.interval(), Some(ms(interval)));
+        assert_eq!(server.sees().await, Seen::Registered);
+        agent.connects().await;
+        let complaint = loop {
+            match server.sees().await {
+                Seen::Ping => {}
+                other => break other,
+            }
+        };
+        assert_eq!(complaint, Seen::Complaint);
+        let reason = agent.disconnects().await;
+        assert!(reason.contains("too_many_pings"), "{reason}");
+    }
+    // What was learned holds for the connections that follow.
+    assert_eq!(server.sees().await, Seen::Registered);
+    agent.connects().await;
+    for _ in 0..5 {
+        assert_eq!(server.sees().await, Seen::Ping);
+    }
+    assert_eq!(keepalive.interval(), Some(ms(400)));
+}
+
+#[tokio::test]
+async fn a_connection_on_which_data_flows_is_not_pinged() {
+    let talks_every = Some(Duration::from_millis(20));
+    let mut server = Enforcing::start(Rules { permitted: PATIENCE, talks_every }).await;
+    let mut config = quick(config(&server.endpoint));
+    config.keepalive = Arc::new(Keepalive::every(Duration::from_millis(400)));
+    let mut agent = Agent::start(config);
+    assert_eq!(server.sees().await, Seen::Registered);
+    agent.connects().await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(server.saw_more(), None);
+}
+
+/// Waits until the agent has read the end of its current stream.
+async fn notices_the_end(agent: &Agent) {
+    let ended = async {
+        while agent.link.deliver(outbound("1")).await != Err(DeliveryError::NotConnected) {}
+    };
+    within("the old stream ended", ended).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_stream_that_is_being_replaced_is_no_loss() {
+    let mut server = Server::on_tcp().await;
+    let mut config = config(&server.endpoint);
+    config.timings.max_age = Duration::from_millis(100);
+    let mut agent = Agent::start(config);
+    let mut old = server.stream().await;
+    old.register().await;
+    assert_eq!(agent.connects().await, 1);
+    let mut new = server.stream().await;
+    let registration = new.next().await.message_id;
+    // Its connection is another one, so this arrives before the acceptance.
+    old.end(Status::aborted("replaced by a newer stream")).await;
+    notices_the_end(&agent).await;
+    new.respond(&registration, None).await;
+    assert_eq!(agent.connects().await, 2);
+    assert!(matches!(agent.link.state(), LinkState::Connected { .. }));
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_while_its_replacement_is_refused_is_lost() {
+    let mut server = Server::on_tcp().await;
+    let mut config = quick(config(&server.endpoint));
+    config.timings.max_age = Duration::from_millis(100);
+    let mut agent = Agent::start(config);
+    let mut old = server.stream().await;
+    old.register().await;
+    agent.connects().await;
+    let new = server.stream().await;
+    old.end(Status::unavailable("restarting")).await;
+    notices_the_end(&agent).await;
+    new.end(Status::unavailable("restarting, too")).await;
+    assert_eq!(agent.disconnects().await, "UNAVAILABLE: restarting");
+    server.stream().await.register().await;
+    agent.connects().await;
+}
+
+#[tokio::test]
 async fn a_unix_socket_is_an_endpoint() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Server::on_unix(&dir.path().join("cp.sock"));
@@ -667,8 +769,7 @@ async fn vsock_is_an_endpoint_for_streams_and_unary_messages() {
     alone.send_unary(outbound("u")).await.unwrap();
     server.unary().await;
     let dialled = rerouted.dialled.lock().unwrap().clone();
-    // A channel may dial again by itself when its connection ends before it is let go.
-    assert!(dialled.len() >= 3 && dialled.iter().all(|at| *at == (2, 5000)), "{dialled:?}");
+    assert_eq!(dialled, [(2, 5000); 3]);
 }
 
 /// Counts what it is asked, and gives another token after every refusal.

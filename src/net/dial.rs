@@ -3,71 +3,45 @@
 //! Every caller gets a connection of its own, so that certificates are read anew and a stuck
 //! connection is never used again.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hyper_util::rt::TokioIo;
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use hyper_util::client::legacy::connect::HttpConnector;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, VsockAddr};
-use tokio::io::AsyncReadExt;
+use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
-use tower::service_fn;
+use tokio_rustls::TlsConnector;
+use tower::ServiceExt;
 
+use crate::net::connection::Connection;
 use crate::net::endpoint::{Endpoint, Kind};
+use crate::net::keepalive::Keepalive;
+use crate::net::tls::{self, TlsError, TlsFiles};
 
-/// The interval of keepalive pings on an idle connection.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How long the answer may take.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-
+/// The longest time from the first packet to a connection that takes calls.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Largest certificate or key file that is read, in bytes.
-const MAX_PEM: u64 = 1 << 20;
-
-/// The files for `https` endpoints, read for every connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The authorities that may have signed the server's certificate (PEM); without it those of the
-    /// system.
-    pub authorities: Option<PathBuf>,
-    /// The client certificate of the agent, for mutual TLS.
-    pub client: Option<ClientCertificate>,
-}
-
-/// A certificate and its key (PEM).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientCertificate {
-    /// The certificate, with those that lead to its authority.
-    pub certificate: PathBuf,
-    /// The private key.
-    pub key: PathBuf,
-}
+/// The host that requests name if no name was dialled.
+const LOCALHOST: &str = "localhost";
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     /// Nothing answers at the endpoint, or not as it should.
+    #[error("cannot connect")]
+    Failed(#[source] Box<dyn Error + Send + Sync>),
+    /// The endpoint cannot be used.
+    #[error("the endpoint cannot be used")]
+    Unusable(#[source] Box<dyn Error + Send + Sync>),
+    /// The TLS files cannot be used.
     #[error(transparent)]
-    Failed(tonic::transport::Error),
-    /// The endpoint or its TLS files cannot be used.
-    #[error(transparent)]
-    Unusable(tonic::transport::Error),
-    /// A certificate or a key cannot be read.
-    #[error("cannot read {}", path.display())]
-    File {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// A bug, or the runtime ends: the thread that reads the system's authorities did not finish.
-    #[error("the TLS setup was aborted")]
-    Aborted,
+    Tls(#[from] TlsError),
 }
 
 /// Connects to ports of other contexts: the kernel, or a test where there is no such thing.
@@ -79,67 +53,93 @@ pub(crate) trait DialVsock: Send + Sync {
 /// The kernel's AF_VSOCK.
 pub(crate) struct KernelVsock;
 
-/// Connects to an endpoint.
-pub(crate) async fn dial(endpoint: &Endpoint, tls: &TlsFiles) -> Result<Channel, DialError> {
+/// Connects to an endpoint. `keepalive` is what earlier connections to it learned.
+pub(crate) async fn dial(
+    endpoint: &Endpoint,
+    tls: &TlsFiles,
+    keepalive: &Arc<Keepalive>,
+) -> Result<Connection, DialError> {
     let vsock: Arc<dyn DialVsock> = Arc::new(KernelVsock);
-    dial_with(endpoint, tls, &vsock).await
+    dial_with(endpoint, tls, keepalive, &vsock).await
 }
 
 /// Connects to an endpoint; `vsock` connects to those of other contexts.
 pub(crate) async fn dial_with(
     endpoint: &Endpoint,
     tls: &TlsFiles,
+    keepalive: &Arc<Keepalive>,
     vsock: &Arc<dyn DialVsock>,
-) -> Result<Channel, DialError> {
-    match &endpoint.0 {
-        Kind::Unix(path) => {
-            let path = path.clone();
-            let connector = service_fn(move |_| {
-                let path = path.clone();
-                async move { UnixStream::connect(path).await.map(TokioIo::new) }
-            });
-            builder("http://localhost")?.connect_with_connector(connector).await
-        }
-        Kind::Http { addresses, .. } => {
-            let addresses = addresses.clone();
-            let connector = service_fn(move |_| {
-                let addresses = addresses.clone();
-                async move { connect_tcp(&addresses).await.map(TokioIo::new) }
-            });
-            builder(&endpoint.to_string())?.connect_with_connector(connector).await
-        }
-        Kind::Https { host, .. } => {
-            // Certificates name an IPv6 address without the brackets it has in a URL.
-            let tls = tls_config(tls).await?.domain_name(host.trim_matches(['[', ']']));
-            // The system's authorities are read here, from files.
-            let builder = builder(&endpoint.to_string())?;
-            let builder = tokio::task::spawn_blocking(move || builder.tls_config(tls))
-                .await
-                .map_err(|_| DialError::Aborted)?
-                .map_err(DialError::Unusable)?;
-            builder.connect().await
-        }
-        Kind::Vsock { cid, port } => {
-            let (vsock, cid, port) = (vsock.clone(), *cid, *port);
-            let connector = service_fn(move |_| {
-                let vsock = vsock.clone();
-                async move { vsock.dial(cid, port).await.map(TokioIo::new) }
-            });
-            builder("http://localhost")?.connect_with_connector(connector).await
-        }
-    }
-    .map_err(DialError::Failed)
+) -> Result<Connection, DialError> {
+    let connecting = connect(endpoint, tls, keepalive, vsock);
+    tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| {
+        let what = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+        Err(DialError::Failed(io::Error::new(io::ErrorKind::TimedOut, what).into()))
+    })
 }
 
-fn builder(uri: &str) -> Result<tonic::transport::Endpoint, DialError> {
-    Ok(tonic::transport::Endpoint::from_shared(uri.to_owned())
-        .map_err(DialError::Unusable)?
-        .user_agent(concat!("guest-agent/", env!("CARGO_PKG_VERSION")))
-        .map_err(DialError::Unusable)?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true))
+async fn connect(
+    endpoint: &Endpoint,
+    files: &TlsFiles,
+    keepalive: &Arc<Keepalive>,
+    vsock: &Arc<dyn DialVsock>,
+) -> Result<Connection, DialError> {
+    let local = (Scheme::HTTP, Authority::from_static(LOCALHOST));
+    let opened = match &endpoint.0 {
+        Kind::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(failed)?;
+            Connection::open(stream, local, keepalive).await
+        }
+        Kind::Http { addresses, .. } => {
+            let (_, origin) = origin(endpoint)?;
+            let stream = connect_tcp(addresses).await.map_err(failed)?;
+            Connection::open(stream, origin, keepalive).await
+        }
+        Kind::Https { host, .. } => {
+            let (uri, origin) = origin(endpoint)?;
+            // Certificates name an IPv6 address without the brackets it has in a URL.
+            let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+            let name = name.map_err(|error| DialError::Unusable(error.into()))?;
+            let config = tls::config(files).await?;
+            let stream = connect_by_name(uri).await?;
+            let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
+            if stream.get_ref().1.alpn_protocol() != Some(tls::ALPN) {
+                return Err(failed("the server does not offer HTTP/2 in its TLS handshake"));
+            }
+            Connection::open(stream, origin, keepalive).await
+        }
+        Kind::Vsock { cid, port } => {
+            let stream = vsock.dial(*cid, *port).await.map_err(failed)?;
+            Connection::open(stream, local, keepalive).await
+        }
+    };
+    opened.map_err(failed)
+}
+
+fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> DialError {
+    DialError::Failed(error.into())
+}
+
+/// The address as a URI, and what requests to it begin with.
+fn origin(endpoint: &Endpoint) -> Result<(Uri, (Scheme, Authority)), DialError> {
+    let uri: Uri = endpoint
+        .to_string()
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| DialError::Unusable(error.into()))?;
+    let parts = uri.clone().into_parts();
+    match (parts.scheme, parts.authority) {
+        (Some(scheme), Some(authority)) => Ok((uri, (scheme, authority))),
+        _ => Err(DialError::Unusable("it names no host".into())),
+    }
+}
+
+/// Tries the addresses of a name, of both families at once where it has both.
+async fn connect_by_name(uri: Uri) -> Result<TcpStream, DialError> {
+    let mut connector = HttpConnector::new();
+    // TLS is added to what it connects.
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    Ok(connector.oneshot(uri).await.map_err(failed)?.into_inner())
 }
 
 async fn connect_tcp(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
@@ -177,33 +177,4 @@ async fn connect_vsock(address: VsockAddr) -> io::Result<UnixStream> {
     };
     let stream = tokio::task::spawn_blocking(connect).await.map_err(io::Error::other)??;
     UnixStream::from_std(stream)
-}
-
-async fn tls_config(files: &TlsFiles) -> Result<ClientTlsConfig, DialError> {
-    let config = match &files.authorities {
-        Some(path) => {
-            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_pem(path).await?))
-        }
-        None => ClientTlsConfig::new().with_native_roots(),
-    };
-    let Some(client) = &files.client else { return Ok(config) };
-    let identity =
-        Identity::from_pem(read_pem(&client.certificate).await?, read_pem(&client.key).await?);
-    Ok(config.identity(identity))
-}
-
-async fn read_pem(path: &Path) -> Result<Vec<u8>, DialError> {
-    let read = async {
-        let mut bytes = Vec::new();
-        let file = tokio::fs::OpenOptions::new()
-            .read(true)
-            // A pipe without a writer would hold on to a thread for ever, one more with each
-            // attempt.
-            .custom_flags(nix::libc::O_NONBLOCK)
-            .open(path)
-            .await?;
-        file.take(MAX_PEM).read_to_end(&mut bytes).await?;
-        io::Result::Ok(bytes)
-    };
-    read.await.map_err(|source| DialError::File { path: path.to_owned(), source })
 }

@@ -15,6 +15,7 @@ use guest_agent_proto::agent_communication::{
 };
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::{AgentInfo, ConfigurePluginStates};
+use guest_agent_proto::rpc::Status;
 use prost::Message;
 use prost_types::Any;
 use tokio::sync::broadcast::Receiver;
@@ -61,6 +62,11 @@ impl Tapped {
 
     /// Waits for the acknowledgement of a message.
     async fn acknowledged(&mut self, id: &str) {
+        assert_eq!(self.answered(id).await, None, "an acknowledgement has no status");
+    }
+
+    /// The status that a message is answered with.
+    async fn answered(&mut self, id: &str) -> Option<Status> {
         let what = format!("the message {id} is acknowledged");
         let frame = self
             .next(&what, |frame| {
@@ -68,7 +74,7 @@ impl Tapped {
             })
             .await;
         let Some(Up::MessageResponse(response)) = frame.r#type else { unreachable!() };
-        assert_eq!(response.status, None, "an acknowledgement has no status");
+        response.status
     }
 
     /// Checks that the same stream still carries questions and answers.
@@ -110,9 +116,6 @@ async fn what_the_agent_cannot_understand_is_acknowledged_and_ignored() {
         ("cut-configure", body(CONFIGURE_PLUGIN_STATES, &[0x0a, 0x7f, 0x08])),
         ("deep-configure", body(CONFIGURE_PLUGIN_STATES, &[0x0b; 10_000])),
         ("empty-configure", configure(Vec::new())),
-        ("too-many-orders", configure(vec![ConfigurePlugin::default(); 5000])),
-        ("oversize", body(CONFIGURE_PLUGIN_STATES, &vec![0; 5 << 20])),
-        ("oversize-question", body(GET_AGENT_INFO, &vec![7; 5 << 20])),
     ];
     for (id, body) in bodies {
         tapped.send(id, Some(Down::MessageBody(body)));
@@ -132,6 +135,30 @@ async fn what_the_agent_cannot_understand_is_acknowledged_and_ignored() {
     let events = tapped.bed.control_plane.events(RESOURCE).await.unwrap();
     assert_eq!(events.len(), 3, "{events:?}");
     assert_eq!(tapped.stream(), stream);
+    tapped.bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_refused_and_nothing_of_it_is_done() {
+    let mut tapped = Tapped::new().await;
+    let stream = tapped.stream();
+    let many = (0..4097).map(|n| orders::remove(&format!("nobody{n}"))).collect();
+    for (id, body) in [
+        ("too-many-orders", configure(many)),
+        ("oversize", body(CONFIGURE_PLUGIN_STATES, &vec![0; 5 << 20])),
+        ("oversize-question", body(GET_AGENT_INFO, &vec![7; 5 << 20])),
+    ] {
+        tapped.send(id, Some(Down::MessageBody(body)));
+        let status = tapped.answered(id).await.expect("it is refused");
+        assert_eq!(Code::from_i32(status.code), Code::InvalidArgument, "{id}: {status:?}");
+        assert!(!status.message.is_empty(), "{id}");
+    }
+    tapped.lives_on(stream).await;
+    // What they had led to would be reported before this.
+    tapped.bed.configure(vec![orders::remove("somebody")]).await;
+    tapped.bed.expect_events("somebody", &[10]).await;
+    let events = tapped.bed.control_plane.events(RESOURCE).await.unwrap();
+    assert_eq!(events.len(), 1, "{events:?}");
     tapped.bed.finish().await;
 }
 

@@ -161,10 +161,11 @@ async fn a_bad_entry_fails_alone_and_is_told_which_field_is_wrong() {
         ("entry", |p| p.entry_point = "a/../../b".to_owned()),
         ("argument", |p| p.arguments.push("nul\0".to_owned())),
     ];
-    let in_manifest: [(&str, Mani); 14] = [
+    let in_manifest: [(&str, Mani); 15] = [
         ("max_memory_usage_bytes", |m| m.max_memory_usage_bytes = -1),
         ("max_cpu_usage_percentage", |m| m.max_cpu_usage_percentage = -1),
         ("metrics_interval", |m| m.metrics_interval = duration(-1, 0)),
+        ("metrics_interval", |m| m.metrics_interval = duration(0, 500_000_000)),
         ("download_timeout", |m| m.download_timeout = duration(i64::MAX, 0)),
         ("download_timeout", |m| m.download_timeout = duration(0, -5)),
         ("download_attempt_count", |m| m.download_attempt_count = -1),

@@ -1,6 +1,7 @@
 //! New revisions, new configurations and new arguments of what already runs.
 
 use guest_agent_control_plane::artifacts::{ArtifactFaults, StatusFault};
+use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::local::PluginStatus;
 use sha2::{Digest, Sha256};
 
@@ -271,5 +272,29 @@ async fn an_apply_without_a_config_clears_it_and_one_for_nobody_fails() {
     bed.expect_events("echo", &[1, 4, 3, 11, 12]).await;
     assert_eq!(bed.running("echo", "1").await.config_hash, "");
     bed.expect_events("nobody", &[13]).await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn an_empty_configuration_is_one_and_has_its_hash() {
+    let bed = Bed::new().await;
+    let echo = bed.echo().await;
+    let structure = |order: orders::Install| {
+        let empty = Config::StructConfig(prost_types::Struct::default());
+        order.manifest(|manifest| manifest.config = Some(empty)).order()
+    };
+    bed.configure(vec![
+        orders::install("text", "1", &echo).config("").order(),
+        structure(orders::install("struct", "1", &echo)),
+        orders::install("none", "1", &echo).order(),
+    ])
+    .await;
+    for (name, expected) in [("text", hash("")), ("struct", hash("")), ("none", String::new())] {
+        assert_eq!(bed.running(name, "1").await.config_hash, expected, "{name}");
+        assert_eq!(bed.listed(name).await.unwrap().config_hash, expected, "{name}");
+    }
+    bed.configure(vec![orders::apply("none", Some(""))]).await;
+    bed.expect_events("none", &[1, 4, 3, 11, 12]).await;
+    assert_eq!(bed.running("none", "1").await.config_hash, hash(""));
     bed.finish().await;
 }

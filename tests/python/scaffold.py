@@ -11,7 +11,14 @@ import pathlib
 import sys
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto" / "proto"
-FILES = ["cipd.proto", "cipd_plugin.proto", "host.proto", "plugin_comm.proto", "google/rpc/status.proto"]
+FILES = [
+    "agent_communication.proto",
+    "cipd.proto",
+    "cipd_plugin.proto",
+    "host.proto",
+    "plugin_comm.proto",
+    "google/rpc/status.proto",
+]
 
 
 def generate(folder):

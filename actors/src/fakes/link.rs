@@ -39,6 +39,7 @@ struct Server {
     attempts: Vec<Instant>,
     heard: Vec<Heard>,
     acknowledged: Vec<Receipt>,
+    refused: Vec<(Receipt, String)>,
     fate: Decider,
 }
 
@@ -102,6 +103,12 @@ impl LinkHandle {
     #[must_use]
     pub fn acknowledged(&self) -> Vec<Receipt> {
         self.0.with(|server| server.acknowledged.clone())
+    }
+
+    /// Messages of the control plane that the agent refused, and why.
+    #[must_use]
+    pub fn refused(&self) -> Vec<(Receipt, String)> {
+        self.0.with(|server| server.refused.clone())
     }
 }
 
@@ -169,5 +176,13 @@ impl ControlLink for FakeLink {
         if arrived {
             fate.happened(Fact::Acknowledged(&receipt));
         }
+    }
+
+    async fn refuse(&self, receipt: Receipt, reason: String) {
+        self.0.0.with(|server| {
+            if server.connected && server.stream == receipt.stream {
+                server.refused.push((receipt, reason));
+            }
+        });
     }
 }

@@ -128,9 +128,29 @@ fn what_a_manifest_says_is_kept_to_the_nanosecond() {
 }
 
 #[test]
-fn metrics_are_not_taken_more_than_once_a_second() {
-    let spec = taken(|_, manifest| manifest.metrics_interval = lasting(0, 100_000_000));
+fn metrics_that_are_to_be_taken_more_than_once_a_second_are_refused_with_the_bound() {
+    for nanos in [100_000_000, 999_999_999] {
+        refused("metrics_interval", |_, manifest| manifest.metrics_interval = lasting(0, nanos));
+        refused("between 1s and 3600s", |_, manifest| {
+            manifest.metrics_interval = lasting(0, nanos);
+        });
+    }
+    let spec = taken(|_, manifest| manifest.metrics_interval = lasting(1, 0));
     assert_eq!(spec.metrics.interval, Duration::from_secs(1));
+}
+
+#[test]
+fn an_empty_configuration_is_one_and_has_its_hash() {
+    // SHA-256 of nothing: an empty text has no byte, and neither has an empty structure.
+    const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let empty = [
+        cfg::manifest::Config::StringConfig(String::new()),
+        cfg::manifest::Config::StructConfig(prost_types::Struct::default()),
+    ];
+    for config in empty {
+        let spec = taken(|_, manifest| manifest.config = Some(config.clone()));
+        assert_eq!(spec.config.as_ref().unwrap().digest().to_string(), NOTHING, "{config:?}");
+    }
 }
 
 #[test]

@@ -56,12 +56,66 @@ async fn what_cannot_be_understood_is_acknowledged_and_the_stream_lives_on() {
     agent.receive("2", &[("message_type", "agent_controlplane.MakeCoffee")], Vec::new()).await;
     agent.receive("3", &[("message_type", CONFIGURE)], vec![0xff; 40]).await;
     agent.receive("4", &[("message_type", CONFIGURE)], Vec::new()).await;
-    let many = vec![remove("x"); 5000];
-    agent.receive("5", &[("message_type", CONFIGURE)], encoded(&many)).await;
-    assert_eq!(agent.world.link.acknowledged().len(), 5);
+    assert_eq!(agent.world.link.acknowledged().len(), 4);
     order(&agent, "6", &[install("a", "1")]).await;
     until_runs(&agent, "a", "1").await;
     assert!(all_told(&agent.world).iter().all(|told| told.plugin == "a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_with_too_many_orders_is_refused_as_a_whole() {
+    let agent = Harness::awake().await;
+    let many = vec![remove("x"); 4097];
+    agent.receive("many", &[("message_type", CONFIGURE)], encoded(&many)).await;
+    let refused = agent.world.link.refused();
+    let [(receipt, reason)] = refused.as_slice() else { panic!("{refused:?}") };
+    assert_eq!(receipt.message_id, "many");
+    assert!(reason.contains("4097") && reason.contains("4096"), "{reason}");
+    assert!(agent.world.link.acknowledged().is_empty());
+    // As many as are taken are all carried out.
+    order(&agent, "most", &many[..4096]).await;
+    agent.until("they are answered", MINUTE, |world, _| numbers(world, "x").len() == 4096).await;
+    agent.pass(MINUTE).await;
+    assert_eq!(numbers(&agent.world, "x").len(), 4096, "nothing of the refused ones was done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_is_sent_again_under_its_id_while_its_question_is_young() {
+    let agent = Harness::awake().await;
+    let labels = [("message_type", "agent_controlplane.GetAgentInfo")];
+    agent.world.link.always(Some(Delivery::LoseAcknowledgement));
+    agent.receive("1", &labels, Vec::new()).await;
+    agent.pass(Duration::from_secs(59)).await;
+    let heard = agent.world.link.heard();
+    assert!((28..=30).contains(&heard.len()), "every two seconds: {}", heard.len());
+    assert!(heard.iter().all(|one| one.message == heard[0].message), "under one id");
+    agent.pass(HOUR).await;
+    let after = agent.world.link.heard().len();
+    assert!(after <= 30, "the question is too old: {after}");
+
+    // One that is acknowledged late is not sent again.
+    agent.receive("2", &labels, Vec::new()).await;
+    agent.pass(Duration::from_secs(20)).await;
+    agent.world.link.always(None);
+    agent.pass(MINUTE).await;
+    let heard = agent.world.link.heard().len();
+    assert!((after + 10..=after + 12).contains(&heard), "{heard} after {after}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_follows_the_agent_to_its_next_stream() {
+    let agent = Harness::awake().await;
+    let labels = [("message_type", "agent_controlplane.GetAgentInfo")];
+    agent.world.link.always(Some(Delivery::Lose));
+    agent.receive("1", &labels, Vec::new()).await;
+    agent.pass(Duration::from_secs(1)).await;
+    agent.disconnect().await;
+    agent.pass(Duration::from_secs(30)).await;
+    agent.world.link.always(None);
+    agent.connect().await;
+    agent
+        .until("it is answered", Duration::from_secs(2), |world, _| world.link.heard().len() == 1)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::PublishError;
 use super::faults::{ArtifactCounters, ArtifactFaults, RequestFaults};
-use crate::core::lock;
 use crate::hex::hex;
+use crate::lock::lock;
 
 const MAX_NAME_BYTES: usize = 255;
 /// Number of remembered ETags of files in directories; beyond that all are computed anew.
@@ -54,6 +54,23 @@ struct Version {
     inode: u64,
     seconds: i64,
     nanoseconds: i64,
+}
+
+/// Why an artifact could not be published.
+#[derive(Debug, Error)]
+pub enum PublishError {
+    /// The name would not be one segment of a URL or one name in a directory.
+    #[error("`{0}` is no artifact name: letters, digits, `.`, `_`, `-`, `+`, not first a dot")]
+    Name(String),
+    /// The file cannot be read.
+    #[error("failed to read `{path}`", path = .path.display())]
+    File {
+        /// The file that was given.
+        path: PathBuf,
+        /// The error of the operating system.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 /// An artifact ready to be sent.

@@ -11,7 +11,7 @@ use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use super::lock;
+use crate::lock::lock;
 
 /// Raw frames that wait for the session.
 const RAW_QUEUE: usize = 64;

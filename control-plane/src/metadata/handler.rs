@@ -9,10 +9,10 @@ use axum::response::Response;
 use http::header::{CONTENT_TYPE, ETAG, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
-use super::Shared;
 use super::jwt;
+use super::shared::Shared;
 use super::tree::Found;
-use crate::core::lock;
+use crate::lock::lock;
 
 const BASE: &str = "/computeMetadata/v1/";
 const FLAVOR: &str = "metadata-flavor";

@@ -15,7 +15,8 @@ use tokio::task::JoinHandle;
 use tonic::transport::server::Router;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
-use super::{Listen, ServerTls, StartError};
+use super::address::Listen;
+use super::error::StartError;
 use crate::chain::Chain;
 use crate::core::Core;
 use crate::service::Service;
@@ -28,6 +29,17 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// An agent opens one stream, at times two, and makes few unary calls.
 const STREAMS_PER_CONNECTION: u32 = 32;
 const HEADER_BYTES: u32 = 32 << 10;
+
+/// TLS for the TCP listeners. Unix sockets never use TLS.
+#[derive(Clone)]
+pub struct ServerTls {
+    /// Certificate chain, PEM.
+    pub certificate: String,
+    /// Private key of the certificate, PEM.
+    pub key: String,
+    /// When set, agents must show a certificate of this authority, PEM.
+    pub client_ca: Option<String>,
+}
 
 /// The address of a bound listener, with its real port.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::{Ending, Session, refusal, response};
 use crate::chain::Chain;
-use crate::core::{AgentRef, Core, SessionHandle, ToAgent};
+use crate::core::{AgentRef, Core, SessionHandle, ToAgent, Verdict};
 use crate::faults::RefusalForm;
 use crate::frame::FrameContent;
 
@@ -106,6 +106,7 @@ async fn register(
     core.tap(&identity.resource, &identity.channel, 0, || FrameContent::FromAgent(message.clone()));
     check(identity, &message).map_err(Ending::Status)?;
     refuse_by_fault(&core, &message.message_id, &out).await?;
+    refuse_too_many(&core, identity)?;
 
     if !core.has_room_for(&identity.resource) {
         return Err(Ending::Status(refusal(
@@ -143,7 +144,9 @@ async fn accept(
     // The acknowledgement is in the queue before any other part can queue a frame for this session.
     session.send(response(id, None)).await?;
     if let Some(older) = session.agent.attach(handle) {
-        older.end(Status::cancelled("replaced by a newer stream of the same agent"));
+        // Not CANCELLED, which public clients answer with a new stream at once: two of them with one
+        // identity would replace each other's streams without a pause.
+        older.end(Status::aborted("replaced by a newer stream of the same agent"));
     }
     session.core.streams_changed();
     Ok(session)
@@ -177,6 +180,23 @@ fn check(identity: &Identity, message: &StreamAgentMessagesRequest) -> Result<()
         ));
     }
     Ok(())
+}
+
+fn refuse_too_many(core: &Core, identity: &Identity) -> Result<(), Ending> {
+    match core.count_registration(&identity.resource) {
+        Verdict::Allowed => return Ok(()),
+        // The others of the row are not worth a line each.
+        Verdict::RefusedFirst => tracing::warn!(
+            resource = %identity.resource,
+            "registers too often; two processes may have its identity"
+        ),
+        Verdict::RefusedAgain => {}
+    }
+    Err(Ending::Status(refusal(
+        Code::ResourceExhausted,
+        ErrorReason::AgentConnectionRateQuotaExceeded,
+        "this agent registered too often within a minute",
+    )))
 }
 
 async fn refuse_by_fault(core: &Core, id: &str, out: &mpsc::Sender<ToAgent>) -> Result<(), Ending> {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use guest_agent_control_plane::{ControlPlane, RateLimits, StartError, Timings};
+use guest_agent_control_plane::{ControlPlane, Limits, RateLimits, StartError, Timings};
 use guest_agent_proto::agent_communication::StreamAgentMessagesRequest;
 use tonic::Code;
 
@@ -162,10 +162,38 @@ async fn a_newer_stream_replaces_the_older() {
     let mut newer = Agent::connect(&control_plane).await;
     let after = control_plane.wait_reconnected(AGENT, &before, LONG).await.unwrap();
     assert!(after.stream > before.stream);
-    assert_eq!(older.end().await.unwrap().code(), Code::Cancelled);
+    assert_eq!(older.end().await.unwrap().code(), Code::Aborted);
     assert_eq!(control_plane.agents().len(), 1);
     newer.send_body("1", event("still works")).await;
     assert_eq!(newer.acknowledgement().await, ("1".to_owned(), None));
+}
+
+#[tokio::test]
+async fn two_clients_of_one_identity_are_slowed_down() {
+    let limits = Limits { registrations_per_minute: 5, ..Limits::default() };
+    let control_plane = ControlPlane::builder()
+        .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
+        .limits(limits)
+        .start()
+        .await
+        .unwrap();
+    let mut streams = Vec::new();
+    for _ in 0..5 {
+        streams.push(Agent::connect(&control_plane).await);
+    }
+    let kept = control_plane.connection(AGENT).unwrap();
+    let mut refused = Agent::open(channel(&control_plane).await, &identity()).await.unwrap();
+    refused.send(registration("one too many", AGENT, CHANNEL)).await;
+    let status = refused.end().await.unwrap();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().starts_with("AGENT_CONNECTION_RATE_QUOTA_EXCEEDED"), "{status}");
+    assert_eq!(control_plane.connection(AGENT).unwrap().stream, kept.stream, "it replaced nothing");
+    // Another agent is not concerned.
+    let mut metadata = identity();
+    metadata[1].1 = "another";
+    let mut other = Agent::open(channel(&control_plane).await, &metadata).await.unwrap();
+    other.send(registration("first", "another", CHANNEL)).await;
+    assert_eq!(other.acknowledgement().await, ("first".to_owned(), None));
 }
 
 #[tokio::test]

@@ -233,6 +233,16 @@ impl Peer {
         assert_eq!((&*message.message_id, message.r#type), (id, Some(response)));
     }
 
+    /// The status of the refusal of a message.
+    pub(super) async fn expect_refusal(&mut self, id: &str) -> rpc::Status {
+        let message = self.next().await;
+        assert_eq!(message.message_id, id);
+        match message.r#type {
+            Some(up::Type::MessageResponse(MessageResponse { status: Some(status) })) => status,
+            other => panic!("expected a refusal, got {other:?}"),
+        }
+    }
+
     /// Ends the stream with a status.
     pub(super) async fn end(self, status: Status) {
         if status.code() != tonic::Code::Ok {

@@ -1,19 +1,22 @@
 //! The collector: how it is reached, what it answers, and the log lines while it does not answer.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::Cause;
 use tonic::metadata::MetadataMap;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tracing::{info, warn};
 
 use super::headers;
 use crate::net::backoff::{Jitter, Schedule};
-use crate::net::dial::{self, TlsFiles};
+use crate::net::connection::Connection;
+use crate::net::dial;
 use crate::net::endpoint::Endpoint;
+use crate::net::keepalive::Keepalive;
+use crate::net::tls::TlsFiles;
 
 /// Pauses after failures.
 const PAUSES: Schedule =
@@ -35,7 +38,7 @@ pub(super) struct Collector {
 /// A connection, and what is sent along with every call.
 #[derive(Clone)]
 pub(super) struct Connected {
-    pub(super) channel: Channel,
+    pub(super) connection: Connection,
     headers: MetadataMap,
 }
 
@@ -100,8 +103,10 @@ impl Collector {
         let authorities = &self.authorities;
         let authorities = (!authorities.is_empty()).then(|| PathBuf::from(authorities));
         let tls = TlsFiles { authorities, client: None };
-        let channel = dial::dial(&self.endpoint, &tls).await?;
-        Ok(Connected { channel, headers })
+        // Calls are short, and without one there are no pings: so nothing is remembered of them.
+        let keepalive = Arc::new(Keepalive::of(&self.endpoint));
+        let connection = dial::dial(&self.endpoint, &tls, &keepalive).await?;
+        Ok(Connected { connection, headers })
     }
 }
 

@@ -118,7 +118,7 @@ impl Exporter {
         let request = ExportTraceServiceRequest { resource_spans };
         let export = |connected: Connected| async move {
             let request = connected.request(request);
-            TraceServiceClient::new(connected.channel).export(request).await
+            TraceServiceClient::new(connected.connection).export(request).await
         };
         let answer = self.collector.call(connected, export).await?;
         // Trying again what a collector took in part is not allowed.

@@ -91,7 +91,7 @@ impl Exporter {
             let request = ExportMetricsServiceRequest { resource_metrics };
             let export = |connected: Connected| async move {
                 let request = connected.request(request);
-                MetricsServiceClient::new(connected.channel).export(request).await
+                MetricsServiceClient::new(connected.connection).export(request).await
             };
             let answer = self.collector.call(connected, export).await?;
             let part = answer.into_inner().partial_success;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use guest_agent_actors::model::id::{RevisionId, Sha256Digest};
+use guest_agent_actors::model::id::{Endpoint, RevisionId, Sha256Digest};
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Config, EntryPoint, Execution, Limits, MetricsPolicy, Source, Tries,
 };

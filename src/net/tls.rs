@@ -1,0 +1,121 @@
+//! The TLS of a client: what its files say, read anew for every connection.
+
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::AsyncReadExt;
+
+/// What HTTP/2 is called in a handshake.
+pub(super) const ALPN: &[u8] = b"h2";
+
+/// Largest certificate or key file that is read, in bytes.
+const MAX_PEM: u64 = 1 << 20;
+
+/// The files for `https` endpoints, read for every connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authorities that may have signed the server's certificate (PEM); without it those of the
+    /// system.
+    pub authorities: Option<PathBuf>,
+    /// What the agent shows of itself, for mutual TLS.
+    pub client: Option<ClientCertificate>,
+}
+
+/// A certificate and its key (PEM).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The certificate, with those that lead to its authority.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Why the files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsError {
+    /// A certificate or a key cannot be read.
+    #[error("cannot read {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// What a file holds is not what it should be.
+    #[error("the TLS files cannot be used")]
+    Unusable(#[source] Box<dyn Error + Send + Sync>),
+    /// A bug, or the runtime ends: the thread that reads the system's authorities did not finish.
+    #[error("the TLS setup was aborted")]
+    Aborted,
+}
+
+/// What was read.
+struct Pem {
+    authorities: Option<Vec<u8>>,
+    client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What a connection is secured with.
+pub(super) async fn config(files: &TlsFiles) -> Result<Arc<rustls::ClientConfig>, TlsError> {
+    let authorities = match &files.authorities {
+        Some(path) => Some(read_pem(path).await?),
+        None => None,
+    };
+    let client = match &files.client {
+        Some(client) => Some((read_pem(&client.certificate).await?, read_pem(&client.key).await?)),
+        None => None,
+    };
+    // The system's authorities are read there, from files.
+    let config = tokio::task::spawn_blocking(move || Pem { authorities, client }.config());
+    let config = config.await.map_err(|_| TlsError::Aborted)?.map_err(TlsError::Unusable)?;
+    Ok(Arc::new(config))
+}
+
+impl Pem {
+    /// Blocks.
+    fn config(self) -> Result<rustls::ClientConfig, Box<dyn Error + Send + Sync>> {
+        let authorities: Vec<CertificateDer> = match self.authorities {
+            Some(pem) => CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>()?,
+            None => rustls_native_certs::load_native_certs().certs,
+        };
+        let mut roots = rustls::RootCertStore::empty();
+        // A system has authorities of any age, and some of them cannot be read any more.
+        let (usable, _) = roots.add_parsable_certificates(authorities);
+        if usable == 0 {
+            return Err("no certificate of an authority was found".into());
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots);
+        let mut config = match self.client {
+            Some((certificate, key)) => {
+                let chain = CertificateDer::pem_slice_iter(&certificate);
+                let key = PrivateKeyDer::from_pem_slice(&key)?;
+                builder.with_client_auth_cert(chain.collect::<Result<_, _>>()?, key)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(config)
+    }
+}
+
+async fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let read = async {
+        let mut bytes = Vec::new();
+        let file = tokio::fs::OpenOptions::new()
+            .read(true)
+            // A pipe without a writer would hold on to a thread for ever, one more with each
+            // attempt.
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(path)
+            .await?;
+        file.take(MAX_PEM).read_to_end(&mut bytes).await?;
+        io::Result::Ok(bytes)
+    };
+    read.await.map_err(|source| TlsError::File { path: path.to_owned(), source })
+}
