@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::net::endpoint::Endpoint;
+use crate::net::host_pattern::HostPattern;
 
 mod duration;
 mod endpoint;
@@ -230,6 +231,8 @@ pub struct InstallConfig {
     pub pressure_file: String,
     /// Most bytes of archives that are kept to install them again; 0 keeps none.
     pub cache_max_bytes: u64,
+    /// Hosts that a download may be redirected to, beside the one that the order names.
+    pub redirect_hosts: Vec<HostPattern>,
 }
 
 /// `[trust]`.
@@ -430,6 +433,7 @@ impl Default for InstallConfig {
             pressure_patience: Duration::from_secs(300),
             pressure_file: String::new(),
             cache_max_bytes: 256 << 20,
+            redirect_hosts: Vec::new(),
         }
     }
 }

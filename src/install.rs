@@ -35,10 +35,12 @@ mod remove;
 mod retry;
 pub mod trust;
 mod unpack;
+mod window_budget;
 
 #[cfg(test)]
 mod tests;
 
+pub use download::redirect::RedirectRules;
 pub use dry_run::dry_run;
 pub use limits::Limits;
 pub use pipeline::{Pipeline, PipelineConfig, settle_cache};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use guest_agent::install::pack::{Compression, pack};
 use guest_agent::install::trust::Trust;
-use guest_agent::install::{Limits, Pipeline, PipelineConfig, PressurePolicy};
+use guest_agent::install::{Limits, Pipeline, PipelineConfig, PressurePolicy, RedirectRules};
 use guest_agent_actors::fakes::sample_view;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::spec::{Artifact, ArtifactUrl, PluginSpec, Source};
@@ -103,6 +103,7 @@ impl Place {
             limits: Limits::default(),
             max_parallel: 1,
             pressure: PressurePolicy::default(),
+            redirects: RedirectRules::default(),
         };
         Pipeline::new(config, Trust::Anybody).expect("a folder for plugins")
     }

@@ -12,8 +12,8 @@ use super::args::configured;
 use super::settings::{gate, policies};
 use crate::agent::reload::Change;
 use crate::config::{Config, ProcessEnvironment, Sources};
-use crate::install::Pipeline;
 use crate::install::trust::Trust;
+use crate::install::{Pipeline, RedirectRules};
 use crate::observe::log;
 use crate::process::launch::ProcessLauncher;
 
@@ -77,6 +77,7 @@ pub(super) async fn reload(
     let (policy, health) = policies(&config);
     system.reconfigure(policy, health, gate(&config));
     installer.set_cache_max(config.install.cache_max_bytes);
+    installer.set_redirect_rules(RedirectRules::configured(&config));
     effective.send_replace(Arc::new(config));
     let (changed, restart) = (applied.join(", "), needs_restart.join(", "));
     if needs_restart.is_empty() {

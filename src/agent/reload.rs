@@ -7,7 +7,7 @@
 use crate::config::{self, Config};
 
 /// Settings that are applied without a restart. All others wait for a restart.
-pub const AT_ONCE: [&str; 19] = [
+pub const AT_ONCE: [&str; 20] = [
     "admission.command",
     "admission.timeout",
     "api.command_timeout",
@@ -16,6 +16,7 @@ pub const AT_ONCE: [&str; 19] = [
     "api.http_listen",
     "api.http_token_file",
     "install.cache_max_bytes",
+    "install.redirect_hosts",
     "log.level",
     "plugins.health_failures",
     "plugins.health_interval",
@@ -60,6 +61,7 @@ impl Change {
         api.http_token_file.clone_from(&new.http_token_file);
         api.http_admin_token_file.clone_from(&new.http_admin_token_file);
         effective.install.cache_max_bytes = wanted.install.cache_max_bytes;
+        effective.install.redirect_hosts.clone_from(&wanted.install.redirect_hosts);
         effective.log.level.clone_from(&wanted.log.level);
         effective.admission = wanted.admission.clone();
         let (plugins, new) = (&mut effective.plugins, &wanted.plugins);
@@ -169,6 +171,7 @@ mod tests {
         wanted.api.http_token_file = "/etc/token".to_owned();
         wanted.api.http_admin_token_file = "/etc/admin-token".to_owned();
         wanted.install.cache_max_bytes = 9;
+        wanted.install.redirect_hosts = vec!["example.com".parse().expect("a host")];
         wanted.log.level = "trace".to_owned();
         wanted.plugins.health_failures = 9;
         wanted.plugins.health_interval = second;

@@ -190,6 +190,8 @@ fn install(config: &Config, rules: &mut Rules<'_>) {
         || format!("{file:?} is not an absolute path; start it with a slash"),
     );
     rules.number("install.cache_max_bytes", install.cache_max_bytes, 0, 1 << 44);
+    let hosts = u64::try_from(install.redirect_hosts.len()).unwrap_or(u64::MAX);
+    rules.number("install.redirect_hosts", hosts, 0, 64);
 }
 
 fn trust(config: &Config, rules: &mut Rules<'_>) {

@@ -5,6 +5,8 @@
 //! ```
 
 pub(crate) mod buffers;
+pub(crate) mod clients;
 pub(crate) mod fetch;
+pub mod redirect;
 pub(crate) mod retry;
 pub(crate) mod transfer;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use guest_agent_actors::model::id::{RevisionId, Sha256Digest};
 
 use crate::config::trust_key::KeyId;
+use crate::install::download::redirect::Misdirection;
 
 /// Why a [`super::Pipeline`] could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +64,7 @@ pub enum FetchError {
         /// Without its secrets.
         url: String,
         #[source]
-        source: reqwest::Error,
+        source: Misdirection,
     },
     /// The server answered with an error status instead of the archive.
     #[error("{url} answered with HTTP status {status}{}", hint(*status))]
@@ -354,6 +355,36 @@ pub enum UnpackError {
         /// How much is allowed.
         limit: u64,
     },
+    /// The archive needs a larger window to expand than the agent allows.
+    #[error(
+        "expanding the archive takes a window of {wanted} bytes, and {limit} are the most that an \
+         archive may use, because they are memory of this machine; pack it again without --long or \
+         --ultra of zstd, or with a preset of xz"
+    )]
+    Window {
+        /// The window that a header asks for, in bytes.
+        wanted: u64,
+        /// The largest window, in bytes.
+        limit: u64,
+    },
+    /// Other installations use the memory for windows. The installation waits for the memory and
+    /// begins again.
+    #[error(
+        "expanding the archive takes a window of {wanted} bytes, which others use at the moment"
+    )]
+    WindowTaken {
+        /// The window that a header asks for, in bytes.
+        wanted: u64,
+    },
+    /// A later part of an archive in xz takes a larger window than its beginning.
+    #[error(
+        "a later block of the archive takes a larger window than its first, of {first} bytes; pack it \
+         again with one preset of xz for all of it"
+    )]
+    WindowGrows {
+        /// The window of the first block, in bytes.
+        first: u64,
+    },
     /// The archive expands to too many times its compressed size.
     #[error("the archive expands more than {limit}:1, which only a decompression bomb does")]
     Ratio {
@@ -583,7 +614,14 @@ impl UnpackError {
     /// checksum" is the more useful report.
     #[must_use]
     pub fn is_about_content(&self) -> bool {
-        !matches!(self, Self::Write { .. } | Self::Space(_) | Self::Inodes { .. } | Self::Abandoned)
+        !matches!(
+            self,
+            Self::Write { .. }
+                | Self::Space(_)
+                | Self::Inodes { .. }
+                | Self::WindowTaken { .. }
+                | Self::Abandoned
+        )
     }
 }
 

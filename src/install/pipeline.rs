@@ -19,6 +19,7 @@ use guest_agent_actors::ports::{
 
 use super::cache::spool::Spool;
 use super::cache::{Cache, Yield};
+use super::download::redirect::RedirectRules;
 use super::download::retry::{Downloader, Retry};
 use super::error::{FolderError, PipelineError};
 use super::folder::{PluginFolder, PluginLocks, Turn};
@@ -54,6 +55,8 @@ pub struct PipelineConfig {
     pub max_parallel: usize,
     /// When installations are held back because memory is short.
     pub pressure: PressurePolicy,
+    /// Where a download may be redirected to.
+    pub redirects: RedirectRules,
 }
 
 /// Installs, activates, discards and removes plugins.
@@ -98,6 +101,7 @@ impl PipelineConfig {
             limits,
             max_parallel,
             pressure: PressurePolicy::configured(install),
+            redirects: RedirectRules::configured(config),
         }
     }
 }
@@ -134,6 +138,7 @@ impl Pipeline {
                 Resolver::detect(&opened),
                 trust,
                 Arc::new(Cache::new(dir, config.plugins_dir.clone(), most)),
+                config.redirects.clone(),
             ),
             config,
             locks: Mutex::default(),
@@ -151,6 +156,11 @@ impl Pipeline {
     /// keys it began with; installed revisions stay.
     pub fn set_trust(&self, trust: Trust) {
         self.downloader.set_trust(trust);
+    }
+
+    /// Applies these rules to all later redirections.
+    pub fn set_redirect_rules(&self, rules: RedirectRules) {
+        self.downloader.fetcher.set_redirect_rules(rules);
     }
 
     /// Sets the size limit of the cache; the next sweep deletes the archives over it.

@@ -16,4 +16,5 @@ mod rig;
 mod server;
 mod signatures;
 mod tarball;
+mod windows;
 mod witness;

@@ -1,7 +1,7 @@
 //! Reads an archive while it arrives and writes its members into a [`Tree`].
 //!
 //! ```text
-//! Source ─► gzip | zstd | xz | nothing ─► DecoderThread ─► LimitsReader
+//! Source ─► [WindowGate] ─► gzip | zstd | xz | nothing ─► DecoderThread ─► LimitsReader
 //!        ─► tokio-tar ─► one member at a time ─► Tree
 //!           (a thread of its own)
 //! ```
@@ -15,6 +15,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use guest_agent_actors::model::spec::EntryPoint;
 use rustix::io::Errno;
@@ -25,11 +26,13 @@ use tokio_tar::{Archive, Entry, EntryType};
 
 use super::error::{SpaceError, UnpackError};
 use super::limits::Limits;
-use crate::install::unpack::decoder_thread::DecoderThread;
+use super::window_budget::Hold;
+use crate::install::unpack::decoder_thread::{DecoderThread, Windows};
 use crate::install::unpack::format::Format;
 use crate::install::unpack::limits_reader::{LimitsReader, Meter, Piece, Source, block_on};
 use crate::install::unpack::member::{MemberPath, Symlinks, escaped, link_error};
 use crate::install::unpack::tree::{Obstacle, Tree, is_file};
+use crate::install::unpack::window_header::XZ_HEADERS_MAX;
 
 pub(crate) mod decoder_thread;
 pub(crate) mod early_flush;
@@ -37,6 +40,8 @@ pub(crate) mod format;
 pub(crate) mod limits_reader;
 pub(crate) mod member;
 pub(crate) mod tree;
+pub(crate) mod window_gate;
+pub(crate) mod window_header;
 pub(crate) mod write_out;
 
 /// The block size of tar.
@@ -56,6 +61,8 @@ pub(super) struct Unpacking<'a> {
     pub(super) place: PathBuf,
     pub(super) entry_point: &'a EntryPoint,
     pub(super) limits: &'a Limits,
+    /// The memory that the decoder may use for its window.
+    pub(super) windows: Arc<Hold>,
     /// Whether the work is in vain.
     pub(super) is_cancelled: &'a dyn Fn() -> bool,
 }
@@ -69,15 +76,23 @@ impl Unpacking<'_> {
     /// download has reported that the checksum is right.
     pub(super) fn run(self, pieces: mpsc::Receiver<Piece>) -> Result<(), UnpackError> {
         let mut source = Source::new(pieces);
-        let format = match block_on(source.peek(PEEK_BYTES)) {
-            Ok(start) => Format::of(start)?,
-            // It only waits for the download.
-            Err(_) => return Err(UnpackError::Abandoned),
-        };
+        // It only waits for the download.
+        let abandoned = |_| UnpackError::Abandoned;
+        let format = Format::of(block_on(source.peek(PEEK_BYTES)).map_err(abandoned)?)?;
+        let mut of_xz = 0;
+        if format == Format::Xz {
+            let start = block_on(source.peek(XZ_HEADERS_MAX)).map_err(abandoned)?;
+            of_xz = window_header::xz_window(start).unwrap_or_default();
+            if of_xz > 0 {
+                self.windows.grow(of_xz)?;
+            }
+        }
+        let windows = Windows { hold: Arc::clone(&self.windows), of_xz };
         let meter = Meter::new(*self.limits);
         std::thread::scope(|scope| {
-            let (ahead, expanding) = DecoderThread::begin(scope, format, source, Rc::clone(&meter))
-                .map_err(|source| UnpackError::Thread { source })?;
+            let (ahead, expanding) =
+                DecoderThread::begin(scope, format, source, Rc::clone(&meter), windows)
+                    .map_err(|source| UnpackError::Thread { source })?;
             let unpacked = block_on(self.unpack(ahead, format, meter));
             // Its receiver is dropped, so the thread ends at once; a panic of it is a bug of the
             // agent.
@@ -388,6 +403,7 @@ async fn check_global(entry: &mut Entry<Archive<Stream>>) -> io::Result<Result<(
 mod tests {
     use super::*;
     use crate::install::unpack::tree::Resolver;
+    use crate::install::window_budget::WindowBudget;
 
     #[test]
     fn a_disk_that_fills_up_is_named_with_what_is_missing() {
@@ -399,6 +415,7 @@ mod tests {
             place: "/plugins/sample".into(),
             entry_point: &EntryPoint::parse("run").expect("an entry point"),
             limits: &limits,
+            windows: Arc::new(block_on(Arc::<WindowBudget>::default().take(0, || {}))),
             is_cancelled: &|| false,
         };
         let path = MemberPath::parse(b"big", &limits).expect("acceptable");

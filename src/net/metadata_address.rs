@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use reqwest::Url;
+
 /// The link-local address that every host of the kind has.
 const WELL_KNOWN: &str = "http://169.254.169.254";
 
@@ -23,6 +25,15 @@ pub enum AddressError {
 
 // === impl MetadataAddress ===
 
+impl MetadataAddress {
+    /// Whether a URL leads to this server.
+    pub(crate) fn is_of(&self, url: &Url) -> bool {
+        Url::parse(&self.0).is_ok_and(|own| {
+            own.host() == url.host() && own.port_or_known_default() == url.port_or_known_default()
+        })
+    }
+}
+
 impl FromStr for MetadataAddress {
     type Err = AddressError;
 
@@ -33,7 +44,7 @@ impl FromStr for MetadataAddress {
         if authority.is_empty() || authority.len() > 255 || !plain {
             return Err(AddressError::NotHost);
         }
-        let url = reqwest::Url::parse(&format!("http://{authority}"));
+        let url = Url::parse(&format!("http://{authority}"));
         let url = url.map_err(|_| AddressError::NotHost)?;
         if url.host().is_none() {
             return Err(AddressError::NotHost);

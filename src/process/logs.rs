@@ -19,7 +19,8 @@
 //! began.
 //!
 //! Everything here blocks, and is called on threads that may block. Plugins may be hostile: a path
-//! that is not a regular file with one hard link is neither read nor changed.
+//! that is not a regular file with one hard link is neither read nor changed, nor is an error log
+//! that belongs to another user than the plugin's folder.
 
 mod cut;
 mod file;
@@ -113,7 +114,7 @@ impl PluginLogs {
         claim(&file);
         let mark_path = self.mark_path(name);
         let cut = Mark::read(&mark_path).cut;
-        let errors = self.error_log(name).and_then(|path| file::open_to_read(&path).ok());
+        let errors = self.open_error_log(name, false).and_then(Result::ok);
         let errors = errors.and_then(|file| Some(file.metadata().ok()?.len())).unwrap_or_default();
         let mark = Mark { cut, launch: cut.saturating_add(file.metadata()?.len()), errors };
         if let Err(error) = mark.write(&mark_path) {
@@ -142,7 +143,7 @@ impl PluginLogs {
         let mark = Mark::read(&self.mark_path(name));
         let log = file::open_to_read(&self.path(name)).or_else(|error| self.nameless(name, error));
         let mut words = log.map(|file| tail::of(file, mark.begins())).unwrap_or_default();
-        let errors = self.error_log(name).and_then(|path| file::open_to_read(&path).ok());
+        let errors = self.open_error_log(name, false).and_then(Result::ok);
         let errors = errors.map(|file| tail::of(file, mark.errors)).unwrap_or_default();
         if !errors.is_empty() {
             let gap = if words.is_empty() { "" } else { "\n" };
@@ -216,10 +217,10 @@ impl PluginLogs {
     }
 
     fn tend_errors(&self, name: &PluginName) -> io::Result<()> {
-        let Some(path) = self.error_log(name) else { return Ok(()) };
-        let file = match file::open_to_cut(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            opened => opened?,
+        let file = match self.open_error_log(name, true) {
+            None => return Ok(()),
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Some(opened) => opened?,
         };
         if file.metadata()?.len() <= self.shared.bound.trigger() {
             return Ok(());
@@ -261,8 +262,9 @@ impl PluginLogs {
         self.shared.dir.join(format!("{name}.log.mark"))
     }
 
-    fn error_log(&self, name: &PluginName) -> Option<PathBuf> {
-        Some(self.shared.state_root.as_ref()?.join(name.as_str()).join(ERROR_LOG))
+    fn open_error_log(&self, name: &PluginName, and_cut: bool) -> Option<io::Result<File>> {
+        let folder = self.shared.state_root.as_ref()?.join(name.as_str());
+        Some(file::open_in_folder(&folder, ERROR_LOG, and_cut))
     }
 
     fn nameless(&self, name: &PluginName, error: io::Error) -> io::Result<File> {

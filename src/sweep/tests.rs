@@ -20,7 +20,7 @@ use guest_agent_actors::ports::{Known, References};
 
 use super::*;
 use crate::install::trust::Trust;
-use crate::install::{Limits, PipelineConfig, PressurePolicy};
+use crate::install::{Limits, PipelineConfig, PressurePolicy, RedirectRules};
 use crate::process::cgroup::Cgroups;
 use crate::process::cgroup::Total;
 use crate::store::{self, StateLock};
@@ -58,6 +58,7 @@ impl Rig {
                 limits: Limits::default(),
                 max_parallel: 1,
                 pressure: PressurePolicy::default(),
+                redirects: RedirectRules::default(),
             },
             Trust::Anybody,
         );

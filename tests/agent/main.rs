@@ -44,6 +44,7 @@ mod registry;
 mod reload;
 mod restart;
 mod rules;
+mod secrets;
 mod sockets;
 mod start;
 mod stop;

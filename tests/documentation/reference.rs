@@ -172,12 +172,18 @@ fn the_command_line_reference_is_up_to_date() {
 // === Errors ===
 
 /// An enum of errors, the heading that tells a reader what it is about, and what to do.
-const ERRORS: [(&str, &str, &str, &str); 13] = [
+const ERRORS: [(&str, &str, &str, &str); 14] = [
     (
         "src/install/error.rs",
         "FetchError",
         "Downloading",
         "The error decides whether the agent tries again: a refusal (HTTP 401, 403, 404, 410) is final; after other failures the agent tries again, as often as the manifest says. Try the URL from the machine with `curl`; signed URLs expire.",
+    ),
+    (
+        "src/install/download/redirect.rs",
+        "Misdirection",
+        "Redirections",
+        "The cause of `the redirection from … was not followed`. A server that archives are redirected to, such as that of GitHub's releases, has to stand in `install.redirect_hosts`.",
     ),
     (
         "src/install/error.rs",

@@ -217,6 +217,7 @@ async fn install(archive: &[u8]) {
     let pipeline = Pipeline::new(
         PipelineConfig {
             pressure: guest_agent::install::PressurePolicy::default(),
+            redirects: guest_agent::install::RedirectRules::default(),
             plugins_dir: at("plugins"),
             state_root: at("state"),
             log_dir: at("log"),

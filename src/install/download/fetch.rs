@@ -1,15 +1,15 @@
 //! Opens the archive that a URL names: over HTTP, on a unix socket, or on this machine's disk.
 //!
 //! It returns the bytes exactly as the server sent them. It follows a bounded number of
-//! redirections, and none from https to http. A transfer that broke off can be resumed if the
+//! redirections, as far as `redirect` permits. A transfer that broke off can be resumed if the
 //! server confirms with a strong entity tag that it still serves the same archive (RFC 9110,
 //! sections 13.1.5 and 14.2). `transfer` calls this and decides on retries and deadlines.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -17,27 +17,27 @@ use guest_agent_actors::model::spec::ArtifactUrl;
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE, RETRY_AFTER,
 };
-use reqwest::{Client, ClientBuilder, Response, StatusCode, Url, redirect};
+use reqwest::{Client, Response, StatusCode, Url};
 use rustix::fs::{FileType, Mode, OFlags};
 use tokio::io::AsyncReadExt;
 
 use super::buffers::{BUFFER_BYTES, Buffers};
+use super::clients::{self, Clients, Resolver};
+use super::redirect::{self, Misdirection, RedirectRules};
 use crate::install::error::FetchError;
 use crate::install::retry;
 
 /// Errors in the middle of a body.
 pub(in crate::install) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-const MAX_REDIRECTIONS: usize = 10;
-
 /// Opens archives.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::install) struct Fetcher {
-    /// Made at the first use, because it reads the machine's certificates: an agent that installs
-    /// only from sockets and files must work on a machine that has no certificates.
-    client: OnceLock<Client>,
-    /// Trusts no certificate. For plain HTTP on a machine that has no certificates.
-    plain: OnceLock<Client>,
+    rules: Mutex<Arc<RedirectRules>>,
+    /// For what an order names.
+    ordered: Clients,
+    /// For what a server leads on to.
+    redirected: Clients,
 }
 
 /// An archive that is being read.
@@ -69,15 +69,31 @@ enum Location {
 // === impl Fetcher ===
 
 impl Fetcher {
+    pub(in crate::install) fn new(rules: RedirectRules) -> Self {
+        Self::with(rules, Resolver::default())
+    }
+
+    /// With another way to resolve the names that servers lead on to.
+    pub(in crate::install) fn with(rules: RedirectRules, resolver: Resolver) -> Self {
+        Self {
+            rules: Mutex::new(Arc::new(rules)),
+            ordered: Clients::of_orders(),
+            redirected: Clients::of_redirections(resolver),
+        }
+    }
+
+    /// Follows redirections by these rules, of requests that begin from now on.
+    pub(in crate::install) fn set_redirect_rules(&self, rules: RedirectRules) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
     /// Asks for the archive. Answers when the first bytes can be read.
     pub(in crate::install) async fn open(&self, url: &ArtifactUrl) -> Result<Body, FetchError> {
         let response = match Location::parse(url)? {
             Location::File(path) => return open_file(path).await,
-            Location::Http(location) => {
-                request(self.client(&location).await?, location, url, HeaderMap::new()).await?
-            }
+            Location::Http(location) => self.request(location, url, HeaderMap::new()).await?,
             Location::Unix { socket, url: location } => {
-                request(socket_client(&socket)?, location, url, HeaderMap::new()).await?
+                send(&clients::on_socket(&socket)?, location, url, HeaderMap::new()).await?
             }
         };
         if response.status() != StatusCode::OK {
@@ -103,11 +119,9 @@ impl Fetcher {
         let headers = HeaderMap::from_iter([(RANGE, range), (IF_RANGE, validator.clone())]);
         let response = match Location::parse(url)? {
             Location::File(_) => return Ok(false),
-            Location::Http(location) => {
-                request(self.client(&location).await?, location, url, headers).await?
-            }
+            Location::Http(location) => self.request(location, url, headers).await?,
             Location::Unix { socket, url: location } => {
-                request(socket_client(&socket)?, location, url, headers).await?
+                send(&clients::on_socket(&socket)?, location, url, headers).await?
             }
         };
         match response.status() {
@@ -159,31 +173,26 @@ impl Fetcher {
         }
     }
 
-    async fn client(&self, location: &Url) -> Result<Client, FetchError> {
-        if let Some(client) = self.client.get() {
-            return Ok(client.clone());
-        }
-        let made = tokio::task::spawn_blocking(|| {
-            // `main` has done this; without it the builder would panic.
-            if rustls::crypto::CryptoProvider::get_default().is_none() {
-                rustls::crypto::ring::default_provider().install_default().ok();
-            }
-            base().redirect(redirect::Policy::custom(follow)).build()
-        });
-        match made.await.map_err(|error| FetchError::Client { source: error.into() })? {
-            Ok(client) => Ok(self.client.get_or_init(|| client).clone()),
-            // Plain http needs no certificates; a redirection to https reports their absence.
-            Err(_) if location.scheme() == "http" => {
-                if let Some(client) = self.plain.get() {
-                    return Ok(client.clone());
-                }
-                let client = without_certificates(base())?
-                    .redirect(redirect::Policy::custom(follow))
-                    .build()
-                    .map_err(|error| FetchError::Client { source: error.into() })?;
-                Ok(self.plain.get_or_init(|| client).clone())
-            }
-            Err(error) => Err(FetchError::NoAuthorities { source: error.into() }),
+    /// Asks for a URL of an order, and for what the answer leads on to.
+    async fn request(
+        &self,
+        location: Url,
+        url: &ArtifactUrl,
+        headers: HeaderMap,
+    ) -> Result<Response, FetchError> {
+        let rules = Arc::clone(&self.rules.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut client = self.ordered.get(&location).await?;
+        let mut here = location;
+        let mut trail = Vec::new();
+        loop {
+            let response = send(&client, here.clone(), url, headers.clone()).await?;
+            let target = redirect::target(response.status(), response.headers(), &here);
+            let Some(target) = target else { return Ok(response) };
+            trail.push(here);
+            let checked = target.and_then(|next| rules.check(&trail, &next).map(|()| next));
+            here =
+                checked.map_err(|source| FetchError::Redirect { url: url.to_string(), source })?;
+            client = self.redirected.get(&here).await?;
         }
     }
 }
@@ -304,64 +313,8 @@ fn unescaped(path: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// The common settings of all clients.
-fn base() -> ClientBuilder {
-    Client::builder()
-        .user_agent(concat!("guest-agent/", env!("CARGO_PKG_VERSION")))
-        // The checksum is of the bytes as they are sent.
-        .no_gzip()
-        .no_zstd()
-        .no_brotli()
-        .no_deflate()
-        // It would hand a signed URL to whomever the server redirects to.
-        .referer(false)
-        .pool_idle_timeout(std::time::Duration::from_secs(10))
-}
-
-/// A client whose every connection goes to one socket. No TLS there, so no certificates are read.
-fn socket_client(socket: &Path) -> Result<Client, FetchError> {
-    without_certificates(base())?
-        .unix_socket(socket)
-        .redirect(redirect::Policy::none())
-        .build()
-        .map_err(|error| FetchError::Client { source: error.into() })
-}
-
-/// Reads no certificates, so that no server is trusted over TLS.
-fn without_certificates(client: ClientBuilder) -> Result<ClientBuilder, FetchError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| FetchError::Client { source: error.into() })?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
-    Ok(client.tls_backend_preconfigured(tls))
-}
-
-fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
-    match check_redirection(attempt.previous(), attempt.url()) {
-        Ok(()) => attempt.follow(),
-        Err(reason) => attempt.error(reason),
-    }
-}
-
-/// Whether a redirection may be followed, given where the ones before it led.
-fn check_redirection(previous: &[Url], next: &Url) -> Result<(), &'static str> {
-    if previous.len() > MAX_REDIRECTIONS {
-        return Err("too many redirections in a row");
-    }
-    match next.scheme() {
-        "https" => Ok(()),
-        "http" if previous.iter().any(|url| url.scheme() == "https") => {
-            Err("it leads from https to http, where the archive could be changed on its way")
-        }
-        "http" => Ok(()),
-        _ => Err("it leads away from HTTP"),
-    }
-}
-
-async fn request(
-    client: Client,
+async fn send(
+    client: &Client,
     location: Url,
     url: &ArtifactUrl,
     headers: HeaderMap,
@@ -369,12 +322,10 @@ async fn request(
     let request = client.get(location).headers(headers).header(ACCEPT_ENCODING, "identity");
     request.send().await.map_err(|error| {
         let url = url.to_string();
-        let is_redirect = error.is_redirect();
         let source = error.without_url();
-        if is_redirect {
-            FetchError::Redirect { url, source }
-        } else {
-            FetchError::Request { url, source }
+        match Misdirection::behind(&source) {
+            Some(source) => FetchError::Redirect { url, source },
+            None => FetchError::Request { url, source },
         }
     })
 }
@@ -463,24 +414,6 @@ mod tests {
         check("unix:/run/a.sock:/b.tgz?c", "unix:/run/a.sock:/b.tgz.minisig?c");
         check("file:///a/b%3F.tgz", "file:///a/b%3F.tgz.minisig");
         check("file:///a/b?.tgz", "file:///a/b?.tgz.minisig");
-    }
-
-    #[test]
-    fn redirections_never_lead_from_https_to_http() {
-        let url = |text: &str| Url::parse(text).expect("a URL");
-        let (plain, secure, file) = (url("http://a/"), url("https://a/"), url("file:///a"));
-        let check = |previous: &[&Url], next: &Url| {
-            let previous: Vec<Url> = previous.iter().map(|url| (*url).clone()).collect();
-            check_redirection(&previous, next).is_ok()
-        };
-        assert!(check(&[&plain], &plain));
-        assert!(check(&[&plain], &secure));
-        assert!(check(&[&secure], &secure));
-        assert!(!check(&[&secure], &plain));
-        assert!(!check(&[&plain, &secure, &secure], &plain));
-        assert!(!check(&[&plain], &file));
-        assert!(check(&[&plain; MAX_REDIRECTIONS], &plain));
-        assert!(!check(&[&plain; MAX_REDIRECTIONS + 1], &plain));
     }
 
     #[test]

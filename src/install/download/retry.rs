@@ -8,10 +8,11 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::spec::{Artifact, PluginSpec};
-use guest_agent_actors::ports::{InstallError, InstallStep, ProgressSender};
+use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};
 use guest_agent_actors::trace;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,6 +20,7 @@ use tracing::error_span;
 use tracing::field::Empty;
 
 use super::fetch::{self, Fetcher};
+use super::redirect::RedirectRules;
 use crate::install::cache::{Cache, Kept, Tee, Yield};
 use crate::install::download::transfer::{ArchiveOrigin, Budget, Failure, Transfer};
 use crate::install::error::{Exhausted, FolderError, SignatureError, UnpackError};
@@ -27,20 +29,25 @@ use crate::install::limits::Limits;
 use crate::install::retry;
 use crate::install::trust::{self, Check, Keyring, Signature, Trust};
 use crate::install::unpack::tree::Resolver;
+use crate::install::window_budget::{Hold, WindowBudget};
 
 /// The shared state of all downloads.
 #[derive(Debug)]
 pub(in crate::install) struct Downloader {
-    fetcher: Fetcher,
+    pub(in crate::install) fetcher: Fetcher,
     limits: Limits,
     pub(in crate::install) resolver: Resolver,
     slots: Arc<Semaphore>,
+    pub(in crate::install) windows: Arc<WindowBudget>,
     trust: Mutex<Arc<Trust>>,
     pub(in crate::install) cache: Arc<Cache>,
     /// For a dry run, from whose folders nothing ever runs: the folder below which the plugins
     /// would be.
     pub(in crate::install) dry_run_for: Option<PathBuf>,
 }
+
+/// What the progress of an installation says that waits for memory.
+const WINDOW_TAKEN: &str = "other installations use the memory for expanding archives";
 
 /// One installation under way.
 pub(in crate::install) struct Retry<'a> {
@@ -59,6 +66,8 @@ struct Course {
     kept: bool,
     /// The archives that the cache deleted for this installation.
     yielded: Option<Yield>,
+    /// What its decoder needs, for all that is known, in units of the budget.
+    window: u32,
 }
 
 // === impl Downloader ===
@@ -71,12 +80,14 @@ impl Downloader {
         resolver: Resolver,
         trust: Trust,
         cache: Arc<Cache>,
+        redirects: RedirectRules,
     ) -> Self {
         Self {
-            fetcher: Fetcher::default(),
+            fetcher: Fetcher::new(redirects),
             limits,
             resolver,
             slots: Arc::new(Semaphore::new(max_parallel.max(1))),
+            windows: Arc::default(),
             trust: Mutex::new(Arc::new(trust)),
             cache,
             dry_run_for: None,
@@ -100,11 +111,22 @@ impl Retry<'_> {
     pub(in crate::install) async fn until_done(self) -> Result<(), InstallError> {
         let Self { spec, .. } = self;
         let attempts = spec.download.attempts.max(1);
-        let budget = Budget { number: 1, attempts };
-        let mut course = Course { budget, kept: true, yielded: None };
+        let budget = Budget { number: 1, attempts, spent: Duration::ZERO };
+        let mut course = Course { budget, kept: true, yielded: None, window: 0 };
         loop {
             let error = match self.once(&mut course).await {
                 Ok(()) => return Ok(()),
+                // Not another attempt: it has only let others go first. It cannot do so for ever,
+                // because no archive may ask for more than it asks for the second time, and the
+                // time of a download that stalls is counted.
+                Err(Failure::Stalled | Failure::Unpack(UnpackError::WindowTaken { .. })) => {
+                    tracing::info!(
+                        plugin = %spec.name,
+                        revision = %spec.revision,
+                        "the installation waits for memory to expand its archive, and begins again"
+                    );
+                    continue;
+                }
                 Err(failure) if failure.is_space() && self.make_room(&mut course).await => continue,
                 Err(Failure::Fetch(error)) if error.is_transient() => error,
                 Err(failure) => return Err(failure.into()),
@@ -128,19 +150,21 @@ impl Retry<'_> {
             );
             tokio::time::sleep(pause).await;
             course.budget.number += 1;
+            course.budget.spent = Duration::ZERO;
         }
     }
 
     async fn once(&self, course: &mut Course) -> Result<(), Failure> {
         let trust = self.downloader.trust();
         let keyring = trust.keyring().map_err(Failure::Signature)?;
+        let windows = Arc::new(self.windows(course).await);
         let mut slot = self.slot().await;
         // Another installation may have brought it while this one waited.
         if let Some(kept) = self.kept(course).await {
             let voucher = self.voucher(Some(&kept), keyring).await?;
             let check = self.check(keyring, voucher.as_ref())?;
             let origin = ArchiveOrigin::Cached(&kept.path);
-            match self.transfer(origin, check, slot, course).await {
+            match self.transfer(origin, check, slot, &windows, course).await {
                 Err(failure) if failure.may_be_of_what_was_kept() => {
                     tracing::warn!(
                         plugin = %self.spec.name,
@@ -160,7 +184,20 @@ impl Retry<'_> {
         }
         let voucher = self.voucher(None, keyring).await?;
         let check = self.check(keyring, voucher.as_ref())?;
-        self.transfer(ArchiveOrigin::Ordered, check, slot, course).await
+        self.transfer(ArchiveOrigin::Ordered, check, slot, &windows, course).await
+    }
+
+    /// Waits for the memory that its decoder needs, where that is known already. No slot is held
+    /// meanwhile.
+    async fn windows(&self, course: &Course) -> Hold {
+        let wait = || {
+            let held_up = Some(WINDOW_TAKEN);
+            let attempt = course.budget.number;
+            self.progress.send_replace(Progress { held_up, attempt, ..Progress::default() });
+        };
+        let hold = self.downloader.windows.take(course.window, wait).await;
+        self.progress.send_if_modified(|progress| progress.held_up.take().is_some());
+        hold
     }
 
     /// Waits for one of the download slots. The caller releases it after one transfer, so that an
@@ -184,6 +221,7 @@ impl Retry<'_> {
         origin: ArchiveOrigin<'_>,
         check: Option<Check<'_>>,
         slot: OwnedSemaphorePermit,
+        windows: &Arc<Hold>,
         course: &mut Course,
     ) -> Result<(), Failure> {
         let Self { downloader, spec, artifact, .. } = *self;
@@ -204,6 +242,7 @@ impl Retry<'_> {
             origin,
             tee: keeps.then(|| Tee::begin(Arc::clone(cache), artifact.sha256)),
             check,
+            windows: Arc::clone(windows),
             budget: &mut course.budget,
             hold: (slot, Arc::clone(self.turn)),
         };
@@ -226,7 +265,11 @@ impl Retry<'_> {
             }
             done
         };
-        trace::within(span, run).await
+        let done = trace::within(span, run).await;
+        // What it held is given back, and is asked for at once the next time.
+        windows.release();
+        course.window = windows.most();
+        done
     }
 
     /// An archive that no key can verify is not downloaded.

@@ -11,6 +11,10 @@
 //! thread stops and deletes what it wrote. One atomic step decides between "cancelled" and "may
 //! publish", so the thread never publishes half a revision.
 //!
+//! If the server is silent while others wait for the memory that this installation holds for its
+//! decoder, the transfer fails with [`Failure::Stalled`]: the caller gives the memory to them, and
+//! begins again.
+//!
 //! If a transfer breaks off or is too slow, this task requests the remaining bytes, if the server
 //! supports that; the digest and the thread wait meanwhile. Each such request counts as one of the
 //! ordered download attempts. If the server does not support it, the pipeline downloads the archive
@@ -19,6 +23,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use guest_agent_actors::error::Chain;
@@ -41,6 +46,7 @@ use crate::install::trust::Check;
 use crate::install::unpack::Unpacking;
 use crate::install::unpack::limits_reader::Piece;
 use crate::install::unpack::tree::Resolver;
+use crate::install::window_budget::{Hold, STALLED_BYTES};
 
 /// Chunks on their way to the thread. When they are used up the download waits.
 const CHUNKS_IN_FLIGHT: usize = 8;
@@ -74,6 +80,8 @@ pub(in crate::install) struct Transfer<'a, H> {
     pub(in crate::install) tee: Option<Tee>,
     /// The required signature, if one is required.
     pub(in crate::install) check: Option<Check<'a>>,
+    /// The memory for the decoder's window.
+    pub(in crate::install) windows: Arc<Hold>,
     /// Requests that were and may be made.
     pub(in crate::install) budget: &'a mut Budget,
     /// Kept until the thread has ended, also if this future has not lived to see it.
@@ -87,6 +95,9 @@ pub(in crate::install) struct Budget {
     pub(in crate::install) number: u32,
     /// How many there may be.
     pub(in crate::install) attempts: u32,
+    /// How much of this request's time was spent before the download began again, to let others
+    /// have its memory.
+    pub(in crate::install) spent: Duration,
 }
 
 /// Why a transfer failed.
@@ -104,6 +115,9 @@ pub(in crate::install) enum Failure {
     Unfit(Unfit),
     /// Its folder could not be made or published.
     Folder(InstallStep, FolderError),
+    /// The server was silent while other installations waited for the memory that this one held.
+    /// It has given that back and begins again, which is not a new attempt.
+    Stalled,
 }
 
 /// The thread that unpacks. Told to stop when this is dropped.
@@ -130,7 +144,7 @@ impl<H: Send + 'static> Transfer<'_, H> {
         let late = |received| {
             Failure::Fetch(FetchError::Timeout { url: url.to_string(), timeout, received })
         };
-        let mut deadline = Instant::now() + timeout;
+        let mut deadline = Instant::now() + timeout.saturating_sub(self.budget.spent);
         let opening = async {
             match self.origin {
                 ArchiveOrigin::Ordered => fetcher.open(url).await,
@@ -155,6 +169,7 @@ impl<H: Send + 'static> Transfer<'_, H> {
             resolver: self.resolver,
             spec,
             artifact,
+            windows: Arc::clone(&self.windows),
         };
         let mut feed = Feed {
             spec,
@@ -167,6 +182,7 @@ impl<H: Send + 'static> Transfer<'_, H> {
                 ArchiveOrigin::Cached(_) => u64::MAX,
             },
             tee: self.tee,
+            windows: self.windows,
         };
         loop {
             let failure = match timeout_at(deadline, feed.whole(&mut body, &mut reporter)).await {
@@ -180,6 +196,10 @@ impl<H: Send + 'static> Transfer<'_, H> {
             match feed.go_on(fetcher, failure, &mut body, &mut reporter, budget).await {
                 Ok(()) => deadline = Instant::now() + timeout,
                 Err(failure) => {
+                    if matches!(failure, Failure::Stalled) {
+                        let left = deadline.saturating_duration_since(Instant::now());
+                        budget.spent = timeout.saturating_sub(left);
+                    }
                     feed.worker.cancel();
                     // Publishing may have been faster than the word that it is too late.
                     return feed.worker.end().await.map_err(|_| failure);
@@ -197,6 +217,7 @@ struct Parts<'a> {
     resolver: Resolver,
     spec: &'a Arc<PluginSpec>,
     artifact: &'a Artifact,
+    windows: Arc<Hold>,
 }
 
 impl Parts<'_> {
@@ -210,6 +231,7 @@ impl Parts<'_> {
         let dry_run_for = self.dry_run_for.map(Path::to_owned);
         let resolver = self.resolver;
         let decision = Arc::clone(&fate);
+        let windows = self.windows;
         let span = tracing::error_span!("unpack");
         let thread = tokio::task::spawn_blocking(move || {
             let _inside = span.enter();
@@ -223,6 +245,7 @@ impl Parts<'_> {
                 place: place.clone(),
                 entry_point: &spec.entry_point,
                 limits: &limits,
+                windows,
                 is_cancelled: &|| decision.is_cancelled(),
             };
             unpacking.run(received).map_err(Failure::Unpack)?;
@@ -253,6 +276,7 @@ struct Feed<'a> {
     heard: Heard<'a>,
     /// How much is still read of an archive that turned out to be unusable.
     post_mortem: u64,
+    windows: Arc<Hold>,
 }
 
 /// The task's knowledge of the bytes received so far.
@@ -292,7 +316,9 @@ impl Feed<'_> {
         let url = || self.artifact.url.to_string();
         // What a deadline kept from them.
         self.flush().await;
+        let mut pace = Pace::default();
         loop {
+            let asked = Instant::now();
             let chunk = tokio::select! {
                 biased;
                 () = self.worker.stopped(), if self.heard.verdict.is_none() => {
@@ -302,7 +328,12 @@ impl Feed<'_> {
                     continue;
                 }
                 chunk = body.chunk() => chunk,
+                () = pace.stalls(&self.windows) => return Err(Failure::Stalled),
             };
+            pace.add(
+                asked.elapsed(),
+                chunk.as_ref().map_or(0, |chunk| chunk.as_ref().map_or(0, Bytes::len)),
+            );
             let Progress { received, total, .. } = reporter.now;
             let chunk = chunk.map_err(|source| {
                 Failure::Fetch(FetchError::Broken { url: url(), received, total, source })
@@ -416,11 +447,25 @@ impl Feed<'_> {
                 error = %Chain(&error),
                 "the download will resume at the byte where it stopped"
             );
-            tokio::time::sleep(pause).await;
+            // Until the rest is there, this would hold memory that others could use.
+            let windows = Arc::clone(&self.windows);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = windows.is_wanted() => break,
+            }
             budget.number += 1;
+            budget.spent = Duration::ZERO;
             reporter.again(budget.number);
             let asked = fetcher.resume(url, body, reporter.now.received);
-            match tokio::time::timeout(timeout, asked).await {
+            let answered = tokio::select! {
+                answered = tokio::time::timeout(timeout, asked) => answered,
+                // What is left is begun anew, with this attempt.
+                () = windows.is_wanted() => {
+                    budget.number -= 1;
+                    break;
+                }
+            };
+            match answered {
                 Ok(Ok(true)) => return Ok(()),
                 // All has to be fetched anew. Finding that out is not held against the order.
                 Ok(Ok(false)) => {
@@ -436,6 +481,35 @@ impl Feed<'_> {
             }
         }
         Err(Failure::Fetch(error))
+    }
+}
+
+/// How quickly a server answers.
+#[derive(Debug, Default)]
+struct Pace {
+    /// How long it was waited for.
+    waited: Duration,
+    /// What came in that time.
+    bytes: u64,
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// Another piece came, after so long.
+    fn add(&mut self, waited: Duration, bytes: usize) {
+        self.waited = self.waited.saturating_add(waited);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        if self.bytes >= STALLED_BYTES {
+            *self = Self::default();
+        }
+    }
+
+    /// Resolves when the server has been waited for too long by one who holds memory that others
+    /// wait for. How long writing takes does not count.
+    async fn stalls(&self, windows: &Hold) {
+        tokio::time::sleep(windows.patience().saturating_sub(self.waited)).await;
+        windows.is_wanted().await;
     }
 }
 
@@ -458,6 +532,10 @@ impl From<Failure> for InstallError {
             Failure::Unpack(error) => Self { step: InstallStep::Unpack, cause: error.into() },
             Failure::Unfit(error) => Self { step: InstallStep::Check, cause: error.into() },
             Failure::Folder(step, error) => Self { step, cause: error.into() },
+            // The caller begins again instead; this is what it began again for.
+            Failure::Stalled => {
+                Self { step: InstallStep::Download, cause: UnpackError::Abandoned.into() }
+            }
         }
     }
 }

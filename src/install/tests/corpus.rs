@@ -147,6 +147,7 @@ impl Yard {
         let mut pipeline = Pipeline::new(
             PipelineConfig {
                 pressure: crate::install::PressurePolicy::default(),
+                redirects: crate::install::RedirectRules::default(),
                 plugins_dir: self.dir.path().join("plugins"),
                 state_root: self.dir.path().join("state"),
                 log_dir: self.dir.path().join("log"),

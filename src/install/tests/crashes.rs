@@ -10,7 +10,7 @@ use guest_agent_actors::ports::{Installer, Progress};
 use tokio::sync::watch;
 
 use super::super::trust::Trust;
-use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
+use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy, RedirectRules};
 use super::rig::{PATIENCE, listing, spec};
 use super::tarball::{Tarball, gzip};
 
@@ -31,6 +31,7 @@ fn pipeline(dir: &Path) -> Pipeline {
             limits: Limits::default(),
             max_parallel: 1,
             pressure: PressurePolicy::default(),
+            redirects: RedirectRules::default(),
         },
         Trust::Anybody,
     )

@@ -14,6 +14,8 @@ use tokio::sync::watch;
 use super::rig::{PATIENCE, Rig, assert_failed, listing, spec};
 use super::server::{Answer, Server};
 use super::tarball::{Tarball, gzip};
+use crate::install::RedirectRules;
+use crate::install::download::clients::Resolver;
 use crate::install::download::fetch::Fetcher;
 
 async fn archive() -> Vec<u8> {
@@ -47,7 +49,10 @@ async fn what_is_received_goes_through_the_same_few_buffers() {
     let (rig, archive) = (Rig::new(), vec![7; 8 << 20]);
     let server = Server::new(vec![Answer::Whole(archive.clone())]).await;
     for url in [format!("{}/a.tgz", server.address), rig.archive(&archive)] {
-        let mut body = Fetcher::default().open(&ArtifactUrl::new(&url)).await.expect("there");
+        let mut body = Fetcher::new(RedirectRules::default())
+            .open(&ArtifactUrl::new(&url))
+            .await
+            .expect("there");
         let (mut places, mut received) = (BTreeSet::new(), 0);
         while let Some(chunk) = body.chunk().await.expect("whole") {
             places.insert(chunk.as_ptr());
@@ -216,6 +221,81 @@ async fn redirections_are_followed_within_bounds() {
         assert!(server.requests() <= 11, "{} requests", server.requests());
         rig.assert_untouched();
     }
+}
+
+fn redirect_hosts(hosts: &[&str]) -> RedirectRules {
+    let mut config = crate::config::Config::default();
+    config.install.redirect_hosts = hosts.iter().map(|host| host.parse().expect("one")).collect();
+    RedirectRules::configured(&config)
+}
+
+fn onward(target: &str) -> Answer {
+    Answer::Status(format!("302 Found\r\nlocation: {target}").leak())
+}
+
+#[tokio::test]
+async fn a_redirection_to_another_host_is_followed_where_that_is_configured_only() {
+    let (rig, archive) = (Rig::new(), archive().await);
+    let store = Server::new(vec![Answer::Whole(archive.clone())]).await;
+    let elsewhere = format!("{}/b?sig=secret", store.address.replace("127.0.0.1", "localhost"));
+    let first = Server::new(vec![onward(&elsewhere)]).await;
+    let ordered = spec(&first.address, Sha256Digest::of(&archive));
+    let result = rig.install(ordered.clone()).await;
+    let chain = Chain(result.as_ref().expect_err("another host")).to_string();
+    assert!(!chain.contains("secret"), "{chain}");
+    assert!(chain.contains("from 127.0.0.1 to the host localhost"), "{chain}");
+    assert_failed(result, InstallStep::Download, "add \"localhost\" there");
+    assert_eq!((first.requests(), store.requests()), (1, 0), "asked for once, and not elsewhere");
+    rig.assert_untouched();
+    rig.pipeline.set_redirect_rules(redirect_hosts(&["localhost"]));
+    rig.install(ordered).await.expect("installable");
+    assert!(rig.installed("run").exists());
+}
+
+#[tokio::test]
+async fn no_redirection_leads_to_a_metadata_server() {
+    for (target, part) in [
+        ("http://169.254.169.254/latest?secret", "a link-local address"),
+        ("http://[::ffff:169.254.169.254]/?secret", "a link-local address"),
+        ("http://[fd00:ec2::254]/?secret", "a metadata server"),
+        ("http://metadata.google.internal/?secret", "a metadata server"),
+    ] {
+        let rig = Rig::new();
+        rig.pipeline.set_redirect_rules(redirect_hosts(&["*"]));
+        let server = Server::new(vec![onward(target)]).await;
+        let result = rig.install(spec(&server.address, Sha256Digest::of(b""))).await;
+        let chain = Chain(result.as_ref().expect_err("off limits")).to_string();
+        assert!(!chain.contains("secret"), "{chain}");
+        assert_failed(result, InstallStep::Download, part);
+        assert_eq!(server.requests(), 1, "{target}");
+        rig.assert_untouched();
+    }
+}
+
+#[tokio::test]
+async fn no_redirection_leads_to_a_name_of_a_link_local_address() {
+    let archive = archive().await;
+    let store = Server::new(vec![Answer::Whole(archive.clone())]).await;
+    let port = store.address.rsplit(':').next().expect("a port");
+    let first = Server::new(vec![onward(&format!("http://rebound.example:{port}/a?secret"))]).await;
+    let url = ArtifactUrl::new(&first.address);
+    let resolver = Resolver::new(|name| {
+        assert_eq!(name, "rebound.example");
+        let mapped = "[::ffff:169.254.169.254]:0".parse().expect("an address");
+        Box::pin(async move { Ok(vec!["169.254.169.254:0".parse().expect("an address"), mapped]) })
+    });
+    let error = Fetcher::with(redirect_hosts(&["*"]), resolver).open(&url).await;
+    let error = error.expect_err("off limits");
+    let chain = Chain(&error).to_string();
+    assert!(chain.contains("rebound.example, whose address 169.254.169.254"), "{chain}");
+    assert!(!error.is_transient() && !chain.contains("secret"), "{chain}");
+    // An address that is not off limits is connected to, whatever others the name has.
+    let resolver = Resolver::new(|_| {
+        let both = ["169.254.169.254:0", "127.0.0.1:0"].map(|text| text.parse().expect("one"));
+        Box::pin(async move { Ok(both.to_vec()) })
+    });
+    let body = Fetcher::with(redirect_hosts(&["*"]), resolver).open(&url).await;
+    assert_eq!(body.expect("there").total(), Some(archive.len() as u64));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use guest_agent_actors::ports::{InstallStep, Installer, Progress};
 use tokio::sync::watch;
 
 use super::super::trust::Trust;
-use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
+use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy, RedirectRules};
 use super::rig::{Rig, assert_failed, listing, spec};
 use super::tarball::Tarball;
 
@@ -46,6 +46,7 @@ impl Mount {
             limits: Limits::default(),
             max_parallel: 1,
             pressure: PressurePolicy::default(),
+            redirects: RedirectRules::default(),
         };
         Pipeline::new(config, Trust::Anybody).expect("there is room for a folder")
     }

@@ -16,7 +16,7 @@ use guest_agent_actors::ports::{InstallError, InstallStep, Installer, Progress};
 use tokio::sync::watch;
 
 use super::super::trust::Trust;
-use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy};
+use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy, RedirectRules};
 use crate::install::unpack::tree::Resolver;
 
 /// Longer than anything here should take, even on a busy machine.
@@ -50,6 +50,7 @@ impl Rig {
                 limits,
                 max_parallel: 2,
                 pressure: PressurePolicy::default(),
+                redirects: RedirectRules::default(),
             },
             Trust::Anybody,
         )

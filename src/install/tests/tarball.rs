@@ -165,8 +165,27 @@ pub(super) async fn zstd(data: &[u8]) -> Vec<u8> {
     encoder.into_inner()
 }
 
+/// A frame of zstd that asks for a window of this size, by its logarithm, and needs none.
+pub(super) fn zstd_asking(window_log: u32, data: &[u8]) -> Vec<u8> {
+    let window = u8::try_from(window_log - 10).expect("small") << 3;
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, window];
+    let mut blocks = data.chunks(1000.min(1 << window_log)).peekable();
+    while let Some(block) = blocks.next() {
+        let size = u32::try_from(block.len()).expect("small");
+        let header = size << 3 | u32::from(blocks.peek().is_none());
+        frame.extend_from_slice(&header.to_le_bytes()[..3]);
+        frame.extend_from_slice(block);
+    }
+    frame
+}
+
 pub(super) async fn xz(data: &[u8]) -> Vec<u8> {
-    let mut encoder = async_compression::tokio::write::XzEncoder::new(Vec::new());
+    xz_with(6, data).await
+}
+
+pub(super) async fn xz_with(level: i32, data: &[u8]) -> Vec<u8> {
+    let level = async_compression::Level::Precise(level);
+    let mut encoder = async_compression::tokio::write::XzEncoder::with_quality(Vec::new(), level);
     encoder.write_all(data).await.expect("memory is writable");
     encoder.shutdown().await.expect("memory is writable");
     encoder.into_inner()

@@ -13,6 +13,7 @@
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -22,6 +23,7 @@ use tokio::sync::mpsc;
 use super::format::Format;
 use crate::install::error::UnpackError;
 use crate::install::unpack::limits_reader::{Intake, Meter, Source, block_on};
+use crate::install::window_budget::Hold;
 
 /// How many buffers there are, and how large each is.
 const BUFFERS: usize = 4;
@@ -48,6 +50,25 @@ pub(crate) struct DecoderThread {
     meter: Rc<Meter>,
 }
 
+/// The memory for the decoder's window.
+pub(crate) struct Windows {
+    /// What the installation holds.
+    pub(crate) hold: Arc<Hold>,
+    /// What the first header of an archive in xz asks for, in bytes.
+    pub(crate) of_xz: u64,
+}
+
+// === impl Windows ===
+
+impl Windows {
+    /// Whether a decoder of xz failed because it needed more than the first header asks for.
+    fn outgrown(&self, error: &io::Error) -> Option<UnpackError> {
+        // The crate that has the type of this error is not a dependency.
+        let is_outgrown = self.of_xz > 0 && error.to_string().contains("memory limit");
+        is_outgrown.then_some(UnpackError::WindowGrows { first: self.of_xz })
+    }
+}
+
 // === impl DecoderThread ===
 
 impl DecoderThread {
@@ -61,12 +82,16 @@ impl DecoderThread {
         format: Format,
         source: Source,
         meter: Rc<Meter>,
+        windows: Windows,
     ) -> io::Result<(Self, ScopedJoinHandle<'scope, ()>)> {
         let (tell, steps) = mpsc::channel(BUFFERS);
         let (empty, emptied) = mpsc::channel(BUFFERS);
         let builder = std::thread::Builder::new().name("expand".to_owned());
-        let thread =
-            builder.spawn_scoped(scope, move || block_on(expand(format, source, tell, emptied)))?;
+        let thread = builder.spawn_scoped(scope, move || {
+            block_on(expand(format, source, &windows, tell, emptied));
+            // The decoder is gone, and its window with it.
+            windows.hold.release();
+        })?;
         let ahead = Self { steps, empty, current: Vec::new(), taken: 0, has_ended: false, meter };
         Ok((ahead, thread))
     }
@@ -121,11 +146,12 @@ impl AsyncRead for DecoderThread {
 async fn expand(
     format: Format,
     source: Source,
+    windows: &Windows,
     tell: mpsc::Sender<Step>,
     mut emptied: mpsc::Receiver<Vec<u8>>,
 ) {
     let intake = source.intake();
-    let mut decoder = format.decoder(source);
+    let mut decoder = format.decoder(source, &windows.hold, windows.of_xz);
     let mut made = 0;
     loop {
         let buffer = if made < BUFFERS {
@@ -141,7 +167,7 @@ async fn expand(
             read = decoder.read_buf(&mut buffer) => read,
             () = tell.closed() => return,
         };
-        let step = told(read, buffer, &intake);
+        let step = told(read, buffer, &intake, windows);
         let is_last = !matches!(step, Step::Data { .. });
         if tell.send(step).await.is_err() || is_last {
             return;
@@ -149,11 +175,14 @@ async fn expand(
     }
 }
 
-fn told(read: io::Result<usize>, bytes: Vec<u8>, intake: &Intake) -> Step {
+fn told(read: io::Result<usize>, bytes: Vec<u8>, intake: &Intake, windows: &Windows) -> Step {
     match read {
         // It only ends here when it saw the end of its input.
         Ok(0) => Step::End { is_verified: intake.is_verified() },
         Ok(_) => Step::Data { bytes, compressed: intake.compressed() },
-        Err(error) => Step::Failed { error, verdict: intake.verdict() },
+        Err(error) => {
+            let verdict = intake.verdict().or_else(|| windows.outgrown(&error));
+            Step::Failed { error, verdict }
+        }
     }
 }

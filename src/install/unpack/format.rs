@@ -1,6 +1,8 @@
 //! Detects the compression of an archive, and returns its decoder. `unpack` and `decoder_thread`
 //! call this.
 
+use std::sync::Arc;
+
 use async_compression::tokio::bufread::{GzipDecoder, XzDecoder, ZstdDecoder};
 use async_compression::zstd::DParameter;
 use tokio::io::AsyncRead;
@@ -8,11 +10,15 @@ use tokio::io::AsyncRead;
 use super::member::escaped;
 use crate::install::error::UnpackError;
 use crate::install::unpack::limits_reader::Source;
+use crate::install::unpack::window_gate::WindowGate;
+use crate::install::window_budget::{Hold, WINDOW_MAX};
 
-/// The largest window of a decoder: the largest that `zstd` makes without `--long`, and more than
-/// any preset of `xz` needs.
-const WINDOW_LOG: u32 = 27;
-const XZ_MEMORY: u64 = 1 << WINDOW_LOG;
+/// The largest window that the decoder of zstd takes, by its logarithm.
+const WINDOW_LOG: u32 = WINDOW_MAX.ilog2();
+
+/// The memory of the decoder of xz beside its window, and all that it may use if the archive does not
+/// say how large that is.
+const XZ_MEMORY: u64 = 1 << 20;
 
 /// How an archive is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +58,9 @@ impl Format {
         }
     }
 
-    /// The decoder of the format. It refuses to use more memory than [`WINDOW_LOG`] allows.
-    pub(crate) fn decoder(self, source: Source) -> Decoder {
+    /// The decoder of the format. It uses no more memory for its window than `hold` holds.
+    /// `xz_window`: what the first header of an archive in xz asks for.
+    pub(crate) fn decoder(self, source: Source, hold: &Arc<Hold>, xz_window: u64) -> Decoder {
         match self {
             Self::Gzip => {
                 let mut decoder = GzipDecoder::new(source);
@@ -62,12 +69,15 @@ impl Format {
             }
             Self::Zstd => {
                 let window = [DParameter::window_log_max(WINDOW_LOG)];
-                let mut decoder = ZstdDecoder::with_params(source, &window);
+                let gate = WindowGate::new(source, Arc::clone(hold));
+                let mut decoder = ZstdDecoder::with_params(gate, &window);
                 decoder.multiple_members(true);
                 Box::new(decoder)
             }
             Self::Xz => {
-                let mut decoder = XzDecoder::with_mem_limit(source, XZ_MEMORY);
+                // Later blocks may ask for less, not for more.
+                let most = xz_window.saturating_add(XZ_MEMORY);
+                let mut decoder = XzDecoder::with_mem_limit(source, most);
                 decoder.multiple_members(true);
                 Box::new(decoder)
             }

@@ -12,8 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::Thread;
 
@@ -61,7 +61,8 @@ pub(crate) struct Source {
 pub(crate) struct Intake {
     compressed: AtomicU64,
     verified: AtomicBool,
-    abandoned: AtomicBool,
+    /// Why the decoder got no more of them.
+    verdict: Mutex<Option<UnpackError>>,
 }
 
 /// The expanded bytes, counted.
@@ -168,9 +169,16 @@ impl Intake {
         self.verified.load(Ordering::Relaxed)
     }
 
-    /// Why the source had no more bytes, if that is why the decoder failed.
+    /// Why the decoder got no more bytes, if that is why it failed.
     pub(crate) fn verdict(&self) -> Option<UnpackError> {
-        self.abandoned.load(Ordering::Relaxed).then_some(UnpackError::Abandoned)
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Keeps the reason, for an error that goes through the decoder.
+    pub(crate) fn refuse(&self, verdict: UnpackError) -> io::Error {
+        let error = io::Error::other(verdict.to_string());
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(verdict);
+        error
     }
 }
 
@@ -206,10 +214,7 @@ impl Source {
             match ready!(self.pieces.poll_recv(cx)) {
                 Some(Piece::Data(bytes)) => self.current = bytes,
                 Some(Piece::Verified) => self.intake.verified.store(true, Ordering::Relaxed),
-                None => {
-                    self.intake.abandoned.store(true, Ordering::Relaxed);
-                    return Poll::Ready(Err(io::Error::other(UnpackError::Abandoned)));
-                }
+                None => return Poll::Ready(Err(self.intake.refuse(UnpackError::Abandoned))),
             }
         }
         Poll::Ready(Ok(()))

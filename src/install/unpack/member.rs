@@ -1,6 +1,8 @@
 //! Which names and links of an archive are acceptable. Pure: no file is touched here.
 //!
-//! A [`MemberPath`] is normalised and cannot leave the folder it is joined to. Symbolic links are
+//! A [`MemberPath`] is normalised and cannot leave the folder it is joined to. No name has control
+//! characters (general category Cc of Unicode: C0, DEL and C1), because terminals obey them, and
+//! one line of a list of files would be read as two. Symbolic links are
 //! judged twice: when they are read, each by itself, and at the end all together, because a link
 //! that looks harmless can lead out through another one. `unpack` calls this.
 
@@ -52,8 +54,8 @@ impl MemberPath {
         let Ok(text) = std::str::from_utf8(raw) else {
             return Err(wrong("has a name that is not UTF-8"));
         };
-        if text.contains('\0') {
-            return Err(wrong("has a NUL byte in its name"));
+        if text.contains(char::is_control) {
+            return Err(wrong("has a control character in its name; rename it and pack again"));
         }
         if text.starts_with('/') {
             return Err(wrong("has an absolute path"));
@@ -113,8 +115,8 @@ impl Symlinks {
         let Ok(text) = std::str::from_utf8(target) else {
             return Err(wrong("is not UTF-8"));
         };
-        if text.contains('\0') {
-            return Err(wrong("contains a NUL byte"));
+        if text.contains(char::is_control) {
+            return Err(wrong("has a control character in it"));
         }
         if text.starts_with('/') {
             return Err(wrong("is absolute"));
@@ -248,6 +250,23 @@ mod tests {
         assert!(parse("a/".repeat(129).as_bytes()).is_err());
         assert!(parse("a".repeat(256).as_bytes()).is_err());
         assert!(parse("abcdefg/".repeat(600).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn names_with_control_characters_are_refused_and_shown_escaped() {
+        let controls = ('\0'..='\x1f').chain('\x7f'..='\u{9f}');
+        for control in controls {
+            let name = format!("a/b{control}c");
+            let error = parse(name.as_bytes()).expect_err(&name);
+            assert!(error.contains("control character"), "{error}");
+            let escaped = control.to_string().into_bytes().escape_ascii().to_string();
+            assert!(error.contains(&escaped) && !error.contains(control), "{error}");
+            let error = links(&[("link", &name)]).expect_err("a target").to_string();
+            assert!(error.contains("control character") && error.contains(&escaped), "{error}");
+        }
+        for fine in ["a b", "\u{a0}", "ä", "\u{200e}", "~"] {
+            assert_eq!(parse(fine.as_bytes()), Ok(fine.to_owned()));
+        }
     }
 
     #[test]

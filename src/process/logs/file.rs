@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use nix::libc;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 
 /// No link is followed, and the open does not wait for the other end of a pipe.
 const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -44,6 +44,29 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
 /// Opens a log for cutting. Not for appending: that would write at the end, wherever one asks for.
 pub(super) fn open_to_cut(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(CAREFULLY).open(path).and_then(plain)
+}
+
+/// Opens a file in a folder that is the plugin's own, for reading, or for cutting as well.
+///
+/// It has to belong to the folder's owner: the plugin's user, or the agent where the plugin runs as
+/// the agent's user. A plugin with a user of its own may, with `fs.protected_hardlinks=0`, make a
+/// link in its folder to any file. The number of names does not show that for ever: the first name
+/// of such a file may go, as that of `/etc/shadow` does whenever a password is changed.
+pub(super) fn open_in_folder(folder: &Path, name: &str, and_cut: bool) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags, Mode::empty())?;
+    let access = if and_cut { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = plain(rustix::fs::openat(&folder, name, flags, Mode::empty())?.into())?;
+    let (owner, user) = (rustix::fs::fstat(&folder)?.st_uid, file.metadata()?.uid());
+    if owner == user {
+        return Ok(file);
+    }
+    let error = format!(
+        "it belongs to user {user}, and not to user {owner} as its folder does; delete it, or give it \
+         to user {owner}"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
 }
 
 /// Opens a file for cutting that may have no name any more.

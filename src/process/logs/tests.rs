@@ -98,6 +98,40 @@ fn an_error_log_that_is_cut_keeps_what_an_event_is_still_to_carry() {
 }
 
 #[test]
+fn an_error_log_that_is_another_users_file_is_neither_read_nor_cut() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can give files to other users");
+        return;
+    }
+    const PLUGIN: u32 = 47_110;
+    let give = |path: &Path, user| std::os::unix::fs::chown(path, Some(user), None).unwrap();
+    let bed = Bed::new(20_000);
+    let folder = bed.dir.path().join("state/p");
+    give(&folder, PLUGIN);
+    let content = "secret\n".repeat(5000);
+    // The agent's own, and another user's: each had another name when the plugin made this one.
+    for owner in [0, PLUGIN + 1] {
+        drop(bed.begin());
+        std::fs::write(bed.error_log(), &content).unwrap();
+        give(&bed.error_log(), owner);
+        assert_eq!(bed.words(), "", "user {owner}");
+        let error = bed.logs.tend_errors(&bed.name).unwrap_err().to_string();
+        assert!(error.contains(&format!("belongs to user {owner}")), "{error}");
+        assert_eq!(std::fs::read_to_string(bed.error_log()).unwrap(), content, "user {owner}");
+    }
+    // The plugin's own is read and cut.
+    give(&bed.error_log(), PLUGIN);
+    assert!(bed.words().contains("secret"));
+    bed.logs.tend_errors(&bed.name).unwrap();
+    assert!(std::fs::metadata(bed.error_log()).unwrap().len() <= 15_000);
+    // A plugin that runs as the agent's user has a folder of the agent.
+    give(&folder, 0);
+    assert_eq!(bed.words(), "");
+    give(&bed.error_log(), 0);
+    assert!(bed.words().contains("secret"));
+}
+
+#[test]
 fn what_a_plugin_puts_in_the_place_of_its_log_harms_nothing_outside() {
     let bed = Bed::new(4096);
     let outside = bed.dir.path().join("outside");
