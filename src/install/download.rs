@@ -7,6 +7,7 @@
 pub(crate) mod buffers;
 pub(crate) mod clients;
 pub(crate) mod fetch;
+mod progress_reporter;
 pub mod redirect;
 pub(crate) mod retry;
 pub(crate) mod transfer;

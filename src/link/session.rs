@@ -329,8 +329,9 @@ impl Reader {
     /// A call fails in the same way whatever its connection ends with; the connection knows more.
     async fn failed(&self, status: Status) -> StreamEnd {
         let end = StreamEnd::from(&status);
-        if Error::source(&status).is_none() {
-            // The server itself ended the stream.
+        if Error::source(&status).is_none() && status.code() != Code::Unavailable {
+            // The server itself ended the stream. UNAVAILABLE can come from a library that ends the
+            // streams of a connection before the connection, as gRPC's C core does.
             return end;
         }
         match self.session.connection.wants_fewer_pings().await {

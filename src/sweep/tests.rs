@@ -118,6 +118,10 @@ impl Rig {
         for folder in ["plugins/p/1/bin", "state/p"] {
             fs::create_dir_all(self.path("state").join(id).join(folder)).unwrap();
         }
+        if id == "me" {
+            // The cache of the running instance has rules of its own.
+            return;
+        }
         let archive = Sha256Digest::of(b"an archive");
         for folder in ["cache", "spool"] {
             self.write(&format!("state/{id}/{folder}/{archive}"));

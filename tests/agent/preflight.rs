@@ -85,7 +85,11 @@ async fn what_cannot_run_here_never_replaces_what_does() {
             "/lib/ld-of-nobody.so.1 is not installed",
         ),
         ("3", b"#!/no/such/shell\n".to_vec(), "/no/such/shell does not exist"),
-        ("4", b"#!/usr/bin/env no-such-command\n".to_vec(), "no-such-command, which is in none"),
+        (
+            "4",
+            b"#!/usr/bin/env no-such-command\n".to_vec(),
+            "no-such-command, which is not in the PATH",
+        ),
         ("5", b"#!/bin/sh\r\nexit 0\r\n".to_vec(), "carriage return"),
         ("6", b"\x7fELF\x02\x01\x01 and no more".to_vec(), "cannot be read"),
     ];

@@ -139,6 +139,10 @@ async fn plugins_in_python_offer_and_find_things_in_the_registry() {
     bed.kill_agent().await;
     bed.start_agent().await;
     bed.running("consumer", "1").await;
-    assert_eq!(bed.ask("consumer", "greet hello").await.results, ["python"]);
+    // Its channel waits before it connects again.
+    bed.until("the consumer reaches the next agent", async || {
+        (bed.ask("consumer", "greet hello").await.results == ["python"]).then_some(())
+    })
+    .await;
     bed.finish().await;
 }

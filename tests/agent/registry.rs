@@ -137,7 +137,7 @@ async fn a_consumer_finds_a_provider_follows_its_upgrade_and_is_told_when_it_die
     bed.until("nothing is offered", async || listed(&bed).await.is_empty().then_some(())).await;
     let missing = bed.ask("consumer", "now hello").await;
     assert_eq!(missing.code, 1);
-    assert!(missing.results[0].contains("no greeter of the name hello"), "{missing:?}");
+    assert!(missing.results[0].contains("no greeter has the name hello"), "{missing:?}");
     bed.finish().await;
 }
 

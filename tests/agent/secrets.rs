@@ -11,10 +11,9 @@ use guest_agent_proto::agent_communication::stream_agent_messages_response::Type
 use guest_agent_proto::agent_communication::{
     MessageBody, MessageResponse, StreamAgentMessagesResponse,
 };
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
-use guest_agent_proto::agent_controlplane::configure_plugin_states::{
-    ConfigurePlugin, ExecutionModel, Rules,
-};
+use guest_agent_proto::agent_controlplane::{ExecutionModel, Rules};
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Value};

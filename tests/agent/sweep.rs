@@ -179,5 +179,8 @@ async fn the_old_instances_folder_goes_when_the_last_of_its_processes_has_ended(
     }
     signal(echo_of_old, Signal::SIGKILL);
     bed.until("the old instance's folder is gone", async || (!old.exists()).then_some(())).await;
+    // The ticket of the old process is revoked with the next plugin of its name.
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.running("echo", "1").await;
     bed.finish().await;
 }

@@ -300,7 +300,7 @@ async fn refusals_and_failures_say_why_and_a_sender_finds_its_own_trace() {
     // An order that cannot be carried out, and one that cannot be decoded.
     bed.configure(vec![orders::apply("nobody", None), orders::remove("../x")]).await;
     let nobody = collector.span(&bed, "order", ("plugin", "nobody")).await;
-    assert!(nobody.status.clone().unwrap().message.contains("no plugin of this name"));
+    assert!(nobody.status.clone().unwrap().message.contains("no plugin has this name"));
     let nonsense = collector.span(&bed, "order", ("plugin", "../x")).await;
     assert_eq!(code(&nonsense), StatusCode::Error);
     assert_eq!(nonsense.trace_id, nobody.trace_id, "of one message");

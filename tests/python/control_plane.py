@@ -24,7 +24,7 @@ class ControlPlane(pb_grpc.AgentCommunicationServicer):
 
 
 def main():
-    options = [("grpc.http2.min_recv_ping_interval_without_data_ms", int(sys.argv[1]))]
+    options = [("grpc.http2.min_ping_interval_without_data_ms", int(sys.argv[1]))]
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=8), options=options)
     pb_grpc.add_AgentCommunicationServicer_to_server(ControlPlane(), server)
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)

@@ -44,10 +44,10 @@ impl Ends {
                     return Err(format!("an INSTALL of {revision} was not announced"));
                 }
             }
-            Event::Ordered { generation, order: Order::Apply(_) } if is_new(*generation) => {
-                if !begins(PluginEventKind::ApplyRequested, None) {
-                    return Err("an APPLY was not announced".to_owned());
-                }
+            Event::Ordered { generation, order: Order::Apply(_) }
+                if is_new(*generation) && !begins(PluginEventKind::ApplyRequested, None) =>
+            {
+                return Err("an APPLY was not announced".to_owned());
             }
             Event::Ordered { generation, order: Order::Remove } if is_new(*generation) => {
                 let is_told = begins(PluginEventKind::RemoveRequested, None)

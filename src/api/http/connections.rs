@@ -24,7 +24,7 @@ const BUFFER_MAX: usize = 16 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Most connections at once. For one more, the oldest that sent no complete request makes room;
-    /// where there is none, it is closed at once.
+    /// if all have sent one, the new connection is closed at once.
     pub(super) connections: Most,
     /// Longest that a request's head may take, or an idle connection be kept.
     pub(super) head: Duration,

@@ -71,6 +71,7 @@ fn explained() -> ExplainResponse {
             next: at(-300),
         }],
         last_output: "one\x1b[31m line\nanother".to_owned(),
+        ..ExplainResponse::default()
     }
 }
 

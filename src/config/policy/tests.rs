@@ -182,7 +182,7 @@ fn the_example_in_the_shipped_file_is_a_policy_with_every_key_but_the_group() {
     let Policy { group, no_new_privileges, .. } = policies.of(name);
     assert_eq!((group, no_new_privileges), (None, Some(true)));
     assert_eq!(own.rlimits.len(), 3);
-    assert_eq!(own.values().len(), 12, "a key is missing in the example");
+    assert_eq!(own.values().len(), 13, "a key is missing in the example");
 }
 
 proptest::proptest! {

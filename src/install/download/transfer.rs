@@ -36,6 +36,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::fetch::{self, Body, Fetcher};
+use super::progress_reporter::ProgressReporter;
 use crate::hostinfo::preflight::{self, Unfit};
 use crate::install::cache::Tee;
 use crate::install::error::{ChecksumError, FetchError, FolderError, SignatureError, UnpackError};
@@ -639,40 +640,5 @@ impl Fate {
 
     fn decide(&self, fate: u8) -> bool {
         self.0.compare_exchange(Self::OPEN, fate, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-}
-
-/// Counts the received bytes and reports their number as progress.
-struct ProgressReporter<'a> {
-    now: Progress,
-    progress: &'a ProgressSender,
-}
-
-// === impl ProgressReporter ===
-
-impl<'a> ProgressReporter<'a> {
-    fn new(progress: &'a ProgressSender, attempt: u32, total: Option<u64>) -> Self {
-        let reporter =
-            Self { now: Progress { received: 0, total, attempt, held_up: None }, progress };
-        reporter.tell();
-        reporter
-    }
-
-    /// Reports that another request for the remaining bytes is the given attempt.
-    fn again(&mut self, attempt: u32) {
-        self.now.attempt = attempt;
-        self.tell();
-    }
-
-    /// Reports each piece at once, so that the progress of a transfer that hangs shows where it
-    /// hangs. The reader of the watch channel polls it, so a report costs no more than storing the
-    /// value.
-    fn add(&mut self, bytes: u64) {
-        self.now.received = self.now.received.saturating_add(bytes);
-        self.tell();
-    }
-
-    fn tell(&self) {
-        self.progress.send_replace(self.now);
     }
 }

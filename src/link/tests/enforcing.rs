@@ -113,10 +113,10 @@ impl Peer {
                     None => std::future::pending().await,
                 }
             };
-            let mut header = [0; 9];
+            let (mut header, mut first) = ([0; 9], [0; 1]);
             tokio::select! {
                 // Only waits for the first byte, so that no frame is read in part.
-                ready = self.stream.readable() => ready?,
+                ready = self.stream.peek(&mut first) => drop(ready?),
                 () = pause => {
                     self.respond("nobody waits for it").await?;
                     continue;

@@ -53,7 +53,7 @@ impl Python {
 async fn a_server_of_grpcio_ends_no_more_streams_once_the_interval_is_long_enough() {
     let dir = tempfile::tempdir().unwrap();
     let ms = Duration::from_millis;
-    let Some(mut python) = Python::start(dir.path(), ms(800)).await else { return };
+    let Some(mut python) = Python::start(dir.path(), ms(600)).await else { return };
     let mut config = quick(config(&format!("http://127.0.0.1:{}", python.port)));
     config.keepalive = Arc::new(Keepalive::every(ms(250)));
     let keepalive = Arc::clone(&config.keepalive);

@@ -533,7 +533,8 @@ impl WithoutSockets {
     fn new() -> Option<Self> {
         let all = Path::new("/sys/fs/cgroup");
         let places = [all.join("pids"), all.to_owned(), all.join("unified")];
-        let name = format!("guest-agent-test-{}", uuid::Uuid::new_v4());
+        // The path of a socket has to fit into 107 bytes.
+        let name = format!("ga-test-{:08x}", rand::random::<u32>());
         places
             .into_iter()
             .map(|place| place.join(&name))

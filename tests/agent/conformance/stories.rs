@@ -1,6 +1,8 @@
 //! What each order leads to: the events of every row of the protocol's table, in order, and the
 //! states that somebody who asks meanwhile may see.
 
+use std::collections::BTreeSet;
+
 use guest_agent_control_plane::artifacts::{ArtifactFaults, CutOff};
 use guest_agent_proto::agent_communication::StreamAgentMessagesRequest;
 use guest_agent_proto::agent_communication::stream_agent_messages_request::Type as Up;
@@ -30,6 +32,8 @@ struct Story {
     states: Vec<StatusValue>,
     /// Whether a list was asked for and has not come.
     asked: bool,
+    /// The ids of the events that were told: an agent that was killed may send one again.
+    told: BTreeSet<String>,
 }
 
 impl Story {
@@ -37,7 +41,15 @@ impl Story {
         let mut raw = Raw::new().await;
         let peer = raw.stream().await;
         let archive = raw.bed.trouble().await;
-        Self { raw, peer, archive, messages: 0, states: Vec::new(), asked: false }
+        Self {
+            raw,
+            peer,
+            archive,
+            messages: 0,
+            states: Vec::new(),
+            asked: false,
+            told: BTreeSet::new(),
+        }
     }
 
     /// Gives an order.
@@ -58,7 +70,8 @@ impl Story {
             }
             let frame = self.peer.frame().await.expect("the stream is open");
             self.note(&frame);
-            if let Some(event) = event_in(&frame) {
+            let event = event_in(&frame);
+            if let Some(event) = event.filter(|_| self.told.insert(frame.message_id.clone())) {
                 assert_eq!(event.plugin_name, "p");
                 told.push((event.event_type, event.revision_id));
             }

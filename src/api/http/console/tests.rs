@@ -134,6 +134,7 @@ fn plugin_of(text: &str) -> Plugin {
         rules: Some(rules),
         triggers: vec![TriggerPlan { trigger: own(), last: own(), next: at() }],
         last_output: own(),
+        ..ExplainResponse::default()
     };
     let offer = Offer {
         r#type: own(),

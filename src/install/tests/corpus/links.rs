@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         refused("symlink to another revision", good().symlink("s", "../r0/run"), "outside"),
         refused("symlink to nothing", good().symlink("s", ""), "is empty"),
         refused("symlink in PAX", pax(b"/etc").symlink("s", "run"), "absolute"),
-        refused("symlink with a NUL", pax(b"a\0b").symlink("s", "run"), "NUL"),
+        refused("symlink with a NUL", pax(b"a\0b").symlink("s", "run"), "control character"),
         refused("symlink that is not UTF-8", pax(b"\xff").symlink("s", "run"), "UTF-8"),
         refused(
             "symlink in a long target",
@@ -153,16 +153,20 @@ pub(super) fn cases() -> Vec<Case> {
             good().hard_link("h", "f").file("f", 0o644, b""),
             "not a regular file",
         ),
-        refused("hard link to itself", good().hard_link("run", "run"), "in the way"),
+        refused(
+            "hard link to itself",
+            good().hard_link("run", "run"),
+            "conflicts with that of another member",
+        ),
         refused(
             "hard link over a folder",
             good().folder("d", 0o755).hard_link("d", "run"),
-            "in the way",
+            "conflicts with that of another member",
         ),
         refused(
             "hard link below a file",
             good().file("f", 0o644, b"").hard_link("f/h", "run"),
-            "in the way",
+            "conflicts with that of another member",
         ),
         refused("hard link with content", sized(b'1'), "has content"),
         refused("symlink with content", sized(b'2'), "has content"),

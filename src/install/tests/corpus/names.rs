@@ -36,7 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
         refused("absolute prefix", prefixed(b"/tmp", "guest-agent-absolute"), "absolute"),
         refused("parent in PAX", pax("path", out("file").as_bytes()), "'..'"),
         refused("absolute in PAX", pax("path", absolute("f").as_bytes()), "absolute"),
-        refused("NUL in PAX", pax("path", b"a\0/../../b"), "NUL"),
+        refused("NUL in PAX", pax("path", b"a\0/../../b"), "control character"),
         refused("not UTF-8 in PAX", pax("path", b"\xff\xfe"), "UTF-8"),
         refused("empty in PAX", pax("path", b""), "empty values"),
         refused("parent in a long name", long(out("file").as_bytes()), "'..'"),
