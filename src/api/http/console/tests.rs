@@ -9,7 +9,7 @@ use guest_agent_actors::model::spec::Limits;
 use guest_agent_proto::host::{Entry, Offer};
 use guest_agent_proto::local::{
     AgentStatus, Event, ExplainResponse, Health, LastExit, NotEnforced, Pending, PluginMove,
-    PluginStatus, PluginTrouble, PluginWait, RuleVerdict, RulesVerdict, TriggerPlan,
+    PluginOrder, PluginStatus, PluginTrouble, PluginWait, RuleVerdict, RulesVerdict, TriggerPlan,
 };
 use proptest::prelude::*;
 
@@ -134,7 +134,12 @@ fn plugin_of(text: &str) -> Plugin {
         rules: Some(rules),
         triggers: vec![TriggerPlan { trigger: own(), last: own(), next: at() }],
         last_output: own(),
-        ..ExplainResponse::default()
+        order: Some(PluginOrder {
+            entry_point: own(),
+            arguments: vec![own()],
+            sha256: own(),
+            ..PluginOrder::default()
+        }),
     };
     let offer = Offer {
         r#type: own(),
@@ -283,7 +288,7 @@ fn last_words_are_left_out_everywhere() {
     ] {
         assert_eq!(text, left);
     }
-    assert_eq!(why.last_output, "");
+    assert_eq!((why.last_output.as_str(), why.order), ("", None));
     let timeline = Timeline::new();
     timeline.keep(event(words));
     assert_eq!(timeline.newest(1, None, Sight::WithoutOutput)[0].details, left);
