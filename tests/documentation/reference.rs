@@ -222,7 +222,7 @@ const ERRORS: [(&str, &str, &str, &str); 14] = [
         "Only `guest-agent install -f` reports these errors.",
     ),
     (
-        "actors/src/ports.rs",
+        "actors/src/ports/launcher.rs",
         "LaunchError",
         "Starting a plugin",
         "`guest-agent logs NAME` shows the plugin's output; the event has its last lines, too.",
@@ -246,13 +246,13 @@ const ERRORS: [(&str, &str, &str, &str); 14] = [
         "Create the account, or correct the policy.",
     ),
     (
-        "actors/src/ports.rs",
+        "actors/src/ports/launcher.rs",
         "LimitError",
         "Limits",
         "`status` and `explain` list under *not enforced* the limits that this machine cannot enforce.",
     ),
     (
-        "actors/src/ports.rs",
+        "actors/src/ports/plugin_rpc.rs",
         "RpcError",
         "Calls to a plugin",
         "A plugin that fails three health checks in a row counts as hung; the agent stops it and starts it again.",

@@ -1,0 +1,70 @@
+//! The machine: what it says of itself, facts for rules, the time, and ids.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::model::facts::FactSet;
+use crate::model::id::BootId;
+
+/// What the machine says of itself.
+#[async_trait]
+pub trait Machine: Send + Sync {
+    /// The current boot.
+    fn boot_id(&self) -> BootId;
+
+    /// The instance: changes when a disk is cloned into another VM.
+    fn instance_id(&self) -> String;
+
+    /// The operating system, for `OSInfo`.
+    async fn os(&self) -> OsFacts;
+}
+
+/// The operating system, field by field as `OSInfo` reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OsFacts {
+    /// `linux`.
+    pub kind: String,
+    /// os-release `ID`.
+    pub short_name: String,
+    /// os-release `PRETTY_NAME`.
+    pub long_name: String,
+    /// os-release `VERSION_ID`.
+    pub version: String,
+    /// uname machine.
+    pub architecture: String,
+    /// uname release.
+    pub kernel_release: String,
+    /// uname version.
+    pub kernel_version: String,
+}
+
+/// What is known of the machine, for the rules of plugins.
+pub trait Facts: Send + Sync {
+    /// The newest facts, and whether they changed. They are known from the start as far as the
+    /// machine itself tells them; a scope that has to be asked for elsewhere is unavailable until
+    /// it was, with the reason. The sender lives as long as the port.
+    fn watch(&self) -> tokio::sync::watch::Receiver<Arc<FactSet>>;
+}
+
+/// Wall-clock time.
+pub trait Clock: Send + Sync {
+    /// Now.
+    fn now(&self) -> std::time::SystemTime;
+}
+
+/// Ids of messages, unlike any that this or another agent ever gave or will give.
+pub trait Ids: Send + Sync {
+    /// Another one.
+    fn message_id(&self) -> String;
+}
+
+/// Ids by chance: version 4 UUIDs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RandomIds;
+
+impl Ids for RandomIds {
+    fn message_id(&self) -> String {
+        uuid::Uuid::new_v4().to_string()
+    }
+}

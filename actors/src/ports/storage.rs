@@ -1,0 +1,135 @@
+//! What is kept across restarts of the agent.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::Cause;
+
+/// A family of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// One snapshot per plugin, by name.
+    Plugins,
+    /// Orders that not every plugin has taken up yet, by number.
+    Inbox,
+    /// Events the control plane has not acknowledged, by number.
+    Outbox,
+    /// Events that are settled, kept for people, by number.
+    History,
+    /// What is known of this machine, by key.
+    Facts,
+    /// What plugins offer.
+    Registry,
+}
+
+impl Table {
+    /// All tables.
+    pub const ALL: [Self; 6] =
+        [Self::Plugins, Self::Inbox, Self::Outbox, Self::History, Self::Facts, Self::Registry];
+}
+
+/// One change of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Sets a record.
+    Put {
+        /// The family.
+        table: Table,
+        /// Its key; numbers are big-endian, so that keys sort by number.
+        key: Vec<u8>,
+        /// Its bytes.
+        value: Vec<u8>,
+    },
+    /// Removes a record.
+    Delete {
+        /// The family.
+        table: Table,
+        /// Its key.
+        key: Vec<u8>,
+    },
+}
+
+/// Whether a commit must be on the disk itself before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Written with the next commit that must be durable; losing it is harmless.
+    Lazy,
+    /// On the disk when answered.
+    Durable,
+}
+
+/// Keeps records across restarts. One writer: the store actor.
+#[async_trait]
+pub trait Storage: Send + Sync {
+    /// All readable records of a table, in key order. Unreadable ones are set aside, not returned.
+    async fn load(&self, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError>;
+
+    /// Carries out all writes or none.
+    async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError>;
+
+    /// Moves a record that does not make sense to its reader into quarantine, with the reason.
+    async fn set_aside(
+        &self,
+        table: Table,
+        key: Vec<u8>,
+        reason: String,
+    ) -> Result<(), StorageError>;
+
+    /// What is known to be lost: whatever was set aside and is still kept.
+    async fn losses(&self) -> Result<Losses, StorageError>;
+
+    /// Forgets the records in quarantine; answers how many there were.
+    async fn clear_quarantine(&self) -> Result<u64, StorageError>;
+
+    /// The health of the store, now and from now on. Ends with the store.
+    fn health(&self) -> watch::Receiver<StoreHealth>;
+}
+
+/// The health of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreHealth {
+    /// Number of records in quarantine.
+    pub records: usize,
+    /// Number of whole stores that were set aside and are still kept.
+    pub stores: usize,
+    /// Why the store cannot be read or written at the moment.
+    pub trouble: Option<Arc<str>>,
+}
+
+/// What a store has lost, as far as it is kept for people to look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Records that were set aside, the oldest first.
+    pub records: Vec<QuarantinedRecord>,
+    /// Whole stores that were set aside: where each is now, the oldest first.
+    pub stores: Vec<String>,
+}
+
+/// A record that was set aside, without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedRecord {
+    /// Grows with every record that is set aside, also after the others were forgotten.
+    pub number: u64,
+    /// The table it was in.
+    pub table: Table,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Why it was set aside.
+    pub reason: String,
+    /// When, by the wall clock.
+    pub at: SystemTime,
+}
+
+/// Why the store failed.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {action} the store")]
+pub struct StorageError {
+    /// What was tried: `read`, `write`, `sync`.
+    pub action: &'static str,
+    /// Why.
+    #[source]
+    pub cause: Cause,
+}
