@@ -115,10 +115,9 @@ impl Resolve for Resolver {
 }
 
 /// The addresses that a redirection may lead to. Fails if there are only others.
-fn permitted(name: &str, found: Vec<SocketAddr>) -> Result<Addrs, Misdirection> {
+fn permitted(name: &str, mut found: Vec<SocketAddr>) -> Result<Addrs, Misdirection> {
     let mut refused = None;
-    let mut kept = found;
-    kept.retain(|address| match Misdirection::of_address(name, address.ip()) {
+    found.retain(|address| match Misdirection::of_address(name, address.ip()) {
         Some(reason) => {
             refused.get_or_insert(reason);
             false
@@ -126,8 +125,8 @@ fn permitted(name: &str, found: Vec<SocketAddr>) -> Result<Addrs, Misdirection> 
         None => true,
     });
     match refused {
-        Some(reason) if kept.is_empty() => Err(reason),
-        _ => Ok(Box::new(kept.into_iter())),
+        Some(reason) if found.is_empty() => Err(reason),
+        _ => Ok(Box::new(found.into_iter())),
     }
 }
 

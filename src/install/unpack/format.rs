@@ -16,8 +16,8 @@ use crate::install::window_budget::{Hold, WINDOW_MAX};
 /// The largest window that the decoder of zstd takes, by its logarithm.
 const WINDOW_LOG: u32 = WINDOW_MAX.ilog2();
 
-/// The memory of the decoder of xz beside its window, and all that it may use if the archive does not
-/// say how large that is.
+/// The memory of the decoder of xz beside its window, and all that it may use if the archive does
+/// not say how large that is.
 const XZ_MEMORY: u64 = 1 << 20;
 
 /// How an archive is compressed.

@@ -237,16 +237,25 @@ impl AsyncBufRead for Source {
 
 impl AsyncRead for Source {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let available = ready!(self.as_mut().poll_fill_buf(cx))?;
-        let amount = available.len().min(into.remaining());
-        into.put_slice(&available[..amount]);
-        self.consume(amount);
-        Poll::Ready(Ok(()))
+        poll_read_buffered(self, cx, into)
     }
+}
+
+/// Reads what a buffered reader has ready.
+pub(super) fn poll_read_buffered(
+    mut reader: Pin<&mut impl AsyncBufRead>,
+    cx: &mut Context<'_>,
+    into: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    let available = ready!(reader.as_mut().poll_fill_buf(cx))?;
+    let amount = available.len().min(into.remaining());
+    into.put_slice(&available[..amount]);
+    reader.consume(amount);
+    Poll::Ready(Ok(()))
 }
 
 // === impl LimitsReader ===

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
-use super::limits_reader::{Intake, Source};
+use super::limits_reader::{Intake, Source, poll_read_buffered};
 use super::window_header::ZstdHeaders;
 use crate::install::window_budget::Hold;
 
@@ -66,14 +66,10 @@ impl AsyncBufRead for WindowGate {
 
 impl AsyncRead for WindowGate {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let available = ready!(self.as_mut().poll_fill_buf(cx))?;
-        let amount = available.len().min(into.remaining());
-        into.put_slice(&available[..amount]);
-        self.consume(amount);
-        Poll::Ready(Ok(()))
+        poll_read_buffered(self, cx, into)
     }
 }
