@@ -41,7 +41,8 @@ impl Keepalive {
         Self(Mutex::new(Some(interval)))
     }
 
-    /// How long a connection that is opened now may be quiet before it is asked. `None` means never.
+    /// How long a connection that is opened now may be quiet before it is asked. `None` means
+    /// never.
     pub(crate) fn interval(&self) -> Option<Duration> {
         *self.lock()
     }
@@ -64,18 +65,14 @@ impl Keepalive {
 
 /// Whether the server ended the connection because it was asked too often.
 pub(super) fn is_too_many_pings(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            return error.is_go_away()
-                && error.is_remote()
-                && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
-                // The error gives its debug data nowhere else.
-                && error.to_string().ends_with("(b\"too_many_pings\")");
-        }
-        cause = error.source();
-    }
-    false
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.find_map(|cause| cause.downcast_ref::<h2::Error>()).is_some_and(|error| {
+        error.is_go_away()
+            && error.is_remote()
+            && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+            // The error gives its debug data nowhere else.
+            && error.to_string().ends_with("(b\"too_many_pings\")")
+    })
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //!                     └─ and nobody is idle ─► the new connection is closed
 //! ```
 //!
-//! A connection is idle until a complete request has come over it; for HTTP and gRPC the head of the
-//! request counts. So connections that ask for nothing never keep out one that does, and a peer that
-//! asks for much uses up its own share only. What a peer is: a user of this machine on a unix
+//! A connection is idle until a complete request has come over it; for HTTP and gRPC the head of
+//! the request counts. So connections that ask for nothing never keep out one that does, and a peer
+//! that asks for much uses up its own share only. What a peer is: a user of this machine on a unix
 //! socket, an address on TCP.
 //!
 //! A connection that is to leave is first read to its end: what was sent before counts.
@@ -100,15 +100,6 @@ struct Seat {
     reader: AtomicWaker,
 }
 
-/// What becomes of a new connection.
-#[derive(Debug)]
-enum Verdict {
-    Room,
-    /// This one has to leave first.
-    After(Arc<Seat>),
-    Full,
-}
-
 // === impl Shares ===
 
 impl Shares {
@@ -147,11 +138,7 @@ impl Table {
     /// A place, or the connection that has to leave first, if there is one.
     fn seat(self: &Arc<Self>, peer: Peer, most: Most) -> Result<Place, Option<Arc<Seat>>> {
         let mut seats = self.seats();
-        match seats.judge(peer, most) {
-            Verdict::Room => {}
-            Verdict::After(leaving) => return Err(Some(leaving)),
-            Verdict::Full => return Err(None),
-        }
+        seats.has_room(peer, most)?;
         let number = seats.next;
         seats.next += 1;
         let seat = Arc::new(Seat {
@@ -175,8 +162,10 @@ impl Table {
 // === impl Seats ===
 
 impl Seats {
-    fn judge(&self, peer: Peer, most: Most) -> Verdict {
-        let leaving = if self.of(peer) >= most.each {
+    /// Whether there is room for one more; else the connection that has to leave first, if there is
+    /// one.
+    fn has_room(&self, peer: Peer, most: Most) -> Result<(), Option<Arc<Seat>>> {
+        Err(if self.of(peer) >= most.each {
             self.oldest_idle(|seat| seat.peer == peer)
         } else if self.all.len() >= most.all {
             // One of the peer that has the most.
@@ -184,9 +173,8 @@ impl Seats {
             let crowd = idle.map(|seat| self.of(seat.peer)).max();
             self.oldest_idle(|seat| Some(self.of(seat.peer)) == crowd)
         } else {
-            return Verdict::Room;
-        };
-        leaving.map_or(Verdict::Full, Verdict::After)
+            return Ok(());
+        })
     }
 
     fn of(&self, peer: Peer) -> usize {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use guest_agent_actors::model::spec::{Limits, PluginSpec};
 use guest_agent_proto::local::PluginOrder;
 
-use crate::display::bytes;
+use crate::display::{bytes, shortened};
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 
 /// Most arguments that are listed of those that come, and of those that go.
 const LISTED_MAX: usize = 10;
 
-/// Most characters of an argument that are shown.
+/// Most columns of an argument that are shown.
 const SHOWN_MAX: usize = 200;
 
 /// What is another in the order `wanted` than in `current`, by which the plugin runs, in words.
@@ -110,9 +110,5 @@ fn of_limits(current: &PluginOrder, wanted: Limits) -> Vec<String> {
 }
 
 fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_MAX) {
-        Some((end, _)) => [&text[..end], "…"].concat(),
-        None if text.is_empty() => "\"\"".to_owned(),
-        None => text.to_owned(),
-    }
+    if text.is_empty() { "\"\"".to_owned() } else { shortened(text, SHOWN_MAX) }
 }
