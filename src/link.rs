@@ -17,7 +17,8 @@
 //! again: a delivery is one attempt, and the outbox decides about the next.
 //!
 //! Frames above 4 MiB are logged, answered with INVALID_ARGUMENT and dropped, so that one of them
-//! does not come again for ever; above 64 MiB the decoder ends the stream, which is then opened again from 5 s on.
+//! does not come again for ever; above 64 MiB the decoder ends the stream, which is then opened
+//! again from 5 s on.
 
 mod backoff;
 mod config;

@@ -68,8 +68,8 @@ pub struct LoadSnapshot(pub PluginName);
 pub struct Happened(pub Event);
 
 /// From the VM-event actor to the manager, and from there to each plugin: the running plugins are
-/// about to get the `shutdown` event of the machine. The receiver shows how each call ended, as soon
-/// as it has, and closes when all have.
+/// about to get the `shutdown` event of the machine. The receiver shows how each call ended, as
+/// soon as it has, and closes when all have.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct ShutdownBegins(pub watch::Receiver<BTreeMap<PluginName, ShutdownAnswer>>);

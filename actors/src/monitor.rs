@@ -157,8 +157,8 @@ impl Record {
     }
 }
 
-/// Counts one more failure in a row, and says whether it is the one that makes a judgement. An early
-/// one is not counted where it would be.
+/// Counts one more failure in a row, and says whether it is the one that makes a judgement. An
+/// early failure that would be the one is not counted.
 fn count(seen: &mut u32, moment: Moment, failures: u32) -> bool {
     let counted = seen.saturating_add(1);
     if moment == Moment::Early && counted >= failures {

@@ -410,9 +410,9 @@ fn law_stale_answers_change_nothing(step: &Step) -> Verdicts {
     Ok(())
 }
 
-/// Only a process that took the `shutdown` event of the machine and exited with code 0 ended with its
-/// machine. That is neither a crash nor a reason to return to another revision, and nothing but an
-/// order, its rules, another boot or the end of the wait starts it again.
+/// Only a process that took the `shutdown` event of the machine and exited with code 0 ended with
+/// its machine. That is neither a crash nor a reason to return to another revision, and nothing but
+/// an order, its rules, another boot or the end of the wait starts it again.
 fn law_an_end_with_the_machine_is_no_crash(step: &Step) -> Verdicts {
     let (before, after) = (&step.before, &step.after.next);
     let runs = matches!(after.phase, Phase::Running { .. });

@@ -18,8 +18,8 @@ use tracing::warn;
 /// Longest time for the end of the plugins' actors.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
-/// The margin for the stop of a plugin beyond its own timeout: 5 s for SIGTERM, 5 s for SIGKILL, and
-/// the checks of its processes.
+/// The margin for the stop of a plugin beyond its own timeout: 5 s for SIGTERM, 5 s for SIGKILL,
+/// and the checks of its processes.
 const SIGNALS: Duration = Duration::from_secs(15);
 
 /// Notifies plugins that they, or the whole machine, are about to stop. Bounded.

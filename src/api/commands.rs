@@ -157,7 +157,8 @@ impl Bound<UnixStream> for Places {
     async fn place(&self, stream: &UnixStream) -> Option<Place> {
         let place = self.0.place(stream.peer()?).await;
         if place.is_none() {
-            // There is room for it in a fresh socket; if there were no room, the reply would be left out.
+            // There is room for it in a fresh socket; if there were no room, the reply would be
+            // left out.
             drop(stream.try_write(&Reply::crowded().to_json()));
         }
         place

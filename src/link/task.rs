@@ -153,9 +153,10 @@ impl LinkTask {
         }
     }
 
-    /// One attempt; an error leaves the old stream as it is. A server may end the old stream as soon as it accepts the new one, and that end
-    /// may arrive before the acceptance: so it is no loss before the attempt failed, which it does
-    /// within the time of a registration.
+    /// Tries once to open the stream that takes the place of `live`. An error leaves `live` as it
+    /// is. A server may end the old stream as soon as it accepts the new one, and that end may
+    /// arrive before the acceptance. So the end counts as a loss only after the attempt failed,
+    /// which it does within the time of a registration.
     async fn replace(
         &mut self,
         live: &mut Live,

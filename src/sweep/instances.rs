@@ -3,8 +3,8 @@
 //! A folder goes only if it is certainly one of an agent like this one: a real folder of our own
 //! user with a store in it whose generation mark checks out. It stays while another agent holds its
 //! store, while a process runs from it, and while it holds anything that this agent did not put
-//! there. The processes are handed to the sweeper, so that the folder goes when the last of them has
-//! ended. Blocks.
+//! there. The processes are handed to the sweeper, so that the folder goes when the last of them
+//! has ended. Blocks.
 
 use std::fs::File;
 use std::io::Read;
@@ -186,8 +186,8 @@ fn is_known(name: &str) -> bool {
     OF_AN_INSTANCE.contains(&name) || is_store(name)
 }
 
-/// Whether these names are all that is left of an instance: folders of archives, and nothing in them
-/// that an agent did not name. Earlier agents left them when they deleted the store.
+/// Whether these names are all that is left of an instance: folders of archives, and nothing in
+/// them that an agent did not name. Earlier agents left them when they deleted the store.
 fn are_remains(instance: &OwnedFd, at: &Path, names: &[String]) -> bool {
     let is_of_archives = |name: &String| {
         let Ok(folder) = rustix::fs::openat(instance, name.as_str(), FOLDER, Mode::empty()) else {

@@ -95,7 +95,8 @@ pub(super) fn sweep(
     }
 }
 
-/// The names that plugins on the roster may listen under, also those that an earlier agent launched.
+/// The names that plugins on the roster may listen under, also those that an earlier agent
+/// launched.
 fn needed(at: &Path, keep: &Keep) -> BTreeSet<String> {
     let pairs = keep.references.plugins.iter();
     let pairs = pairs.flat_map(|(name, revisions)| revisions.iter().map(move |r| (name, r)));

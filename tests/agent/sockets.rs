@@ -1,4 +1,5 @@
-//! Where plugins listen: each on a socket of its own, and those of an earlier agent where it put them.
+//! Where plugins listen: each on a socket of its own, and those of an earlier agent where it put
+//! them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,8 +1,8 @@
 //! What a plugin's actor does while its process gets the `shutdown` event of the machine.
 //!
-//! The VM-event actor makes the call. A plugin may exit as soon as it has answered, and its actor may
-//! learn of the exit before it learns of the answer. So the actor learns first that the call is about
-//! to be made, and an exit with code 0 is kept back until it is known how the call ended.
+//! The VM-event actor makes the call. A plugin may exit as soon as it has answered, and its actor
+//! may learn of the exit before it learns of the answer. So the actor learns first that the call is
+//! about to be made, and an exit with code 0 is kept back until it is known how the call ended.
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,18 @@ impl PluginActor {
     /// Keeps an exit with code 0 back while it is not known whether the process took the event.
     /// Gives back what is not kept.
     pub(super) fn keep_back(&mut self, event: Event) -> Option<Event> {
-        let is_undecided = self.farewell.calls > 0
-            && self.state.shutdown == Shutdown::NotTaken
-            && matches!((&event, &self.state.phase),
-                (Event::Exited { process: exited, cause: ExitCause::Exited(0) }, Phase::Running { process, .. })
-                    if exited == process);
-        if is_undecided {
-            self.farewell.exit = Some(event);
-            return None;
+        let Event::Exited { process: exited, cause: ExitCause::Exited(0) } = &event else {
+            return Some(event);
+        };
+        let is_running =
+            matches!(&self.state.phase, Phase::Running { process, .. } if process == exited);
+        let is_undecided =
+            is_running && self.farewell.calls > 0 && self.state.shutdown == Shutdown::NotTaken;
+        if !is_undecided {
+            return Some(event);
         }
-        Some(event)
+        self.farewell.exit = Some(event);
+        None
     }
 }
 
@@ -58,8 +60,8 @@ impl Handler<ShutdownBegins> for PluginActor {
     }
 }
 
-/// The pid of the process that answers the call with success, if one does. The plugin was not called
-/// where the receiver closes without an answer of it.
+/// The pid of the process that answers the call with success, if one does. The plugin was not
+/// called if the receiver closes without its answer.
 async fn taker(
     name: PluginName,
     mut answers: watch::Receiver<BTreeMap<PluginName, ShutdownAnswer>>,

@@ -18,8 +18,9 @@ use super::story;
 /// Everything else is faster, but may have to happen before or after it.
 const CONVERGES_WITHIN: Duration = Duration::from_secs(2 * 3600);
 
-/// Within this, every deadline of a plugin that flaps or hangs in its start has passed, and the agent
-/// has reported the outcome of its order: 30 s for the start, and 90 s for an adapter that ignores it.
+/// Within this, every deadline of a plugin that flaps or hangs in its start has passed, and the
+/// agent has reported the outcome of its order: 30 s for the start, and 90 s for an adapter that
+/// ignores it.
 const LAST_DEADLINES: Duration = Duration::from_secs(150);
 
 /// Whether all is as it should be; if not, what is not.

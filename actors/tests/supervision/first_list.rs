@@ -47,7 +47,7 @@ async fn it_does_not_say_that_a_plugin_runs_which_died_meanwhile() {
     agent.crash();
     agent.world.launcher.exit("a", ExitCause::Signaled(9));
     agent.world.launcher.finding("a", &[late(1)]);
-    // Its next start takes long, so whoever says that it runs cannot mean that.
+    // The next process takes long to start, so a list that says RUNNING would mean the dead one.
     agent.world.launcher.launches("a", &[late(20)]);
     agent.wake().await;
     agent.connect().await;

@@ -199,8 +199,8 @@ async fn samples_are_kept_until_their_report_was_acknowledged() {
     let agent = agent_with("a", "1").await;
     until_told(&agent, "a", &[1, 4, 3]).await;
     agent.pass(Duration::from_secs(55)).await;
-    // The reply is sent again until it is acknowledged, so that must not have happened when the next
-    // question comes.
+    // The reply is sent again until it is acknowledged, so that must not have happened when the
+    // next question comes.
     agent.world.link.script(&[
         Delivery::LoseAcknowledgement,
         Delivery::LoseAcknowledgement,

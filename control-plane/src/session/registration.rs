@@ -144,8 +144,8 @@ async fn accept(
     // The acknowledgement is in the queue before any other part can queue a frame for this session.
     session.send(response(id, None)).await?;
     if let Some(older) = session.agent.attach(handle) {
-        // Not CANCELLED, which public clients answer with a new stream at once: two of them with one
-        // identity would replace each other's streams without a pause.
+        // Not CANCELLED, which public clients answer with a new stream at once: two of them with
+        // one identity would replace each other's streams without a pause.
         older.end(Status::aborted("replaced by a newer stream of the same agent"));
     }
     session.core.streams_changed();

@@ -1,5 +1,5 @@
-//! The connections of plugins, a bounded number at once. A process that connects has shown no ticket
-//! yet: until it has, its connection is idle and makes room for another one.
+//! The connections of plugins, a bounded number at once. A process that connects has shown no
+//! ticket yet: until it has, its connection is idle and makes room for another one.
 
 use std::io;
 

@@ -66,8 +66,8 @@ impl Address {
 }
 
 /// The socket of a revision: `<name>_<revision>.sock`, or a hashed name where that is too long or
-/// where the plugin's name has a `_`. No other revision of any plugin has the same one: a plain name
-/// is read up to its first `_`, and a hashed name has none.
+/// where the plugin's name has a `_`. No other revision of any plugin has the same one: a plain
+/// name is read up to its first `_`, and a hashed name has none.
 pub(crate) fn socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
     let plain = plain_socket(directory, name, revision);
     if name.as_str().contains('_') || plain.as_os_str().len() > SOCKET_PATH_MAX {

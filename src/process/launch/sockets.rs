@@ -1,8 +1,8 @@
 //! Which socket a process has: the one that a launch gives it, and the one that it was given by an
 //! earlier agent.
 //!
-//! Earlier agents named every socket `<name>_<revision>.sock`, so a plugin that such an agent launched
-//! may live on the very path that is another plugin's now.
+//! Earlier agents named every socket `<name>_<revision>.sock`, so a plugin that such an agent
+//! launched may live on the very path that is another plugin's now.
 
 use std::path::{Path, PathBuf};
 
@@ -58,8 +58,8 @@ impl ProcessLauncher {
     }
 }
 
-/// Whether a process of another plugin, of any agent, was launched with this socket, or some process
-/// listens on it. Blocks.
+/// Whether a process of another plugin, of any agent, was launched with this socket, or some
+/// process listens on it. Blocks.
 fn is_taken(census: &Census, name: &PluginName, socket: &Path) -> bool {
     if socket.exists() && !is_deserted(socket) {
         return true;

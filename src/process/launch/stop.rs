@@ -232,8 +232,8 @@ impl ProcessLauncher {
         table.slots.retain(|owner, slot| owner != name || Arc::strong_count(&slot.gate) > 1);
     }
 
-    /// Forgets the connection and removes the socket file, if it is one of ours. An earlier agent may
-    /// have recorded a path that a living process of another plugin has now.
+    /// Forgets the connection and removes the socket file, if it is one of ours. An earlier agent
+    /// may have recorded a path that a living process of another plugin has now.
     fn clear_endpoints(&self, order: &StopOrder, target: Option<&Watched>) {
         let endpoints = [order.endpoint.as_ref(), target.and_then(|w| w.endpoint.as_ref())];
         for endpoint in endpoints.into_iter().flatten() {
