@@ -35,6 +35,7 @@ use crate::net::socket::{self, Access};
 use crate::observe::log;
 use crate::observe::metrics::Sources;
 use crate::observe::otlp::Telemetry;
+use crate::os::heap;
 use crate::process::admission::PluginHost;
 use crate::process::cgroup::Cgroups;
 use crate::process::launch::ProcessLauncher;
@@ -165,8 +166,10 @@ impl Service {
         };
         tasks.start(Task::LossReport, reporter.run());
         tasks.start(Task::LogLossReport, log::report_unwritten());
-        let giving_back = memory::give_back_after_bursts(system.events.events.subscribe());
-        tasks.start(Task::GivingMemoryBack, giving_back);
+        if heap::KEEPS_FREED {
+            let giving_back = memory::give_back_after_bursts(system.events.events.subscribe());
+            tasks.start(Task::GivingMemoryBack, giving_back);
+        }
         let local_socket = adapters.local_socket;
         crash_point::reach("before", "ready", "agent");
         info!(socket = %local_socket.display(), version = env!("CARGO_PKG_VERSION"), "ready");

@@ -8,6 +8,9 @@
 //!
 //! One of the few places with `unsafe`: no safe wrappers of `mallopt` and `malloc_trim` exist.
 
+/// Whether the allocator keeps freed memory until [`give_back`] is called.
+pub(crate) const KEEPS_FREED: bool = cfg!(target_env = "gnu");
+
 /// Has all threads share one arena. To be called before the first thread is started.
 ///
 /// Nearly all that the agent allocates it allocates on one thread, so sharing costs no time.
