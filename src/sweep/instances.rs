@@ -190,14 +190,15 @@ fn is_known(name: &str) -> bool {
 /// them that an agent did not name. Earlier agents left them when they deleted the store.
 fn are_remains(instance: &OwnedFd, at: &Path, names: &[String]) -> bool {
     let is_of_archives = |name: &String| {
+        if !OF_ARCHIVES.contains(&name.as_str()) {
+            return false;
+        }
         let Ok(folder) = rustix::fs::openat(instance, name.as_str(), FOLDER, Mode::empty()) else {
             return false;
         };
-        let listed = leftovers::names(&folder, &at.join(name));
-        OF_ARCHIVES.contains(&name.as_str())
-            && listed.is_ok_and(|(archives, whole)| {
-                whole && archives.iter().all(|archive| Kind::of(archive) != Kind::Odd)
-            })
+        leftovers::names(&folder, &at.join(name)).is_ok_and(|(archives, whole)| {
+            whole && archives.iter().all(|archive| Kind::of(archive) != Kind::Odd)
+        })
     };
     !names.is_empty() && names.iter().all(is_of_archives)
 }

@@ -68,16 +68,12 @@ pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<
                 begun.insert(name);
                 Assignment::Begin { generation, spec, trace }
             }
-            Order::Install(_) => Assignment::Refuse {
-                generation,
-                name,
-                revision: revision.to_string(),
-                notice: PluginEventKind::InstallFailed,
-                reason: format!(
+            Order::Install(_) => refuse(
+                PluginEventKind::InstallFailed,
+                &format!(
                     "there are {PLUGINS_MAX} plugins on this machine already; remove one first"
                 ),
-                trace,
-            },
+            ),
             Order::Remove => refuse(PluginEventKind::RemoveFailed, "no plugin has this name"),
             Order::Apply(_) => refuse(PluginEventKind::ApplyFailed, "no plugin has this name"),
             // Only the local API gives this order, and it has answered the caller already.
