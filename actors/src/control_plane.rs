@@ -42,9 +42,6 @@ use remembered::{MessageKey, Remembered};
 /// A question of this age is not answered any more: its sender has long asked again.
 const QUESTION_MAX: Duration = Duration::from_secs(60);
 
-/// Longest pause before a reply is sent again, where the link may be back at any moment.
-const REPLY_PAUSE_MAX: Duration = Duration::from_secs(1);
-
 /// Longest wait for an acknowledgement to leave. What was acknowledged is acted on in any case.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(2);
 
@@ -409,14 +406,7 @@ async fn send(ports: &Ports, reply: OutboundMessage, asked: Instant) -> Sent {
         attempt += 1;
         let pause = match ports.link.deliver(reply.clone()).await {
             Ok(()) => return Sent::Acknowledged,
-            // The wait for the acknowledgement was pause enough.
-            Err(DeliveryError::TimedOut) => Duration::ZERO,
-            // A question may come before the registration that it came after is answered.
-            Err(DeliveryError::NotConnected) => {
-                Duration::from_millis(250).saturating_mul(attempt).min(REPLY_PAUSE_MAX)
-            }
-            Err(DeliveryError::Exhausted(_)) => Duration::from_millis(250).saturating_mul(attempt),
-            Err(DeliveryError::Refused(_)) => Duration::from_secs(1).saturating_mul(attempt),
+            Err(error) => error.pause(attempt, &reply.id),
         };
         if asked.elapsed() + pause >= QUESTION_MAX {
             debug!(attempt, "gives a reply up: its question is too old");

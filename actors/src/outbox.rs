@@ -221,18 +221,14 @@ impl OutboxActor {
                 self.in_flight.remove(&recorded.event.plugin);
                 return;
             }
-            // The stream on which it was sent has ended, but another is registered already.
-            Err(DeliveryError::NotConnected) => {
-                Duration::from_millis(100).saturating_mul(attempt).min(Duration::from_secs(60))
-            }
-            // The wait for the acknowledgement was pause enough.
-            Err(DeliveryError::TimedOut) => Duration::ZERO,
-            Err(DeliveryError::Exhausted(_)) => {
-                Duration::from_millis(250).saturating_mul(attempt).min(Duration::from_secs(60))
-            }
-            Err(DeliveryError::Refused(ref reason)) => {
-                warn!(event = %recorded.id, reason, "the control plane refuses an event; tries again");
-                Duration::from_secs(1).saturating_mul(attempt).min(Duration::from_secs(60))
+            Err(error) => {
+                if let DeliveryError::Refused(reason) = &error {
+                    warn!(
+                        event = %recorded.id, reason,
+                        "the control plane refuses an event; sends it again"
+                    );
+                }
+                error.pause(attempt, &recorded.id)
             }
         };
         debug!(event = %recorded.id, attempt, ?pause, "sends an event again");

@@ -117,6 +117,13 @@ impl Restarts {
     }
 }
 
+/// `pause` and up to a quarter of it more, so that agents which failed together do not try again
+/// together. A function of `seed` and `tries`, as [`RestartPolicy::pause`] is.
+#[must_use]
+pub fn spread_out(pause: Duration, tries: u32, seed: &str) -> Duration {
+    pause + (pause / 4).mul_f64(share(seed, tries))
+}
+
 /// Between 0 and 1.
 fn share(seed: &str, number: u32) -> f64 {
     f64::from(spread(seed, number)) / f64::from(u16::MAX)

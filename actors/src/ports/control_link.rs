@@ -1,8 +1,14 @@
 //! The connection to the control plane.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
+
+use crate::plugin::restart::spread_out;
+
+/// Longest pause before a message that the server did not take is sent again, without its jitter.
+const RESEND_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Sends messages to the control plane. What arrives is pushed to the control-plane actor.
 #[async_trait]
@@ -68,4 +74,56 @@ pub enum DeliveryError {
     /// The server answered with another error.
     #[error("the control plane refused the message: {0}")]
     Refused(String),
+}
+
+impl DeliveryError {
+    /// How long a sender waits before it sends the message `id` again, after `attempt` attempts.
+    ///
+    /// The protocol asks for 250 ms times the attempt where the server has no room; the jitter is
+    /// added to that.
+    #[must_use]
+    pub fn pause(&self, attempt: u32, id: &str) -> Duration {
+        let (step, longest) = match self {
+            // The wait for the acknowledgement was pause enough.
+            Self::TimedOut => return Duration::ZERO,
+            // Another stream may be registered at any moment.
+            Self::NotConnected => (Duration::from_millis(100), Duration::from_secs(1)),
+            Self::Exhausted(_) => (Duration::from_millis(250), RESEND_PAUSE_MAX),
+            Self::Refused(_) => (Duration::from_secs(1), RESEND_PAUSE_MAX),
+        };
+        spread_out(step.saturating_mul(attempt).min(longest), attempt, id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn law_a_message_waits_for_its_step_and_up_to_a_quarter_more(
+            attempt in 1u32.., id in "[a-f0-9-]{0,36}"
+        ) {
+            let errors = [
+                (DeliveryError::NotConnected, 100, 1_000),
+                (DeliveryError::Exhausted(String::new()), 250, 60_000),
+                (DeliveryError::Refused(String::new()), 1_000, 60_000),
+            ];
+            for (error, step, longest) in errors {
+                let least = Duration::from_millis(u64::from(attempt).saturating_mul(step).min(longest));
+                let pause = error.pause(attempt, &id);
+                prop_assert!(pause >= least && pause <= least + least / 4, "{error}: {pause:?}");
+            }
+            prop_assert_eq!(DeliveryError::TimedOut.pause(attempt, &id), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn messages_that_were_refused_together_are_sent_again_apart() {
+        let refused = DeliveryError::Refused(String::new());
+        let distinct: std::collections::BTreeSet<_> =
+            (0..100).map(|n| refused.pause(3, &format!("message-{n}"))).collect();
+        assert!(distinct.len() > 90, "only {} of 100 pauses differ", distinct.len());
+    }
 }

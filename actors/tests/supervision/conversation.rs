@@ -285,7 +285,8 @@ async fn a_server_without_room_is_given_growing_pauses() {
         attempts.windows(2).take(6).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
     for (n, pause) in pauses.iter().enumerate() {
         let expected = 250 * (n as u128 + 1);
-        assert!((expected..expected + 50).contains(pause), "{pauses:?}");
+        // The protocol's pause, and up to a quarter of it more.
+        assert!((expected..expected * 5 / 4 + 50).contains(pause), "{pauses:?}");
     }
 }
 
