@@ -117,7 +117,7 @@ func isVMEvent(config string) bool {
 }
 
 // listen opens the address that the agent named: its arguments come after the plugin's own.
-func listen(arguments []string) (net.Listener, error) {
+func listen(arguments []string) ([]net.Listener, error) {
 	network, address := "", ""
 	for _, argument := range arguments {
 		if value, ok := strings.CutPrefix(argument, "--protocol="); ok {
@@ -129,12 +129,38 @@ func listen(arguments []string) (net.Listener, error) {
 	if network != "unix" && network != "tcp" {
 		return nil, fmt.Errorf("no --protocol=unix or --protocol=tcp; guest-agent starts this program")
 	}
-	syscall.Umask(0o077) // the socket is for nobody else
-	return net.Listen(network, address)
+	syscall.Umask(0o077) // no other user may open the socket
+	var listeners []net.Listener
+	var failed error
+	for _, address := range local(network, address) {
+		listener, err := net.Listen(network, address)
+		if err != nil {
+			failed = err // a machine without IPv6 has one of the two
+			continue
+		}
+		listeners = append(listeners, listener)
+	}
+	if len(listeners) == 0 {
+		return nil, failed
+	}
+	return listeners, nil
+}
+
+// local gives the addresses of this machine for "[::]:PORT", which Google's guest agent passes to every
+// plugin: other machines must not call it.
+func local(network, address string) []string {
+	host, port, err := net.SplitHostPort(address)
+	if network != "tcp" || err != nil {
+		return []string{address}
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return []string{address}
+	}
+	return []string{net.JoinHostPort("::1", port), net.JoinHostPort("127.0.0.1", port)}
 }
 
 func main() {
-	listener, err := listen(os.Args[1:])
+	listeners, err := listen(os.Args[1:])
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -151,7 +177,13 @@ func main() {
 		}
 		server.GracefulStop() // answers what it was asked before it goes
 	}()
-	if err := server.Serve(listener); err != nil {
-		log.Fatal(err)
+	ended := make(chan error)
+	for _, listener := range listeners {
+		go func() { ended <- server.Serve(listener) }()
+	}
+	for range listeners {
+		if err := <-ended; err != nil {
+			log.Fatal(err)
+		}
 	}
 }

@@ -90,21 +90,34 @@ def is_vm_event(config):
     return isinstance(news, dict) and news.get("Command") == "VmEvent"
 
 
-def endpoint(arguments):
+def endpoints(arguments):
     """The address that the agent named: its arguments come after the plugin's own."""
     named = dict(argument[2:].split("=", 1) for argument in arguments if argument.startswith("--") and "=" in argument)
-    if named.get("protocol") not in ("unix", "tcp"):
+    protocol, address = named.get("protocol"), named.get("address", "")
+    if protocol not in ("unix", "tcp"):
         sys.exit("no --protocol=unix or --protocol=tcp; guest-agent starts this program")
-    return ("unix:" if named["protocol"] == "unix" else "") + named["address"]
+    if protocol == "unix":
+        return ["unix:" + address]
+    host, _, port = address.rpartition(":")
+    if host in ("", "[::]", "0.0.0.0"):
+        # Google's guest agent passes "[::]:PORT" to every plugin. Other machines must not call it.
+        return ["[::1]:" + port, "127.0.0.1:" + port]
+    return [address]
 
 
 def main():
     sys.stdout.reconfigure(line_buffering=True)  # what is printed is in the log at once
-    os.umask(0o077)  # the socket is for nobody else
+    os.umask(0o077)  # no other user may open the socket
     plugin = Greeter()
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     pb_grpc.add_GuestAgentPluginServicer_to_server(plugin, server)
-    server.add_insecure_port(endpoint(sys.argv[1:]))
+    for endpoint in endpoints(sys.argv[1:]):
+        try:
+            server.add_insecure_port(endpoint)
+        except RuntimeError:
+            if endpoint.startswith("[::1]"):
+                continue  # a machine without IPv6 has the other address
+            raise
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: plugin.stopped.set())
     server.start()

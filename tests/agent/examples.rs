@@ -2,10 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::harness::{Bed, orders, signal};
+
+/// Longest that an interpreter may take to load a plugin and to listen.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A folder of `examples/`.
 fn example(name: &str) -> PathBuf {
@@ -55,6 +59,47 @@ async fn lives(folder: &Path, program: &str) {
     bed.configure(vec![orders::remove("greeter")]).await;
     bed.gone("greeter").await;
     bed.finish().await;
+    listens_on_this_machine_only(Path::new(folder).join(program)).await;
+}
+
+/// Google's agent passes `[::]:PORT` to every plugin.
+async fn listens_on_this_machine_only(program: PathBuf) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut plugin = Command::new(program)
+        .args(["--protocol=tcp", &format!("--address=[::]:{port}")])
+        .spawn()
+        .unwrap();
+    let connected = tokio::time::timeout(START_PATIENCE, async {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let connected = connected.await;
+    let listeners = listeners(port);
+    plugin.kill().unwrap();
+    plugin.wait().unwrap();
+    connected.expect("the plugin listens on 127.0.0.1");
+    // As the kernel writes 127.0.0.1 and ::1.
+    let of_this_machine = ["0100007F", "00000000000000000000000001000000"];
+    assert!(listeners.iter().all(|it| of_this_machine.contains(&it.as_str())), "{listeners:?}");
+}
+
+/// The addresses on which somebody listens on a port, as `/proc/net/tcp` and `tcp6` have them.
+fn listeners(port: u16) -> Vec<String> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    let lines = tables.into_iter().flatten();
+    let local = lines.flat_map(|table| {
+        let listening = table.lines().filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            (*fields.get(3)? == "0A").then(|| fields[1].to_owned())
+        });
+        listening.collect::<Vec<_>>()
+    });
+    let of_port = local.filter_map(|local| {
+        let (address, found) = local.split_once(':')?;
+        (found == format!("{port:04X}")).then(|| address.to_owned())
+    });
+    of_port.collect()
 }
 
 #[tokio::test]
