@@ -6,7 +6,7 @@
 //!              ├─ data       what a deletion left of state/
 //!              ├─ cache      archives over the bound, and what interrupted installations left
 //!              ├─ sockets    no process listens on and no launch will use
-//!              ├─ logs       of plugins that are gone
+//!              ├─ files      logs and tickets of plugins that are gone
 //!              └─ instances  whole folders of instances that this machine no longer is
 //!                  ▲
 //!                alive       what living processes stand in the way (living: until they have ended)
@@ -22,7 +22,7 @@
 //! does that), or anything at all while it is unknown what must stay.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,17 +35,17 @@ use guest_agent_actors::ports::{
 
 use crate::install::Pipeline;
 use crate::install::leftovers::{self, NAMES_MAX, shown};
-use crate::process::launch::address;
+use crate::process::launch::{address, ticket};
 
 mod alive;
 mod bounds;
 mod config;
 mod confined;
+mod files;
 mod groups;
 mod instances;
 mod keep;
 mod living;
-mod logs;
 mod sockets;
 
 #[cfg(test)]
@@ -159,7 +159,10 @@ impl Run<'_> {
         self.cache().await?;
         self.sockets().await?;
         self.confined().await?;
-        self.logs().await?;
+        let logs = self.sweeper.pipeline.log_dir().to_owned();
+        self.files(files::Kind::Log, logs).await?;
+        let tickets = self.sweeper.config.runtime_dir.join(ticket::FOLDER);
+        self.files(files::Kind::Ticket, tickets).await?;
         self.instances().await
     }
 
@@ -335,12 +338,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn logs(&mut self) -> Result<(), Ended> {
-        let at = self.sweeper.pipeline.log_dir().to_owned();
+    async fn files(&mut self, kind: files::Kind, at: PathBuf) -> Result<(), Ended> {
         let names = self.names_in(&at).await;
         let keep = self.keep().await?;
         let (manner, bounds) = (self.manner, self.bounds.clone());
-        self.part(move |report| logs::sweep(&at, &names, &keep, manner, &bounds, report)).await;
+        self.part(move |report| files::sweep(&at, kind, &names, &keep, manner, &bounds, report))
+            .await;
         Ok(())
     }
 

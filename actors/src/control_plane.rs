@@ -169,7 +169,9 @@ impl ControlPlaneActor {
         let trace = Some(trace.clone());
         let configure = number_orders(first, decoded, trace.as_ref());
         let configure = Some(configure).filter(|configure| !configure.orders.is_empty());
-        let entry = InboxEntry { first, content, origin, trace };
+        let refused = decoded.iter().zip(0u32..).filter(|(order, _)| order.is_err());
+        let refused = refused.map(|(_, index)| index).collect();
+        let entry = InboxEntry { first, content, origin, trace, refused };
         let mut writes = vec![Write::Put {
             table: Table::Facts,
             key: NEXT_GENERATION.to_vec(),

@@ -28,6 +28,9 @@ pub struct InboxEntry {
     pub origin: Origin,
     /// What they are part of; nothing in records of agents that did not know of that.
     pub trace: Option<Arc<Trace>>,
+    /// The orders that were refused and whose refusal is an event already, counted from 0. Agents
+    /// that did not know of this recorded none.
+    pub refused: Vec<u32>,
 }
 
 /// What was said.
@@ -81,6 +84,7 @@ impl InboxEntry {
             }),
             local: self.origin == Origin::Local,
             trace: self.trace.as_ref().map(|trace| trace.record()),
+            refused: self.refused.clone(),
         }
         .encode_to_vec()
     }
@@ -103,7 +107,8 @@ impl InboxEntry {
         };
         let origin = if record.local { Origin::Local } else { Origin::ControlPlane };
         let trace = record.trace.and_then(Trace::of_record).map(Arc::new);
-        Ok(Self { first: Generation(record.first_generation), content, origin, trace })
+        let (first, refused) = (Generation(record.first_generation), record.refused);
+        Ok(Self { first, content, origin, trace, refused })
     }
 }
 
@@ -202,9 +207,12 @@ mod tests {
         let trace = proptest::option::of("[ -~]{0,40}".prop_map(|id| {
             Arc::new(Trace::of_message(&id, None, SystemTime::UNIX_EPOCH + Duration::from_secs(9)))
         }));
-        (any::<u64>(), content, origin, trace).prop_map(|(first, content, origin, trace)| {
-            InboxEntry { first: Generation(first), content, origin, trace }
-        })
+        let refused = proptest::collection::vec(any::<u32>(), 0..5);
+        (any::<u64>(), content, origin, trace, refused).prop_map(
+            |(first, content, origin, trace, refused)| {
+                InboxEntry { first: Generation(first), content, origin, trace, refused }
+            },
+        )
     }
 
     fn any_recorded() -> impl Strategy<Value = StoredEvent> {

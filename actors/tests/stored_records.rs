@@ -300,14 +300,22 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
         content: InboxContent::Restart("a".parse().unwrap()),
         origin: Origin::Local,
         trace: Some(trace),
+        refused: Vec::new(),
     };
     add("inbox-traced".to_owned(), traced.encode());
+    let refused = InboxEntry {
+        content: InboxContent::Configure(vec![10, 0, 10, 0]),
+        refused: vec![1],
+        ..traced
+    };
+    add("inbox-with-refused".to_owned(), refused.encode());
     for (name, content, origin) in [
         ("control-plane", InboxContent::Configure(vec![10, 0, 255]), Origin::ControlPlane),
         ("local", InboxContent::Configure(vec![10, 0]), Origin::Local),
         ("restart", InboxContent::Restart("a".parse().unwrap()), Origin::Local),
     ] {
-        let entry = InboxEntry { first: Generation(u64::MAX - 1), content, origin, trace: None };
+        let (first, refused) = (Generation(u64::MAX - 1), Vec::new());
+        let entry = InboxEntry { first, content, origin, trace: None, refused };
         add(format!("inbox-{name}"), entry.encode());
     }
     for (name, write) in registry() {

@@ -67,7 +67,7 @@ mod sockets;
 pub(crate) mod spawn;
 pub(crate) mod start;
 mod stop;
-mod ticket;
+pub(crate) mod ticket;
 mod tree;
 mod variables;
 mod watch;
@@ -190,7 +190,7 @@ impl ProcessLauncher {
     pub fn new(config: LauncherConfig, rpc: Arc<GrpcPluginRpc>) -> Result<Self, LauncherError> {
         let policies = Mutex::new(Arc::new(config.policies.clone()));
         let stop_grace = Mutex::new(config.stop_grace);
-        let tickets = Tickets::in_folder(config.runtime_dir.join("tickets"));
+        let tickets = Tickets::in_folder(config.runtime_dir.join(ticket::FOLDER));
         let table = Mutex::new(Table { slots: HashMap::new(), tickets });
         let turns = Turns::of_this_machine();
         let lookout = Arc::default();

@@ -14,8 +14,6 @@ use guest_agent_actors::model::spec::{
 };
 use guest_agent_actors::ports::{Durability, Installer, Progress, Storage};
 
-use std::path::PathBuf;
-
 use guest_agent_actors::ports::{Known, References};
 
 use super::*;
@@ -638,4 +636,36 @@ async fn folders_for_sockets_go_with_plugins_that_nobody_knows() {
     rig.change(|set| set.known = Known::Some);
     rig.swept().await;
     assert!(rig.path(&of(&hashed("gone"))).exists());
+}
+
+#[tokio::test]
+async fn the_ticket_of_a_plugin_that_is_gone_goes_once_no_process_carries_its_name() {
+    let rig = Rig::new();
+    rig.needs("known", &["1"]);
+    rig.change(|set| {
+        set.lost.insert("lost".parse().unwrap());
+    });
+    for ticket in ["known", ".known", "lost", "lives", "gone", ".gone", "not a name"] {
+        rig.write(&format!("run/tickets/{ticket}"));
+    }
+    let mut lives = std::process::Command::new("sleep")
+        .arg("600")
+        .env("GUEST_AGENT_PLUGIN", "lives")
+        .spawn()
+        .unwrap();
+    let expected = |fate: SweepFate| {
+        let gone = ["gone", ".gone"].map(|name| (format!("run/tickets/{name}"), fate));
+        let odd = ("run/tickets/not a name".to_owned(), SweepFate::LeftAlone);
+        gone.into_iter().chain([odd]).collect::<BTreeMap<_, _>>()
+    };
+    let pretended = rig.fates(rig.sweep(SweepManner::Pretend).await);
+    let deleted = rig.swept().await;
+    lives.kill().unwrap();
+    lives.wait().unwrap();
+    assert_eq!(pretended, expected(SweepFate::WouldDelete));
+    assert_eq!(deleted, expected(SweepFate::Deleted));
+    let left = fs::read_dir(rig.path("run/tickets")).unwrap();
+    let mut left: Vec<_> = left.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    assert_eq!(left, [".known", "known", "lives", "lost", "not a name"]);
 }

@@ -19,16 +19,16 @@ use crate::keys::key_number;
 use crate::messages::{Configure, LoadSnapshot, NumberedOrder, RescanLocal, Save};
 use crate::model::event;
 use crate::model::event::PluginEventKind;
-use crate::model::id::PluginName;
+use crate::model::id::{Generation, PluginName};
 use crate::model::spec;
 use crate::plugin::Beginning;
 use crate::plugin::event::{Boot, Order};
 use crate::plugin::snapshot::{Snapshot, SnapshotError};
 use crate::ports::{
-    Cleanup, Known, Losses, StopError, StopManner, StopOrder, Stopped, StorageError, Table,
+    Cleanup, Known, Losses, StopError, StopManner, StopOrder, Stopped, StorageError, Table, Write,
 };
 use crate::records::{InboxContent, InboxEntry};
-use crate::wire::{self, NamedOrder};
+use crate::wire::{self, DecodedOrder, NamedOrder};
 
 /// Pause before a snapshot that could not be read is read again.
 const REREAD: Duration = Duration::from_secs(5);
@@ -142,18 +142,62 @@ impl ManagerActor {
     /// Orders that were durable but not taken by every plugin are given again. A plugin that took
     /// its order knows it by the number.
     fn replay(&mut self, key: Vec<u8>, bytes: &[u8], ctx: &mut Context<Self>) {
-        let entry = match (key_number(&key), InboxEntry::decode(bytes)) {
-            (Some(inbox), Ok(entry)) => decode_inbox(inbox, &entry),
+        let read = match (key_number(&key), InboxEntry::decode(bytes)) {
+            (Some(inbox), Ok(entry)) => {
+                decode_orders(&entry).map(|decoded| (inbox, entry, decoded))
+            }
             (None, _) => Err("its key is not a number".to_owned()),
             (_, Err(error)) => Err(Chain(&error).to_string()),
         };
-        match entry {
+        let (inbox, entry, decoded) = match read {
+            Ok(read) => read,
+            Err(reason) => return self.set_aside(Table::Inbox, key, &reason, ctx),
+        };
+        let numbered = number(inbox, &entry, &decoded);
+        self.refuse(&key, entry, &decoded, ctx);
+        match numbered {
             Ok(configure) => {
                 self.replayed.insert(configure.inbox);
                 self.configure(configure, ctx);
             }
             Err(reason) => self.set_aside(Table::Inbox, key, &reason, ctx),
         }
+    }
+
+    /// Reports the orders of an inbox record that this agent refuses and that the agent which took
+    /// them did not refuse: its rules were others. Agents that did not record what they refused
+    /// have those orders reported once more; that is better than never.
+    fn refuse(
+        &mut self,
+        key: &[u8],
+        mut entry: InboxEntry,
+        decoded: &[DecodedOrder],
+        ctx: &mut Context<Self>,
+    ) {
+        let refusals = decoded.iter().zip(0u32..);
+        let refusals = refusals.filter_map(|(order, index)| Some((index, order.as_ref().err()?)));
+        let unreported: Vec<_> =
+            refusals.filter(|(index, _)| !entry.refused.contains(index)).collect();
+        if unreported.is_empty() {
+            return;
+        }
+        let now = self.ports.clock.now();
+        let mut events = Vec::with_capacity(unreported.len());
+        for (index, refusal) in unreported {
+            let (name, revision, reason) = (&refusal.name, &refusal.revision, &refusal.reason);
+            warn!(plugin = name, reason, "refuses an order that an earlier agent took");
+            if let Some(trace) = &entry.trace {
+                let number = Generation(entry.first.0.saturating_add(index.into()));
+                trace.refuse(name, revision, number, reason);
+            }
+            events.push(event::NewEvent::new(refusal.notice, name, revision, now, reason));
+            entry.refused.push(index);
+        }
+        // A record without any order that is taken is set aside as it is.
+        let is_kept = decoded.iter().any(Result::is_ok);
+        let key = key.to_owned();
+        let put = || Write::Put { table: Table::Inbox, key, value: entry.encode() };
+        self.save(Save { writes: is_kept.then(put).into_iter().collect(), events }, ctx);
     }
 
     fn set_aside(&self, table: Table, key: Vec<u8>, reason: &str, ctx: &mut Context<Self>) {
@@ -302,28 +346,38 @@ pub(crate) fn name_of_key(key: &[u8]) -> Option<PluginName> {
     std::str::from_utf8(key).ok()?.parse().ok()
 }
 
-/// Reads the orders of an inbox record. An order that was refused when the record was made is left
-/// out; a record without any other order makes no sense, because none such is written.
+/// Reads the orders of an inbox record. An order that is refused is left out; a record without any
+/// other order makes no sense, because none such is written.
 ///
 /// # Errors
 /// Says why the record makes no sense, and which message brought it where that is known.
 pub fn decode_inbox(inbox: u64, entry: &InboxEntry) -> Result<Configure, String> {
-    let message_id = entry.trace.as_ref().map(|trace| trace.message_id.clone()).unwrap_or_default();
-    let because = |reason: &str| match &*message_id {
-        "" => reason.to_owned(),
-        id => format!("message {id:?}: {reason}"),
-    };
-    let decoded = match &entry.content {
-        InboxContent::Restart(name) => vec![Ok(restart_of(name))],
+    number(inbox, entry, &decode_orders(entry)?)
+}
+
+fn decode_orders(entry: &InboxEntry) -> Result<Vec<DecodedOrder>, String> {
+    match &entry.content {
+        InboxContent::Restart(name) => Ok(vec![Ok(restart_of(name))]),
         InboxContent::Configure(bytes) => wire::decode_orders(bytes, entry.origin)
-            .map_err(|error| because(&Chain(&error).to_string()))?,
-    };
-    let Configure { orders, .. } = number_orders(entry.first, &decoded, entry.trace.as_ref());
+            .map_err(|error| because(entry, &Chain(&error).to_string())),
+    }
+}
+
+fn number(inbox: u64, entry: &InboxEntry, decoded: &[DecodedOrder]) -> Result<Configure, String> {
+    let Configure { orders, .. } = number_orders(entry.first, decoded, entry.trace.as_ref());
     if orders.is_empty() {
         let refusal = decoded.iter().find_map(|order| order.as_ref().err());
-        return Err(because(refusal.map_or("it has no orders", |refusal| &refusal.reason)));
+        return Err(because(entry, refusal.map_or("it has no orders", |refusal| &refusal.reason)));
     }
     Ok(Configure { inbox, orders })
+}
+
+/// A reason, with the message that brought an inbox record where that is known.
+fn because(entry: &InboxEntry, reason: &str) -> String {
+    match entry.trace.as_ref().map(|trace| &*trace.message_id) {
+        None | Some("") => reason.to_owned(),
+        Some(id) => format!("message {id:?}: {reason}"),
+    }
 }
 
 /// The order to start a plugin afresh.

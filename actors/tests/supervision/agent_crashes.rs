@@ -313,6 +313,7 @@ async fn an_order_from_before_a_removal_does_not_bring_the_plugin_back() {
         content: InboxContent::Configure(encoded(&[install("a", "1")])),
         origin: Origin::ControlPlane,
         trace: None,
+        refused: Vec::new(),
     };
     agent.world.storage.plant(Table::Inbox, &number_key(1), &entry.encode());
     agent.world.storage.plant(Table::Plugins, &key, &gone("a", 2));

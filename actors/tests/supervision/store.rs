@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::fakes::{Answer, Harness, Reply};
+use guest_agent_actors::fakes::{Answer, CrashPoint, Harness, Reply};
 use guest_agent_actors::keys::number_key;
 use guest_agent_actors::messages::Submission;
 use guest_agent_actors::model::exit::ExitCause;
@@ -127,6 +127,7 @@ async fn orders_in_the_inbox_that_cannot_be_decoded_are_set_aside_with_message_a
         content: InboxContent::Configure(encoded(&[install("-", "1")])),
         origin: Origin::ControlPlane,
         trace: Some(trace.into()),
+        refused: Vec::new(),
     };
     agent.world.storage.plant(Table::Inbox, &number_key(7), &entry.encode());
     agent.wake().await;
@@ -137,8 +138,42 @@ async fn orders_in_the_inbox_that_cannot_be_decoded_are_set_aside_with_message_a
     assert_eq!(*key, number_key(7));
     assert!(reason.contains("m-7") && reason.contains("plugin name"), "{reason}");
     assert!(agent.world.storage.keys(Table::Inbox).is_empty());
+    until_told(&agent, "-", &[8]).await;
     order(&agent, "2", &[install("b", "1")]).await;
     until_runs(&agent, "b", "1").await;
+}
+
+/// An earlier agent took metrics intervals below a second.
+#[tokio::test(start_paused = true)]
+async fn an_order_that_only_an_earlier_agent_would_take_is_refused_with_one_event() {
+    let mut agent = agent_with("a", "1").await;
+    agent.pass(SOON).await;
+    agent.crash();
+    let often = install_with("often", "1", |manifest| {
+        manifest.metrics_interval = Some(prost_types::Duration { seconds: 0, nanos: 500_000_000 });
+    });
+    let entry = InboxEntry {
+        first: Generation(7),
+        content: InboxContent::Configure(encoded(&[install("-", "1"), often, install("b", "1")])),
+        origin: Origin::ControlPlane,
+        trace: None,
+        // The refusal of the first was an event of the earlier agent.
+        refused: vec![0],
+    };
+    agent.world.storage.plant(Table::Inbox, &number_key(7), &entry.encode());
+    // The next agent dies when it has recorded the refusal, with the other order still to be given.
+    let commits = agent.world.storage.commits();
+    agent.world.storage.crash_at(commits + 1, CrashPoint::After);
+    agent.wake().await;
+    agent.until("it dies", MINUTE, |world, _| world.storage.has_crashed()).await;
+    agent.crash();
+    agent.world.storage.revive();
+    agent.wake().await;
+    agent.connect().await;
+    until_runs(&agent, "b", "1").await;
+    assert_eq!(numbers(&agent.world, "often"), [8]);
+    assert_eq!(numbers(&agent.world, "-"), [0; 0], "it was reported before");
+    assert!(agent.world.storage.aside().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

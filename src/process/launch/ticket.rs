@@ -17,6 +17,9 @@ use guest_agent_actors::model::id::{PluginName, Sha256Digest};
 
 use crate::net::ticket;
 
+/// The folder of the digests, below the runtime directory: a file for each plugin.
+pub(crate) const FOLDER: &str = "tickets";
+
 /// Random bytes of a ticket.
 const TICKET_BYTES: usize = 32;
 

@@ -1,4 +1,5 @@
-//! Logs of removed plugins. Blocks.
+//! Files of removed plugins in folders with a file for each plugin: logs, and the digests of
+//! tickets. Blocks.
 
 use std::path::Path;
 
@@ -11,9 +12,19 @@ use super::bounds::Bounds;
 use super::keep::Keep;
 use crate::install::leftovers::{self, shown};
 
-/// Deletes the logs among `names` whose plugin is gone.
+/// What the files of a folder are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// `<name>.log`, and older parts like `<name>.log.1`.
+    Log,
+    /// `<name>`, and `.<name>` while it is written.
+    Ticket,
+}
+
+/// Deletes the files among `names` whose plugin is gone.
 pub(super) fn sweep(
     at: &Path,
+    kind: Kind,
     names: &[String],
     keep: &Keep,
     manner: SweepManner,
@@ -33,8 +44,8 @@ pub(super) fn sweep(
             return;
         }
         let path = shown(&at.join(file));
-        let Some(name) = plugin_of(file) else {
-            report.push(path, SweepFate::LeftAlone, "not a valid name of a plugin's log");
+        let Some(name) = kind.plugin_of(file) else {
+            report.push(path, SweepFate::LeftAlone, kind.refusal());
             continue;
         };
         match keep.claim(&name) {
@@ -65,10 +76,25 @@ pub(super) fn sweep(
     }
 }
 
-/// The plugin of a log: `<name>.log`, and older parts like `<name>.log.1`.
-fn plugin_of(file: &str) -> Option<PluginName> {
-    let (name, rest) = file.rsplit_once(".log")?;
-    (rest.is_empty() || rest.starts_with('.')).then(|| name.parse().ok()).flatten()
+// === impl Kind ===
+
+impl Kind {
+    fn plugin_of(self, file: &str) -> Option<PluginName> {
+        match self {
+            Self::Log => {
+                let (name, rest) = file.rsplit_once(".log")?;
+                (rest.is_empty() || rest.starts_with('.')).then(|| name.parse().ok()).flatten()
+            }
+            Self::Ticket => file.strip_prefix('.').unwrap_or(file).parse().ok(),
+        }
+    }
+
+    const fn refusal(self) -> &'static str {
+        match self {
+            Self::Log => "not a valid name of a plugin's log",
+            Self::Ticket => "not a valid plugin name",
+        }
+    }
 }
 
 #[cfg(test)]
@@ -77,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_log_names_its_plugin() {
-        let of = |file: &str| plugin_of(file).map(|name| name.as_str().to_owned());
+        let of = |file: &str| Kind::Log.plugin_of(file).map(|name| name.as_str().to_owned());
         assert_eq!(of("a.log").as_deref(), Some("a"));
         assert_eq!(of("a.log.1").as_deref(), Some("a"));
         assert_eq!(of("a.b.log").as_deref(), Some("a.b"));
