@@ -155,18 +155,21 @@ impl PluginLogs {
     }
 
     /// Cuts whatever is too long, error logs as well. What cannot be cut is named in the agent's
-    /// own log.
-    pub(crate) fn tend_all(&self) {
+    /// own log. Returns whether an error log was too long.
+    pub(crate) fn tend_all(&self) -> bool {
+        let mut is_any_cut = false;
         for name in self.names() {
             if let Err(error) = self.tend(&name) {
                 tracing::warn!(plugin = %name, %error, "the log of a plugin cannot be shortened");
             }
-            if let Err(error) = self.tend_errors(&name) {
-                tracing::warn!(
+            match self.tend_errors(&name) {
+                Ok(is_cut) => is_any_cut |= is_cut,
+                Err(error) => tracing::warn!(
                     plugin = %name, %error, "the error log of a plugin cannot be shortened"
-                );
+                ),
             }
         }
+        is_any_cut
     }
 
     /// Cuts the log of a plugin if it is too long. Answers how many bytes it may grow until it has
@@ -216,21 +219,23 @@ impl PluginLogs {
         cut::down_to(&file::again(file)?, self.shared.bound).map(drop)
     }
 
-    fn tend_errors(&self, name: &PluginName) -> io::Result<()> {
+    /// Cuts the error log of a plugin if it is too long. Returns whether it was.
+    fn tend_errors(&self, name: &PluginName) -> io::Result<bool> {
         let file = match self.open_error_log(name, true) {
-            None => return Ok(()),
-            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            None => return Ok(false),
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Some(opened) => opened?,
         };
         if file.metadata()?.len() <= self.shared.bound.trigger() {
-            return Ok(());
+            return Ok(false);
         }
         let _alone = self.shared.gate.write().unwrap_or_else(PoisonError::into_inner);
         let removed = cut::down_to(&file, self.shared.bound)?;
         let mark_path = self.mark_path(name);
         let mut mark = Mark::read(&mark_path);
         mark.errors = mark.errors.saturating_sub(removed);
-        mark.write(&mark_path)
+        mark.write(&mark_path)?;
+        Ok(true)
     }
 
     /// Resolves when any log was written into. May miss it.

@@ -1,9 +1,11 @@
 //! Takes the oldest part off a file that others append to.
 //!
 //! Where the file system can do it (ext4, xfs) whole blocks are taken out of the file at once, and
-//! no byte is lost that is written meanwhile. Elsewhere what is kept is moved to the beginning
-//! through a small buffer, and what is written in the microseconds between the last look for more
-//! and the shortening is lost.
+//! no byte is lost that is written meanwhile. That waits until the disk has what is kept, so a
+//! plugin that writes faster than the disk would outgrow its bound by what it writes in that time.
+//! A log that has outgrown it, and any log on another file system, is cut in memory instead: what is
+//! kept is moved to the beginning through a small buffer, and what is written in the microseconds
+//! between the last read and the shortening is lost.
 
 use std::fs::File;
 use std::io;
@@ -52,7 +54,8 @@ pub(super) fn down_to(file: &File, bound: Bound) -> io::Result<u64> {
     let from = length - bound.kept();
     let block = metadata.blksize().max(LEAST_BLOCK);
     let whole = from / block * block;
-    if whole > 0 && length - whole <= bound.trigger() {
+    let is_outgrown = length > bound.max;
+    if !is_outgrown && whole > 0 && length - whole <= bound.trigger() {
         // Any error is handled like this: file systems return different errors when they cannot do
         // it.
         if fallocate(file, FallocateFlags::COLLAPSE_RANGE, 0, whole).is_ok() {
@@ -121,13 +124,24 @@ mod tests {
         let content: Vec<u8> = (0..40_000).flat_map(|n| format!("{n:07}\n").into_bytes()).collect();
         let (_dir, path) = log(&content);
         let mut writer = open_to_append(&path).expect("opened");
-        let gone = cut(&path, 200_000);
+        let gone = cut(&path, 400_000);
         writer.write_all(b"more\n").expect("written");
         let now = std::fs::read(&path).expect("read");
         let kept = now.len() - "more\n".len();
-        assert!((100_000 - 8..=100_000 + 4096).contains(&kept), "{kept}");
+        assert!((200_000 - 8..=200_000 + 4096).contains(&kept), "{kept}");
         assert_eq!(usize::try_from(gone).expect("small"), content.len() - kept);
         assert!([&content[content.len() - kept..], b"more\n"].concat() == now);
+    }
+
+    /// Only blocks can be taken out without memory, and lines do not begin where blocks do.
+    #[test]
+    fn a_log_that_outgrew_its_bound_is_cut_in_memory() {
+        let content: Vec<u8> = (0..40_000).flat_map(|n| format!("{n:09}\n").into_bytes()).collect();
+        let (_dir, path) = log(&content);
+        let gone = usize::try_from(cut(&path, 300_000)).expect("small");
+        assert_eq!(gone, content.len() - 150_000);
+        assert!(gone % 4096 != 0, "whole blocks");
+        assert!(std::fs::read(&path).expect("read") == content[gone..]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use rustix::fs::FlockOperation;
 
 use super::PluginLogs;
 use super::inotify::{Written, listen};
+use super::watch::Beat;
 use crate::process::cgroup::Cgroups;
 
 /// The name of the verb. No help text shows it.
@@ -143,17 +144,20 @@ pub fn run(args: KeeperArgs) -> Result<(), Cause> {
     }
     let mut inotify = listen(&logs)?;
     let mut written = Written::Any;
-    let mut all_looked_at = Instant::now();
+    let (mut beat, mut next_beat) = (Beat::every(BEAT), Instant::now());
     loop {
-        let pause = logs.look(&written);
+        let looked = logs.look(&written);
+        if written == Written::Any {
+            next_beat = Instant::now() + beat.after(looked);
+        }
         if written == Written::Any && !logs.names().iter().any(|name| logs.is_written(name)) {
             return Ok(());
         }
         rustix::fs::flock(&lock, FlockOperation::Unlock)?;
-        std::thread::sleep(pause);
-        written = next(&mut inotify)?;
-        if all_looked_at.elapsed() >= BEAT {
-            (written, all_looked_at) = (Written::Any, Instant::now());
+        std::thread::sleep(looked.pause);
+        written = next(&mut inotify, next_beat)?;
+        if Instant::now() >= next_beat {
+            written = Written::Any;
         }
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             // An agent has it, and has a keeper of its own or will.
@@ -162,9 +166,10 @@ pub fn run(args: KeeperArgs) -> Result<(), Cause> {
     }
 }
 
-/// What was written into, after at most a beat.
-fn next(inotify: &mut inotify::Inotify) -> io::Result<Written> {
-    let beat = Timespec::try_from(BEAT).map_err(io::Error::other)?;
+/// What was written into, at the latest when all logs are to be looked at.
+fn next(inotify: &mut inotify::Inotify, next_beat: Instant) -> io::Result<Written> {
+    let wait = next_beat.saturating_duration_since(Instant::now());
+    let beat = Timespec::try_from(wait).map_err(io::Error::other)?;
     let ready = {
         let mut wanted = [PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN)];
         match poll(&mut wanted, Some(&beat)) {

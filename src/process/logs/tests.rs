@@ -1,6 +1,10 @@
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use super::inotify::Written;
+use super::watch::Beat;
 use super::*;
 
 struct Bed {
@@ -213,9 +217,43 @@ fn a_log_is_written_while_anybody_has_it_open() {
     assert!(!other.is_written(&"q".parse().unwrap()));
 }
 
-/// Also while a plugin writes as fast as this machine can, the log is cut.
+/// Also while a plugin writes as fast as this machine can, each look leaves a log within its bound,
+/// but for what is written meanwhile.
+#[test]
+fn a_log_is_within_its_bound_after_each_look_while_a_plugin_floods_it() {
+    const MAX: u64 = 1 << 20;
+    const ALL: u64 = 400 * MAX;
+    let bed = Bed::new(MAX);
+    let output = bed.begin();
+    let written = AtomicU64::new(0);
+    let (mut looks, mut longest) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let line = "a line of sixty-four bytes, so that lines end where parts do ...\n";
+            let part = line.repeat(1000);
+            while written.load(Ordering::SeqCst) < ALL {
+                // Counted first: a look must not find more than was counted.
+                written.fetch_add(part.len() as u64, Ordering::SeqCst);
+                write(&output, &part);
+            }
+        });
+        let names = Written::Some([bed.name.clone()].into());
+        while written.load(Ordering::SeqCst) < ALL {
+            let before = written.load(Ordering::SeqCst);
+            let looked = bed.logs.look(&names);
+            let length = output.metadata().unwrap().len();
+            let meanwhile = written.load(Ordering::SeqCst) - before;
+            let most = MAX + meanwhile;
+            assert!(length <= most, "{length} bytes, {most} are meant");
+            (looks, longest) = (looks + 1, longest.max(length));
+            std::thread::sleep(looked.pause);
+        }
+    });
+    assert!(looks > 10, "{looks} looks, at most {longest} bytes");
+}
+
 #[tokio::test]
-async fn a_watched_log_stays_short_while_a_plugin_floods_it() {
+async fn a_watched_log_is_cut_while_a_plugin_floods_it() {
     const MAX: u64 = 1 << 20;
     let bed = Bed::new(MAX);
     let watching = tokio::spawn(bed.logs.clone().watch(Keeping::ByNobody));
@@ -241,4 +279,18 @@ async fn a_watched_log_stays_short_while_a_plugin_floods_it() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     watching.abort();
+}
+
+#[test]
+fn all_logs_are_looked_at_soon_after_an_error_log_was_too_long_and_then_more_rarely() {
+    let bed = Bed::new(4096);
+    let mut beat = Beat::every(Duration::from_secs(1));
+    append(&bed.error_log(), &"a line of an error log\n".repeat(1000));
+    let mut pauses = Vec::new();
+    drop(bed.begin());
+    for _ in 0..6 {
+        pauses.push(beat.after(bed.logs.look(&Written::Any)).as_millis());
+    }
+    assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
+    assert!(std::fs::metadata(bed.error_log()).unwrap().len() <= 4096);
 }

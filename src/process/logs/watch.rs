@@ -17,10 +17,13 @@ use super::keeper::Keeper;
 use super::{PluginLogs, file};
 use crate::process::cgroup::Cgroups;
 
-/// How often all logs are looked at, whether or not inotify reported a write. Error logs are not
-/// watched: a plugin that floods its error log could as well flood any other file in its own
+/// How often all logs are looked at, whether or not inotify reported a write. Error logs are only
+/// looked at then: a plugin that floods its error log could as well flood any other file in its own
 /// folder.
 const BEAT: Duration = Duration::from_secs(10);
+
+/// How soon all logs are looked at again after an error log was too long.
+const BEAT_MIN: Duration = Duration::from_millis(100);
 
 /// A log that is written into is looked at again after the time in which it could become too long
 /// at a gigabyte per second, within these.
@@ -36,6 +39,23 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Buffer for inotify events.
 const BUFFER: usize = 4096;
 
+/// When all logs are looked at again. After an error log that was too long soon, and then more and
+/// more rarely.
+#[derive(Debug)]
+pub(super) struct Beat {
+    longest: Duration,
+    next: Duration,
+}
+
+/// What came of a look at logs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looked {
+    /// When to look at those that are written again.
+    pub(super) pause: Duration,
+    /// Whether all logs were looked at and an error log was too long.
+    pub(super) is_error_log_cut: bool,
+}
+
 /// The process that cuts logs while no agent runs.
 #[derive(Clone, Debug)]
 pub enum Keeping {
@@ -46,6 +66,22 @@ pub enum Keeping {
     },
     /// Nobody.
     ByNobody,
+}
+
+// === impl Beat ===
+
+impl Beat {
+    /// At most this long apart.
+    pub(super) const fn every(longest: Duration) -> Self {
+        Self { longest, next: longest }
+    }
+
+    /// How long after a look at all logs the next one follows.
+    pub(super) fn after(&mut self, looked: Looked) -> Duration {
+        self.next = if looked.is_error_log_cut { BEAT_MIN } else { self.next.saturating_mul(2) };
+        self.next = self.next.min(self.longest);
+        self.next
+    }
 }
 
 // === impl PluginLogs ===
@@ -65,16 +101,17 @@ impl PluginLogs {
             Keeping::ByNobody => None,
         };
         let mut events = self.listen();
-        let mut beat = tokio::time::interval(BEAT);
+        let (mut beat, mut next_beat) = (Beat::every(BEAT), tokio::time::Instant::now());
         loop {
             let written = tokio::select! {
                 written = next(&mut events) => written,
-                _ = beat.tick() => Written::Any,
+                () = tokio::time::sleep_until(next_beat) => Written::Any,
                 () = self.shared.launched.notified() => Written::Some(BTreeSet::new()),
             };
             let logs = self.clone();
+            let is_of_all = written == Written::Any;
             let work = move || {
-                let pause = logs.look(&written);
+                let looked = logs.look(&written);
                 if let Some(keeper) = &mut keeper {
                     let is_news = match written {
                         Written::Some(_) => true,
@@ -84,24 +121,26 @@ impl PluginLogs {
                         keeper.be_there();
                     }
                 }
-                (pause, keeper)
+                (looked, keeper)
             };
-            let Ok((pause, same_keeper)) = tokio::task::spawn_blocking(work).await else {
+            let Ok((looked, same_keeper)) = tokio::task::spawn_blocking(work).await else {
                 // It panicked, which was said; or the runtime ends.
                 tracing::error!("logs of plugins are no longer shortened");
                 return;
             };
             keeper = same_keeper;
+            if is_of_all {
+                next_beat = tokio::time::Instant::now() + beat.after(looked);
+            }
             self.shared.written.notify_waiters();
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(looked.pause).await;
         }
     }
 
-    /// Cuts what is too long; answers when to look again.
-    pub(super) fn look(&self, written: &Written) -> Duration {
+    /// Cuts what is too long; says when to look again.
+    pub(super) fn look(&self, written: &Written) -> Looked {
         let Written::Some(names) = written else {
-            self.tend_all();
-            return PAUSE_MIN;
+            return Looked { pause: PAUSE_MIN, is_error_log_cut: self.tend_all() };
         };
         let room = names.iter().map(|name| {
             self.tend(name).unwrap_or_else(|error| {
@@ -112,7 +151,7 @@ impl PluginLogs {
         });
         // A nanosecond per byte.
         let pause = room.min().map_or(PAUSE_MIN, Duration::from_nanos);
-        pause.clamp(PAUSE_MIN, PAUSE_MAX)
+        Looked { pause: pause.clamp(PAUSE_MIN, PAUSE_MAX), is_error_log_cut: false }
     }
 
     /// The lock file of the process that cuts these logs. It is beside their folder, because all
