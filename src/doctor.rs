@@ -21,6 +21,7 @@ mod local;
 mod lock;
 mod permissions;
 mod policies;
+mod removals;
 mod security;
 mod store;
 
@@ -41,6 +42,7 @@ pub const CHECKS: &[Check] = &[
     Check { about: "security", run: security::check },
     Check { about: "leftovers", run: leftovers::check },
     Check { about: "limits", run: limits::check },
+    Check { about: "removals", run: removals::check },
 ];
 
 /// Runs all checks; the worst findings come first.

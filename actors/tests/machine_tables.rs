@@ -502,10 +502,31 @@ fn a_remove_whose_process_or_files_remain_says_so_and_goes_on() {
         (Remove, "Stopping (then remove) r1", "2(r1)"),
         (Bad, "Stopping (then remove) r1", "10(r1)"),
         (Pass(Wait::Stop), "Stopping (then remove) r1", ""),
+        // Once is enough, also for what fails later.
+        (Bad, "Stopping (then remove) r1", ""),
+        (Pass(Wait::Stop), "Stopping (then remove) r1", ""),
+        (Good, "Removing r1", "6(r1)"),
+        (Bad, "Removing r1", ""),
+        (Pass(Wait::Remove), "Removing r1", ""),
+        // A second REMOVE gets the event again.
+        (Remove, "Removing r1", "2(r1)"),
+        (Bad, "Removing r1", "10(r1)"),
+        (Pass(Wait::Remove), "Removing r1", ""),
+        (Bad, "Removing r1", ""),
+        (Pass(Wait::Remove), "Removing r1", ""),
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn files_that_cannot_be_deleted_are_told_once() {
+    let rows = [
+        (Remove, "Stopping (then remove) r1", "2(r1)"),
         (Good, "Removing r1", "6(r1)"),
         (Bad, "Removing r1", "10(r1)"),
         (Pass(Wait::Remove), "Removing r1", ""),
-        // Once is enough.
+        (AgentRestarts, "Removing r1", ""),
         (Bad, "Removing r1", ""),
         (Pass(Wait::Remove), "Removing r1", ""),
         (Good, "Gone r1", "5(r1)"),

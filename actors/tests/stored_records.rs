@@ -411,6 +411,7 @@ fn state(phase: Phase) -> State {
         runs: Runs::default(),
         local: None,
         shutdown: Shutdown::NotTaken,
+        removal_trouble: None,
     }
 }
 
@@ -533,6 +534,13 @@ fn others() -> Vec<(&'static str, State)> {
     vec![
         ("took-shutdown", State { shutdown: Shutdown::Taken, ..runs() }),
         ("ended-with-machine", state(ended)),
+        (
+            "not-removed-yet",
+            State {
+                removal_trouble: Some("a reason".into()),
+                ..state(Phase::Removing { attempt: Attempt(23), failures: 3 })
+            },
+        ),
         ("with-execution-model", State { spec: Arc::new(modelled), ..state(Phase::Idle) }),
         ("ran", State { runs: ran, ..state(Phase::Idle) }),
         ("completed", State { runs: completed, ..state(Phase::Idle) }),

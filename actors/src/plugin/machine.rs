@@ -62,6 +62,7 @@ fn first(
             runs: Runs::default(),
             local,
             shutdown: Shutdown::default(),
+            removal_trouble: None,
         },
         &facts,
     );
@@ -489,7 +490,7 @@ impl TransitionBuilder<'_> {
                 // The deadline tries again; a removal says so, because somebody waits for it.
                 Err(reason) => {
                     if then == Then::Remove {
-                        self.announce(PluginEventKind::RemoveFailed, &reason);
+                        self.removal_failed(reason);
                     }
                 }
             },
@@ -550,9 +551,7 @@ impl TransitionBuilder<'_> {
             Event::Removed { attempt: answered, result } if answered == attempt => match result {
                 Ok(()) => self.removed(),
                 Err(reason) => {
-                    if failures == 0 {
-                        self.announce(PluginEventKind::RemoveFailed, &reason);
-                    }
+                    self.removal_failed(reason);
                     self.state.phase = Phase::Removing { attempt, failures: failures + 1 };
                 }
             },

@@ -328,6 +328,8 @@ impl TransitionBuilder<'_> {
     pub(super) fn take_down(&mut self, superseded: &str, details: &str) {
         self.supersede_all(superseded);
         self.announce(PluginEventKind::RemoveRequested, details);
+        // The sender of this one was not told of a failure yet.
+        self.state.removal_trouble = None;
         match self.state.phase.clone() {
             Phase::Gone => {
                 self.announce(PluginEventKind::Removed, "");

@@ -153,7 +153,9 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
         Phase::BackingOff { reason, pause: Pause::AfterCrash } | Phase::Crashed { reason } => {
             (Reported::Crashed, reason.clone())
         }
-        Phase::Stopping { .. } | Phase::Removing { .. } => (Reported::Stopping, none),
+        Phase::Stopping { .. } | Phase::Removing { .. } => {
+            (Reported::Stopping, state.removal_trouble.clone().unwrap_or(none))
+        }
         Phase::Stopped { then: Resume::Start | Resume::Swap } | Phase::Gone => {
             (Reported::Stopped, none)
         }

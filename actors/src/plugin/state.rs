@@ -47,6 +47,9 @@ pub struct State {
     pub local: Option<Arc<PluginSpec>>,
     /// Whether the process that runs took the `shutdown` event of the machine.
     pub shutdown: Shutdown,
+    /// Why the removal that is under way did not succeed yet, if its event was sent. Only while the
+    /// plugin is being removed.
+    pub removal_trouble: Option<Arc<str>>,
 }
 
 /// What the current revision is doing.

@@ -45,6 +45,7 @@ impl<'a> TransitionBuilder<'a> {
 
     pub(super) fn finish(mut self) -> Transition {
         self.forget_shutdown();
+        self.forget_removal_trouble();
         Transition { next: self.state, effects: self.effects }
     }
 
@@ -453,6 +454,25 @@ impl<'a> TransitionBuilder<'a> {
         let attempt = self.next_attempt();
         self.state.phase = Phase::Removing { attempt, failures };
         self.effect(Effect::Remove { attempt });
+    }
+
+    /// The removal did not succeed yet and is tried again. Its event is sent once for each REMOVE:
+    /// a process that the kernel does not end would be reported for ever.
+    pub(super) fn removal_failed(&mut self, reason: Arc<str>) {
+        if self.state.removal_trouble.is_none() {
+            self.announce(PluginEventKind::RemoveFailed, &reason);
+        }
+        self.state.removal_trouble = Some(reason);
+    }
+
+    fn forget_removal_trouble(&mut self) {
+        let is_removed = matches!(
+            self.state.phase,
+            Phase::Stopping { then: Then::Remove, .. } | Phase::Removing { .. }
+        );
+        if !is_removed {
+            self.state.removal_trouble = None;
+        }
     }
 
     /// All files of the plugin are deleted. Its life ends, unless it was ordered anew meanwhile.

@@ -17,6 +17,8 @@ pub(crate) struct Ends {
     apply: Option<String>,
     /// REMOVEs, by revision. The end of the last is the end of all.
     removes: BTreeMap<String, u8>,
+    /// Whether the failure of the newest of them was reported.
+    is_failure_told: bool,
     /// The revision that was reported as installed last, which a failed trial may take back.
     installed: Option<String>,
 }
@@ -106,11 +108,13 @@ impl Ends {
             }
             PluginEventKind::RemoveRequested => {
                 *self.removes.entry(revision.to_owned()).or_default() += 1;
+                self.is_failure_told = false;
             }
             PluginEventKind::Removed => {
                 if self.removes.remove(revision).is_none() {
                     return Err("no REMOVE of this revision is without an end");
                 }
+                self.is_failure_told = false;
                 if self.installed.as_deref() == Some(revision) {
                     self.installed = None;
                 }
@@ -120,9 +124,15 @@ impl Ends {
             | PluginEventKind::Crashed
             | PluginEventKind::StartFailed
             | PluginEventKind::ExecutionCompleted
-            | PluginEventKind::ExecutionFailed
-            // It says that the removal goes on; or the REMOVE was refused and not announced.
-            | PluginEventKind::RemoveFailed => {}
+            | PluginEventKind::ExecutionFailed => {}
+            // The REMOVE was refused and not announced.
+            PluginEventKind::RemoveFailed if self.removes.is_empty() => {}
+            // The removal goes on.
+            PluginEventKind::RemoveFailed => {
+                if std::mem::replace(&mut self.is_failure_told, true) {
+                    return Err("the failure of this REMOVE was reported before");
+                }
+            }
         }
         Ok(())
     }

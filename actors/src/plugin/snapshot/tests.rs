@@ -283,15 +283,19 @@ fn any_state() -> impl Strategy<Value = State> {
         let local = proptest::option::of(("[1-4]").prop_map(|n| local_spec("a", &n)));
         let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
         let shutdown = prop_oneof![Just(Shutdown::NotTaken), Just(Shutdown::Taken)];
-        (parts, owed, restarts, local, shutdown).prop_map(
+        (parts, owed, restarts, local, (shutdown, "[a-z ]{0,9}")).prop_map(
             move |(
                 (spec, phase, next, trial, runs),
                 (install, apply, apply_of, standing),
                 restarts,
                 local,
-                shutdown,
+                (shutdown, trouble),
             )| {
                 let runs_now = matches!(phase, Phase::Running { .. });
+                let is_removed = matches!(
+                    phase,
+                    Phase::Stopping { then: Then::Remove, .. } | Phase::Removing { .. }
+                );
                 State {
                     name: spec.name.clone(),
                     generation: Generation(generation),
@@ -309,6 +313,7 @@ fn any_state() -> impl Strategy<Value = State> {
                     local,
                     // Only a process that runs has taken it.
                     shutdown: if runs_now { shutdown } else { Shutdown::NotTaken },
+                    removal_trouble: is_removed.then(|| trouble.into()),
                 }
             },
         )
