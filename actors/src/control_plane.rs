@@ -28,8 +28,8 @@ use crate::model::id::Generation;
 use crate::model::origin::Origin;
 use crate::plugin::event::Order;
 use crate::ports::{
-    ControlLink, Count, DeliveryError, InboundMessage, OrderKind, OutboundMessage, Outcome, Ports,
-    Receipt, Table, Write,
+    ControlLink, Count, InboundMessage, OrderKind, OutboundMessage, Outcome, Ports, Receipt, Table,
+    Write,
 };
 use crate::records::{InboxContent, InboxEntry};
 use crate::trace::Trace;
@@ -358,7 +358,7 @@ impl ControlPlaneActor {
                     let Ok(plugins) = list.send(ListPlugins).await else { return };
                     let reply = wire::encode_states(&message, &plugins);
                     if send(&ports, reply, asked).await == Sent::Acknowledged {
-                        delivered.do_send(MetricsDelivered(newest_points(&plugins)));
+                        delivered.do_send(MetricsDelivered(reported(&plugins)));
                     }
                 }
                 Request::Configure(_) => {}
@@ -429,9 +429,10 @@ fn receiving(configure: Option<&Configure>) -> Vec<Span> {
     spans.collect()
 }
 
-fn newest_points(plugins: &[Listed]) -> Vec<(crate::model::id::PluginName, std::time::SystemTime)> {
-    let newest = |plugin: &Listed| Some((plugin.view.name.clone(), plugin.points.last()?.at));
-    plugins.iter().filter_map(newest).collect()
+/// How many samples of each plugin a report had or had before.
+fn reported(plugins: &[Listed]) -> Vec<(crate::model::id::PluginName, u64)> {
+    let with_points = plugins.iter().filter(|plugin| !plugin.points.is_empty());
+    with_points.map(|plugin| (plugin.view.name.clone(), plugin.sampled)).collect()
 }
 
 fn flatten(result: Result<Result<(), SaveFailed>, MailboxError>) -> Result<(), SaveFailed> {

@@ -98,6 +98,8 @@ struct Entry {
     view: Arc<PluginView>,
     heard: Heard,
     points: VecDeque<Point>,
+    /// How many samples there have been, the last of `points` included.
+    sampled: u64,
     newest: Option<Point>,
     /// The local version that the plugin knows of.
     local: Option<Arc<PluginSpec>>,
@@ -245,6 +247,7 @@ impl ManagerActor {
         });
         let before = self.roster.remove(&name);
         let newest = before.as_ref().and_then(|before| before.newest);
+        let sampled = before.as_ref().map(|before| before.sampled).unwrap_or_default();
         let points = before.map(|before| before.points).unwrap_or_default();
         self.roster.insert(
             name,
@@ -256,6 +259,7 @@ impl ManagerActor {
                 view,
                 heard: Heard::NotYet,
                 points,
+                sampled,
                 newest,
                 local,
             },
@@ -525,6 +529,7 @@ impl Handler<Sampled> for ManagerActor {
                 entry.points.pop_front();
             }
             entry.points.push_back(point);
+            entry.sampled = entry.sampled.saturating_add(1);
             entry.newest = Some(point);
             self.history.add(&name, point);
         }
@@ -535,9 +540,12 @@ impl Handler<MetricsDelivered> for ManagerActor {
     type Result = ();
 
     fn handle(&mut self, MetricsDelivered(until): MetricsDelivered, _: &mut Self::Context) {
-        for (name, newest) in until {
-            if let Some(entry) = self.roster.get_mut(&name) {
-                entry.points.retain(|point| point.at > newest);
+        for (name, delivered) in until {
+            let Some(entry) = self.roster.get_mut(&name) else { continue };
+            // Fewer are another plugin of this name, which was ordered after the report.
+            let Some(newer) = entry.sampled.checked_sub(delivered) else { continue };
+            while u64::try_from(entry.points.len()).is_ok_and(|left| left > newer) {
+                entry.points.pop_front();
             }
         }
     }

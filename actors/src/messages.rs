@@ -208,10 +208,11 @@ pub struct Point {
 #[rtype(result = "()")]
 pub struct Sampled(pub Vec<(PluginName, Point)>);
 
-/// From the control-plane actor: this report was acknowledged, so its samples need not be kept.
+/// From the control-plane actor: a report was acknowledged, so of each plugin's samples those up to
+/// this many need not be kept.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct MetricsDelivered(pub Vec<(PluginName, SystemTime)>);
+pub struct MetricsDelivered(pub Vec<(PluginName, u64)>);
 
 /// From the control-plane actor and the local API: what runs. Answered from the roster once the
 /// plugins of an earlier agent process are back in it.
@@ -237,6 +238,9 @@ pub struct Listed {
     pub view: Arc<PluginView>,
     /// Its samples that were not reported yet, oldest first.
     pub points: Vec<Point>,
+    /// How many samples of it there have been, the last of `points` included. Their times do not
+    /// tell them apart: a clock can be set back.
+    pub sampled: u64,
     /// Its newest sample, reported or not.
     pub newest: Option<Point>,
 }

@@ -209,8 +209,12 @@ mod tests {
         }));
         let refused = proptest::collection::vec(any::<u32>(), 0..5);
         (any::<u64>(), content, origin, trace, refused).prop_map(
-            |(first, content, origin, trace, refused)| {
-                InboxEntry { first: Generation(first), content, origin, trace, refused }
+            |(first, content, origin, trace, refused)| InboxEntry {
+                first: Generation(first),
+                content,
+                origin,
+                trace,
+                refused,
             },
         )
     }

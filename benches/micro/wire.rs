@@ -143,7 +143,7 @@ fn listed(number: u32) -> Listed {
     };
     let points: Vec<Point> = (0..POINTS).map(point).collect();
     let newest = points.last().cloned();
-    Listed { view: view.into(), points, newest }
+    Listed { view: view.into(), points, sampled: POINTS.into(), newest }
 }
 
 fn recorded() -> StoredEvent {

@@ -219,6 +219,9 @@ impl Service {
     /// written to the store before the sockets' files are removed.
     pub(super) async fn stop(mut self, fault: Option<&Fault>) {
         self.notifier.stopping().await;
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.flush();
+        }
         let stops_plugins = self.stops_plugins(fault);
         match fault {
             Some(fault) if stops_plugins => error!(%fault, "stopping, to be started again"),

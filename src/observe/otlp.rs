@@ -14,7 +14,6 @@ use guest_agent_actors::model::id::BootId;
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::observe::metrics::Sources;
@@ -28,7 +27,7 @@ pub(super) mod queue;
 pub(super) mod spans;
 
 use attribute::{attribute, text};
-use collector::Collector;
+use collector::{Collector, Ending};
 use queue::Queue;
 
 /// The exporters at work.
@@ -36,7 +35,7 @@ use queue::Queue;
 pub struct Telemetry {
     collector: Collector,
     resource: Resource,
-    ending: CancellationToken,
+    ending: Ending,
     traces: Option<JoinHandle<()>>,
     metrics: Option<JoinHandle<()>>,
 }
@@ -65,7 +64,7 @@ impl Telemetry {
             timeout: wanted.timeout,
         };
         let resource = resource(&config.agent.name, instance_id, boot);
-        let ending = CancellationToken::new();
+        let ending = Ending::default();
         let traces = wanted.traces.then(|| {
             let (queue, waiting) = Queue::new();
             let exporter = export::Exporter {
@@ -97,9 +96,16 @@ impl Telemetry {
         self.metrics = Some(tokio::spawn(exporter.run()));
     }
 
-    /// Sends what still waits, once and within a moment.
+    /// The agent begins to stop: sends what waits, while other parts stop.
+    pub(crate) fn flush(&self) {
+        self.ending.began.cancel();
+    }
+
+    /// All other parts have stopped: sends what came meanwhile. A collector that has not answered
+    /// within half a second since [`flush`](Self::flush) is not waited for.
     pub async fn end(self) {
-        self.ending.cancel();
+        self.flush();
+        self.ending.came.cancel();
         for task in [self.traces, self.metrics].into_iter().flatten() {
             // Each has a deadline of its own.
             drop(task.await);
@@ -121,4 +127,58 @@ fn resource(name: &str, instance_id: &str, boot: &BootId) -> Resource {
     attributes
         .push(attribute("process.pid", any_value::Value::IntValue(std::process::id().into())));
     Resource { attributes, ..Resource::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use opentelemetry_proto::tonic::trace::v1::Span;
+    use tokio::net::UnixListener;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::config::TelemetryConfig;
+
+    /// Exports to a collector that takes every connection and reads none.
+    fn swallowed() -> (Telemetry, Queue, UnixListener, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("collector.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let endpoint = format!("unix:{}", path.display()).parse().expect("an endpoint");
+        let telemetry = TelemetryConfig {
+            otlp_endpoint: Some(endpoint),
+            traces: true,
+            metrics: false,
+            ..TelemetryConfig::default()
+        };
+        let config = Config { telemetry, ..Config::default() };
+        let mut queue = None;
+        let boot = BootId("boot".into());
+        let started = Telemetry::start(&config, "instance", &boot, |it| queue = Some(it));
+        let (started, queue) = (started.expect("it exports"), queue.expect("a queue"));
+        queue.put(Span::default());
+        (started, queue, listener, folder)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_collector_that_swallows_messages_takes_no_time_of_its_own_when_the_agent_stops() {
+        let (telemetry, _queue, _listener, _folder) = swallowed();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        telemetry.flush();
+        // What the other parts take.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let began = Instant::now();
+        telemetry.end().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_stops_at_once_waits_for_half_a_second_at_most() {
+        let (telemetry, _queue, _listener, _folder) = swallowed();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let began = Instant::now();
+        telemetry.end().await;
+        assert!(began.elapsed() <= Duration::from_millis(501), "{:?}", began.elapsed());
+    }
 }

@@ -61,6 +61,7 @@ impl ManagerActor {
         let listed = |entry: &Entry| Listed {
             view: entry.view.clone(),
             points: entry.points.iter().copied().collect(),
+            sampled: entry.sampled,
             newest: entry.newest,
         };
         self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()

@@ -489,7 +489,9 @@ fn state_of(view: PluginView, points: Vec<Point>) -> cur::DaemonPluginState {
         labels: BTreeMap::new(),
         body: Vec::new(),
     };
-    let reply = encode_states(&message, &[Listed { view: Arc::new(view), points, newest: None }]);
+    let sampled = points.len() as u64;
+    let listed = Listed { view: Arc::new(view), points, sampled, newest: None };
+    let reply = encode_states(&message, &[listed]);
     let mut states = pb::CurrentPluginStates::decode(&*reply.body).unwrap();
     states.daemon_plugin_states.pop().unwrap()
 }

@@ -1,7 +1,7 @@
 //! What the monitor and the metrics actor make of running plugins.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::fakes::{Delivery, Harness, Reply};
 use guest_agent_actors::model::exit::ExitCause;
@@ -216,6 +216,24 @@ async fn samples_are_kept_until_their_report_was_acknowledged() {
     assert_eq!(listed_points(&agent, "3").await, 0, "what was acknowledged is not kept");
     agent.pass(Duration::from_secs(21)).await;
     assert!((1..=3).contains(&listed_points(&agent, "4").await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn samples_that_came_after_a_report_are_kept_though_the_clock_was_set_back() {
+    let agent = agent_with("a", "1").await;
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    agent.pass(Duration::from_secs(55)).await;
+    // The report is on its way while the clock is set back and samples are taken.
+    agent.world.link.script(&[const { Delivery::LoseAcknowledgement }; 8]);
+    assert_eq!(listed_points(&agent, "1").await, 5);
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    agent.world.clock.set(long_ago);
+    agent.pass(Duration::from_secs(15)).await;
+    let newest = agent.list().await[0].newest.unwrap();
+    assert!(newest.at < long_ago + HOUR, "it has the time that the clock shows: {newest:?}");
+    agent.until("the report is acknowledged", MINUTE, |_, listed| listed[0].points.len() < 5).await;
+    let left = agent.list().await.remove(0).points;
+    assert!(!left.is_empty() && left.iter().all(|point| point.at < long_ago + HOUR), "{left:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,6 +59,9 @@ pub struct PluginRecord {
     /// The revision for which the APPLY that has no outcome yet was announced; empty without one.
     #[prost(string, tag = "24")]
     pub apply_of: ::prost::alloc::string::String,
+    /// Why the removal in progress failed so far, if that was reported; absent otherwise.
+    #[prost(string, optional, tag = "25")]
+    pub removal_trouble: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// An operation of a plugin that is in progress.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -631,6 +634,9 @@ pub struct InboxRecord {
     /// The request that the orders belong to.
     #[prost(message, optional, tag = "6")]
     pub trace: ::core::option::Option<Trace>,
+    /// Orders that were refused and whose refusal is an event already, counted from 0. Older records do not have it.
+    #[prost(uint32, repeated, tag = "7")]
+    pub refused: ::prost::alloc::vec::Vec<u32>,
     /// An encoded agent_controlplane.ConfigurePluginStates, or a restart.
     #[prost(oneof = "inbox_record::Orders", tags = "3, 4")]
     pub orders: ::core::option::Option<inbox_record::Orders>,

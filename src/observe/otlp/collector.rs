@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::Cause;
+use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Status};
 use tracing::{info, warn};
@@ -22,8 +23,18 @@ use crate::net::tls::TlsFiles;
 const PAUSES: Schedule =
     Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
-/// Longest that the end of the agent waits for the last message of each kind.
-pub(super) const LAST_WAIT: Duration = Duration::from_secs(2);
+/// Longest that a message may take once the agent stops.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// How far the end of the agent is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ending {
+    /// The agent has begun to stop: what waits is sent now. A collector that does not answer is
+    /// found out while other parts stop.
+    pub(super) began: CancellationToken,
+    /// All other parts have stopped: nothing new comes.
+    pub(super) came: CancellationToken,
+}
 
 /// Where the collector is.
 #[derive(Clone, Debug)]
@@ -55,6 +66,24 @@ pub(super) struct Standing {
     /// What it is a collector of.
     what: &'static str,
     failures: u32,
+}
+
+// === impl Ending ===
+
+impl Ending {
+    /// The answer of a call. Once the agent has begun to stop, `None` when it does not come within
+    /// a moment.
+    pub(super) async fn in_time<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        let too_late = async {
+            self.began.cancelled().await;
+            tokio::time::sleep(LAST_WAIT).await;
+        };
+        tokio::select! {
+            biased;
+            answer = call => Some(answer),
+            () = too_late => None,
+        }
+    }
 }
 
 // === impl Collector ===

@@ -10,11 +10,10 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::Trac
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::attribute::scope;
-use super::collector::{Collector, Connected, LAST_WAIT, Refusal, Standing};
+use super::collector::{Collector, Connected, Ending, Refusal, Standing};
 
 /// Most spans in one message.
 const BATCH_MAX: usize = 256;
@@ -25,40 +24,42 @@ pub(super) struct Exporter {
     pub(super) interval: Duration,
     pub(super) resource: Resource,
     pub(super) dropped: Arc<AtomicU64>,
-    pub(super) ending: CancellationToken,
+    pub(super) ending: Ending,
 }
 
 // === impl Exporter ===
 
 impl Exporter {
-    /// Sends until `ending` is cancelled.
+    /// Sends until the agent ends. Once it has begun to stop, each message has one try.
     pub(super) async fn run(self, mut waiting: mpsc::Receiver<Span>) {
         let mut connected = None;
         let mut standing = Standing::of("traces");
-        let ending = self.ending.clone();
         while let Some(batch) = self.batch(&mut waiting).await {
             let mut batch = Some(batch);
             while let Some(spans) = batch.take() {
-                if ending.is_cancelled() {
-                    self.last(&mut connected, spans, &mut waiting).await;
-                    return;
-                }
                 let count = spans.len();
-                match self.send(&mut connected, spans.clone()).await {
-                    Ok(()) => standing.is_back(self.dropped.swap(0, Ordering::Relaxed)),
-                    Err(Refusal::Later(why)) => {
+                let is_last_try = self.ending.began.is_cancelled();
+                let sent = self.ending.in_time(self.send(&mut connected, spans.clone())).await;
+                match sent {
+                    Some(Ok(())) => standing.is_back(self.dropped.swap(0, Ordering::Relaxed)),
+                    Some(Err(Refusal::Later(why))) if !is_last_try => {
                         standing.is_away(&self.collector.endpoint, &why);
                         batch = Some(spans);
                     }
-                    Err(Refusal::Never(why)) => {
+                    Some(Err(Refusal::Never(why))) => {
                         standing.is_away(&self.collector.endpoint, &why);
                         self.lose(count);
+                    }
+                    Some(Err(Refusal::Later(_))) | None => {
+                        let spans = count + waiting.len();
+                        warn!(spans, "the last spans did not reach the collector");
+                        return;
                     }
                 }
                 if let Some(pause) = standing.pause() {
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
-                        () = ending.cancelled() => {}
+                        () = self.ending.began.cancelled() => {}
                     }
                 }
             }
@@ -66,13 +67,13 @@ impl Exporter {
     }
 
     /// The next spans: as many as there are when the first has waited for an interval, or a batch
-    /// is full. Nothing when the task is to end and none is left.
+    /// is full. Nothing when the agent ends and none is left.
     async fn batch(&self, waiting: &mut mpsc::Receiver<Span>) -> Option<Vec<Span>> {
         let mut batch = Vec::new();
         tokio::select! {
             biased;
             first = waiting.recv() => batch.push(first?),
-            () = self.ending.cancelled() => return None,
+            () = self.ending.came.cancelled() => return None,
         }
         let more = async {
             while batch.len() < BATCH_MAX && waiting.recv_many(&mut batch, BATCH_MAX - 1).await > 0
@@ -80,28 +81,12 @@ impl Exporter {
             }
         };
         tokio::select! {
+            biased;
             () = more => {}
             () = tokio::time::sleep(self.interval) => {}
-            () = self.ending.cancelled() => {}
+            () = self.ending.began.cancelled() => {}
         }
         Some(batch)
-    }
-
-    /// What is left, once, and not for long.
-    async fn last(
-        &self,
-        connected: &mut Option<Connected>,
-        mut spans: Vec<Span>,
-        waiting: &mut mpsc::Receiver<Span>,
-    ) {
-        while let Ok(span) = waiting.try_recv() {
-            spans.push(span);
-        }
-        let count = spans.len();
-        let sent = tokio::time::timeout(LAST_WAIT, self.send(connected, spans)).await;
-        if !matches!(sent, Ok(Ok(()))) {
-            warn!(spans = count, "the last spans did not reach the collector");
-        }
     }
 
     async fn send(

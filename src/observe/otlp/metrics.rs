@@ -15,11 +15,10 @@ use opentelemetry_proto::tonic::metrics::v1::{
     ResourceMetrics, ScopeMetrics, Sum, metric, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::attribute::{scope, text};
-use super::collector::{Collector, Connected, LAST_WAIT, Refusal, Standing, beginning};
+use super::collector::{Collector, Connected, Ending, Refusal, Standing, beginning};
 use crate::observe::metrics::Sources;
 use crate::observe::metrics::catalogue::{self, Unit};
 use crate::observe::metrics::figures::{self, Sink, Value, Values};
@@ -34,7 +33,7 @@ pub(super) struct Exporter {
     pub(super) interval: Duration,
     pub(super) resource: Resource,
     pub(super) sources: Sources,
-    pub(super) ending: CancellationToken,
+    pub(super) ending: Ending,
 }
 
 /// Figures as they are sent: in messages of a bounded size.
@@ -51,7 +50,8 @@ struct Messages {
 // === impl Exporter ===
 
 impl Exporter {
-    /// Sends until `ending` is cancelled, and then once more.
+    /// Sends until the agent ends: once more when it begins to stop, and, where the collector took
+    /// that, when all other parts have stopped.
     pub(super) async fn run(self) {
         let mut connected = None;
         let mut standing = Standing::of("metrics");
@@ -60,19 +60,26 @@ impl Exporter {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.ending.cancelled() => break,
+                () = self.ending.began.cancelled() => break,
             }
-            match self.send(&mut connected).await {
-                Ok(()) => standing.is_back(0),
-                Err(Refusal::Later(why) | Refusal::Never(why)) => {
+            match self.ending.in_time(self.send(&mut connected)).await {
+                Some(Ok(())) => standing.is_back(0),
+                Some(Err(Refusal::Later(why) | Refusal::Never(why))) => {
                     standing.is_away(&self.collector.endpoint, &why);
+                }
+                None => {
+                    warn!("the last metrics did not reach the collector");
+                    return;
                 }
             }
             pause = self.interval.max(standing.pause().unwrap_or_default());
         }
-        let sent = tokio::time::timeout(LAST_WAIT, self.send(&mut connected)).await;
-        if !matches!(sent, Ok(Ok(_))) {
-            warn!("the last metrics did not reach the collector");
+        for _ in 0..2 {
+            if !matches!(self.ending.in_time(self.send(&mut connected)).await, Some(Ok(()))) {
+                warn!("the last metrics did not reach the collector");
+                return;
+            }
+            self.ending.came.cancelled().await;
         }
     }
 
