@@ -132,7 +132,8 @@ fn render(name: &str, bytes: &[u8]) -> String {
         }
         "inbox" => {
             let entry = InboxEntry::decode(bytes).map_err(|e| format!("{e:?}"));
-            entry.map(|e| without(&format!("{e:#?}\n"), "trace", &None::<()>))
+            let text = entry.map(|e| without(&format!("{e:#?}\n"), "trace", &None::<()>));
+            text.map(|text| without(&text, "refused", &Vec::<u32>::new()))
         }
         "event" => Waiting::decode(&number_key(EVENT_KEY), bytes)
             .map(|read| format!("{read:#?}\ntold as {:#?}\n", read.told()))
@@ -194,6 +195,7 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "local", &None::<PluginSpec>);
     text = without(&text, "apply_of", &None::<()>);
     text = without(&text, "shutdown", &Shutdown::NotTaken);
+    text = without(&text, "removal_trouble", &None::<()>);
     text = without(&text, "pause", &Pause::AfterCrash);
     let state = &read.state;
     let next = match &state.next {

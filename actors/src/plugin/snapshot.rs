@@ -113,7 +113,6 @@ impl Snapshot {
         });
         let phase = record.phase.and_then(|phase| phase.phase);
         let shutdown = shutdown_of(phase.as_ref());
-        let removal_trouble = removal_trouble_of(record.removal_trouble, phase.as_ref());
         let state = State {
             name,
             generation: Generation(record.generation),
@@ -130,7 +129,7 @@ impl Snapshot {
             runs: runs_of(record.runs),
             local: record.local.map(local_of).transpose()?,
             shutdown,
-            removal_trouble,
+            removal_trouble: record.removal_trouble.map(Into::into),
         };
         check_names(&state)?;
         Ok(Self {
@@ -297,20 +296,6 @@ fn shutdown_of(record: Option<&rec::phase::Phase>) -> Shutdown {
     match record {
         Some(rec::phase::Phase::Running(running)) if running.took_shutdown => Shutdown::Taken,
         _other => Shutdown::NotTaken,
-    }
-}
-
-/// Earlier agents only recorded that a deletion had failed, and had reported that.
-fn removal_trouble_of(
-    recorded: Option<String>,
-    phase: Option<&rec::phase::Phase>,
-) -> Option<Arc<str>> {
-    match phase {
-        _ if recorded.is_some() => recorded.map(Into::into),
-        Some(rec::phase::Phase::Removing(removing)) if removing.failures > 0 => {
-            Some("its files could not be deleted".into())
-        }
-        _other => None,
     }
 }
 

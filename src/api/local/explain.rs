@@ -24,7 +24,7 @@ pub(super) fn explanation(
     let last_output = view.last_output.to_string();
     let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
     let order = order(&view.spec);
-    let listed = Listed { view: view.into(), points: Vec::new(), newest: None };
+    let listed = Listed { view: view.into(), points: Vec::new(), sampled: 0, newest: None };
     local::ExplainResponse {
         status: Some(show::plugin(&listed, plugins_dir, 0)),
         doing,

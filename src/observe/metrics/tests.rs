@@ -79,7 +79,7 @@ fn plugin(name: &str, revision: &str) -> Listed {
     });
     let point =
         Point { at, cpu_percent: 10.0, memory_bytes: 1234, cpu_time: Duration::from_millis(2500) };
-    Listed { view: Arc::new(view), points: Vec::new(), newest: Some(point) }
+    Listed { view: Arc::new(view), points: Vec::new(), sampled: 1, newest: Some(point) }
 }
 
 fn counted(plugin: &str) -> Counted {
