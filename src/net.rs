@@ -2,7 +2,7 @@
 //! attempt.
 //!
 //! ```text
-//!   listen    socket ─► accept (places: shares) ─► placed ─► the server that asked for it
+//!   listen    socket ─► accept (places: shares, pools) ─► placed ─► the server that asked for it
 //!   connect   token + dial (tls, keepalive) ─► a connection ─► the client that asked for it
 //!   again     backoff: the wait after each failure in a row
 //! ```
@@ -18,7 +18,9 @@ pub mod host_pattern;
 pub(crate) mod keepalive;
 pub mod metadata_address;
 pub(crate) mod off_limits;
+mod peer_uid;
 pub(crate) mod placed;
+pub(crate) mod pools;
 pub(crate) mod shares;
 pub mod socket;
 pub(crate) mod ticket;

@@ -27,6 +27,8 @@ pub(crate) struct Caller {
     pub(crate) process: Process,
     /// The user of the process that connected, as the kernel says.
     pub(crate) uid: u32,
+    /// Its group, as the kernel says.
+    pub(crate) gid: u32,
 }
 
 /// Wait where none is named, and the longest there is.

@@ -43,6 +43,11 @@ impl<S> Placed<S> {
         &self.stream
     }
 
+    /// The place itself.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// To be noted when a complete request has come.
     pub(crate) fn requested(&self) -> Requested {
         self.place.requested()
@@ -116,7 +121,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.place.flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

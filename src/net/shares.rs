@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A connection is idle until a complete request has come over it; for HTTP and gRPC the head of
-//! the request counts. So connections that ask for nothing never keep out one that does, and a peer
+//! the request counts. A connection of HTTP is idle again when its answer is sent. So connections that ask for nothing never keep out one that does, and a peer
 //! that asks for much uses up its own share only. What a peer is: a user of this machine on a unix
-//! socket, an address on TCP.
+//! socket and over loopback, an address otherwise.
 //!
 //! A connection that is to leave is first read to its end: what was sent before counts.
 
@@ -25,6 +25,8 @@ use futures_util::task::AtomicWaker;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use super::peer_uid;
 
 /// How long an idle connection may take to leave. It has nothing to finish.
 const LEAVING_WAIT: Duration = Duration::from_secs(1);
@@ -56,8 +58,8 @@ pub(crate) struct Most {
     pub(crate) each: usize,
 }
 
-/// The places of one listener.
-#[derive(Debug)]
+/// The places of one listener. Clones share them.
+#[derive(Clone, Debug)]
 pub(crate) struct Shares {
     /// Names the listener in the log.
     listener: &'static str,
@@ -94,6 +96,8 @@ struct Seat {
     peer: Peer,
     table: Arc<Table>,
     is_idle: AtomicBool,
+    /// Its request is answered; it is idle again when the answer is sent.
+    is_answered: AtomicBool,
     /// Another connection needs its place.
     is_to_leave: AtomicBool,
     /// Wakes the task that reads from it.
@@ -110,6 +114,18 @@ impl Shares {
     /// A place for a connection of this peer. Waits for an idle connection to leave where one has
     /// to; `None` when none is idle. To be called by one task.
     pub(crate) async fn place(&self, peer: Peer) -> Option<Place> {
+        let place = self.find(peer).await;
+        if place.is_none() {
+            let listener = self.listener;
+            tracing::warn!(
+                listener, %peer, "too many connections, none of them idle; closes the newest"
+            );
+        }
+        place
+    }
+
+    /// The same, for a caller that knows what to do without a place.
+    pub(crate) async fn find(&self, peer: Peer) -> Option<Place> {
         let deadline = Instant::now() + LEAVING_WAIT;
         loop {
             match self.table.seat(peer, self.most) {
@@ -126,9 +142,12 @@ impl Shares {
                 break;
             }
         }
-        let listener = self.listener;
-        tracing::warn!(listener, %peer, "too many connections, none of them idle; closes the newest");
         None
+    }
+
+    /// Whether a place is one of these.
+    pub(crate) fn has(&self, place: &Place) -> bool {
+        Arc::ptr_eq(&self.table, &place.0.table)
     }
 }
 
@@ -146,6 +165,7 @@ impl Table {
             peer,
             table: Arc::clone(self),
             is_idle: AtomicBool::new(true),
+            is_answered: AtomicBool::new(false),
             is_to_leave: AtomicBool::new(false),
             reader: AtomicWaker::new(),
         });
@@ -221,6 +241,15 @@ impl Place {
         self.left()
     }
 
+    /// All that was written is sent. A connection whose request is answered is idle from now on.
+    pub(super) fn flushed(&self) {
+        if self.0.is_answered.swap(false, Ordering::AcqRel) {
+            self.0.is_idle.store(true, Ordering::Release);
+            // One more may have found nobody idle a moment ago.
+            self.0.table.changed.notify_one();
+        }
+    }
+
     /// Whether the connection has to leave.
     pub(crate) fn left(&self) -> bool {
         self.0.is_to_leave.load(Ordering::Acquire) && self.0.is_idle()
@@ -250,9 +279,16 @@ impl Drop for Place {
 impl Requested {
     /// A complete request has come.
     pub(crate) fn note(&self) {
+        self.0.is_answered.store(false, Ordering::Release);
         if self.0.is_idle.swap(false, Ordering::AcqRel) {
             self.0.table.changed.notify_one();
         }
+    }
+
+    /// The request is answered: when all of the answer is sent, the connection is idle until the
+    /// next request.
+    pub(crate) fn note_answer(&self) {
+        self.0.is_answered.store(true, Ordering::Release);
     }
 }
 
@@ -287,7 +323,13 @@ impl HasPeer for UnixStream {
 
 impl HasPeer for TcpStream {
     fn peer(&self) -> Option<Peer> {
-        self.peer_addr().ok().map(|address| Peer::of_address(address.ip()))
+        let peer = self.peer_addr().ok()?;
+        // All users of this machine have its loopback addresses.
+        let uid = peer.ip().to_canonical().is_loopback().then(|| {
+            let own = self.local_addr().ok()?;
+            peer_uid::of(own, peer)
+        });
+        Some(uid.flatten().map_or_else(|| Peer::of_address(peer.ip()), Peer::User))
     }
 }
 

@@ -79,8 +79,9 @@ async fn listens_on_this_machine_only(program: PathBuf) {
     plugin.kill().unwrap();
     plugin.wait().unwrap();
     connected.expect("the plugin listens on 127.0.0.1");
-    // As the kernel writes 127.0.0.1 and ::1.
-    let of_this_machine = ["0100007F", "00000000000000000000000001000000"];
+    // As the kernel writes 127.0.0.1, ::ffff:127.0.0.1 and ::1.
+    let of_this_machine =
+        ["0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"];
     assert!(listeners.iter().all(|it| of_this_machine.contains(&it.as_str())), "{listeners:?}");
 }
 

@@ -25,10 +25,10 @@ impl Interceptor for Gate {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let connection = request.extensions().get::<PlacedInfo<UdsConnectInfo>>().cloned();
         let credentials = connection.as_ref().and_then(|connection| connection.info.peer_cred);
-        let uid = credentials.map(|credentials| credentials.uid());
-        let uid = uid.ok_or_else(|| {
+        let credentials = credentials.ok_or_else(|| {
             Status::unauthenticated("the kernel does not name the user that connected")
         })?;
+        let (uid, gid) = (credentials.uid(), credentials.gid());
         let shown = request.metadata().get(HEADER).ok_or_else(|| {
             Status::unauthenticated(
                 "no ticket was shown; send the value of GUEST_AGENT_TICKET as metadata \
@@ -40,7 +40,7 @@ impl Interceptor for Gate {
             Status::unauthenticated("the authorization metadata is not \"Bearer <ticket>\"")
         })?;
         let caller = match self.launcher.holder(ticket.trim()) {
-            Holder::Plugin { name, process } => Caller { plugin: name, process, uid },
+            Holder::Plugin { name, process } => Caller { plugin: name, process, uid, gid },
             Holder::ComingBack(name) => {
                 return Err(Status::unavailable(format!(
                     "the agent has just started and does not know yet whether {name} still runs; \

@@ -15,12 +15,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::access::{Access, Granted};
+use super::health;
 use super::refusal::Refusal;
 use super::session::{LOGIN, Session, WITHOUT_SESSION};
 use super::site::{Reach, Site};
-
-/// Paths that need no token. What they show without a token is for everybody.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Longest that a request may wait for the head of its response. A body that streams may take
 /// longer.
@@ -83,7 +81,7 @@ fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Sessi
     }
     let (access, session) = access(site, headers);
     let path = request.uri().path();
-    if access.is_none() && !OPEN.contains(&path) && !WITHOUT_SESSION.contains(&path) {
+    if access.is_none() && !health::PATHS.contains(&path) && !WITHOUT_SESSION.contains(&path) {
         return Err(Refusal::unknown());
     }
     Ok((access, session))

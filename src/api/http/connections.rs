@@ -1,10 +1,25 @@
 //! The connections: a bounded number, each with deadlines for what its client has to do.
+//!
+//! ```text
+//!   accept ─► a place? ─┬─ yes, after the oldest idle one left where it must ─► all pages
+//!                       └─ none is idle ─► one of the spare places ─► health, or 503; then it closes
+//! ```
+//!
+//! So a probe of the agent's health is answered whatever other clients do.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Request, StatusCode};
+use axum::response::IntoResponse;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -12,10 +27,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::api::http::health;
+use crate::api::http::refusal::Refusal;
 use crate::api::http::write_timeout::WriteTimeout;
-use crate::net::accept::Acceptor;
+use crate::net::accept::{Acceptor, Bound};
 use crate::net::placed::Placed;
-use crate::net::shares::{Most, Shares};
+use crate::net::shares::{HasPeer, Most, Place, Requested, Shares};
 
 /// Most bytes of a request's head, and of a response that wait for the client.
 const BUFFER_MAX: usize = 16 << 10;
@@ -23,9 +40,10 @@ const BUFFER_MAX: usize = 16 << 10;
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most connections at once. For one more, the oldest that sent no complete request makes room;
-    /// if all have sent one, the new connection is closed at once.
+    /// Most connections at once. For one more, the oldest idle one makes room.
     pub(super) connections: Most,
+    /// Most further connections, over which only health is told.
+    pub(super) spare: Most,
     /// Longest that a request's head may take, or an idle connection be kept.
     pub(super) head: Duration,
     /// Longest that a client may take none of what it asked for.
@@ -38,11 +56,33 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: Most { all: 96, each: 64 },
+            spare: Most { all: 32, each: 8 },
             head: Duration::from_secs(10),
             stall: Duration::from_secs(20),
             end: Duration::from_secs(2),
         }
     }
+}
+
+/// The places of connections.
+struct Places {
+    usual: Shares,
+    spare: Shares,
+}
+
+/// What a connection is served with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    /// All pages, one after the other.
+    Pages,
+    /// Health, or a refusal; once.
+    Health,
+}
+
+/// A body that says when its connection is idle again.
+struct Answer {
+    body: Body,
+    requested: Requested,
 }
 
 /// Serves a listener until it is to end, and its connections a little longer.
@@ -52,7 +92,8 @@ pub(super) async fn serve(
     limits: Limits,
     ending: CancellationToken,
 ) {
-    let places = Shares::new("HTTP", limits.connections);
+    let spare = Shares::new("HTTP", limits.spare);
+    let places = Places { usual: Shares::new("HTTP", limits.connections), spare: spare.clone() };
     let mut acceptor = Acceptor::new(listener, places, |error| {
         warn!(%error, "an HTTP connection was not accepted");
     });
@@ -64,7 +105,8 @@ pub(super) async fn serve(
             Some(_) = open.join_next() => continue,
             () = ending.cancelled() => break,
         };
-        open.spawn(converse(stream, pages.clone(), limits, ending.clone()));
+        let service = if spare.has(stream.place()) { Service::Health } else { Service::Pages };
+        open.spawn(converse(stream, service, pages.clone(), limits, ending.clone()));
     }
     drop(acceptor);
     let all_end = async { while open.join_next().await.is_some() {} };
@@ -74,17 +116,29 @@ pub(super) async fn serve(
 
 async fn converse(
     stream: Placed<TcpStream>,
+    service: Service,
     pages: Router,
     limits: Limits,
     ending: CancellationToken,
 ) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(BUFFER_MAX);
+    server.keep_alive(service == Service::Pages);
     let requested = stream.requested();
     let pages = TowerToHyperService::new(pages);
-    let answer = service_fn(move |request| {
+    let answer = service_fn(move |request: Request<Incoming>| {
         requested.note();
-        pages.call(request)
+        let requested = requested.clone();
+        let is_refused =
+            service == Service::Health && !health::PATHS.contains(&request.uri().path());
+        let page = (!is_refused).then(|| pages.call(request));
+        async move {
+            let response = match page {
+                Some(page) => page.await?,
+                None => too_many().into_response(),
+            };
+            Ok::<_, Infallible>(response.map(|body| Answer { body, requested }))
+        }
     });
     let stream = TokioIo::new(WriteTimeout::new(stream, limits.stall));
     let serving = server.serve_connection(stream, answer);
@@ -98,6 +152,52 @@ async fn converse(
     };
     if let Err(error) = ended {
         debug!(%error, "an HTTP connection broke");
+    }
+}
+
+fn too_many() -> Refusal {
+    let why = "too many connections are in use; close some, or try again";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+// === impl Places ===
+
+impl Bound<TcpStream> for Places {
+    async fn place(&self, stream: &TcpStream) -> Option<Place> {
+        let peer = stream.peer()?;
+        match self.usual.find(peer).await {
+            Some(place) => Some(place),
+            None => self.spare.place(peer).await,
+        }
+    }
+}
+
+// === impl Answer ===
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answer {
+    /// The server has all of it.
+    fn drop(&mut self) {
+        self.requested.note_answer();
     }
 }
 

@@ -18,6 +18,9 @@ use serde_json::json;
 use super::access::Access;
 use super::site::Site;
 
+/// The paths that are answered also where all connections are in use.
+pub(super) const PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
 /// How long the manager may take to answer. It answers from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
 
@@ -32,7 +35,8 @@ struct Answer {
 }
 
 pub(super) fn routes() -> Router<Site> {
-    Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz))
+    let [alive, ready] = PATHS;
+    Router::new().route(alive, get(healthz)).route(ready, get(readyz))
 }
 
 async fn healthz(State(site): State<Site>, headers: HeaderMap) -> Response {

@@ -46,6 +46,9 @@ impl IntoResponse for Refusal {
             let scheme = HeaderValue::from_static("Bearer realm=\"guest-agent\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         response
     }
 }

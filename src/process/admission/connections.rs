@@ -1,5 +1,5 @@
 //! The connections of plugins, a bounded number at once. A process that connects has shown no
-//! ticket yet: until it has, its connection is idle and makes room for another one.
+//! ticket yet: until it has, its connection is idle and makes room for another one of its user.
 
 use std::io;
 
@@ -9,15 +9,19 @@ use tokio_stream::Stream;
 
 use crate::net::accept::Acceptor;
 use crate::net::placed::Placed;
-use crate::net::shares::{Most, Shares};
+use crate::net::pools::{PoolSizes, Pools};
+use crate::net::shares::Most;
 
-/// Most connections at once. All come from the loopback address.
-const CONNECTIONS: Most = Most { all: 64, each: 64 };
+/// Most connections at once. All come over loopback, where the kernel says whose they are.
+/// Admission plugins run as the agent's own user.
+const CONNECTIONS: PoolSizes =
+    PoolSizes { own: Most { all: 64, each: 64 }, others: Most { all: 64, each: 16 } };
 
 /// What is accepted on a listener.
 pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Placed<TcpStream>>> {
-    let places = Shares::new("the port of admission plugins", CONNECTIONS);
-    let acceptor = Acceptor::new(listener, places, |error| {
+    let own_uid = nix::unistd::getuid().as_raw();
+    let pools = Pools::new("the port of admission plugins", CONNECTIONS, own_uid);
+    let acceptor = Acceptor::new(listener, pools, |error| {
         tracing::warn!(%error, "a connection of an admission plugin was not accepted");
     });
     // Answers are small and waited for.

@@ -6,7 +6,6 @@ use axum::body::{Body, Bytes};
 use axum::routing::get;
 use futures_util::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -28,6 +27,7 @@ struct Served {
 fn limits() -> Limits {
     Limits {
         connections: Most { all: CONNECTIONS, each: CONNECTIONS },
+        spare: Most { all: 2, each: 2 },
         head: Duration::from_millis(300),
         stall: Duration::from_millis(300),
         end: Duration::from_millis(300),
@@ -39,6 +39,7 @@ async fn served(limits: Limits) -> Served {
         || stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 65_536])));
     let pages = Router::new()
         .route("/small", get(async || "small"))
+        .route("/healthz", get(async || "alive"))
         .route("/endless", get(async move || Body::from_stream(endless())))
         .route(
             "/silent",
@@ -115,17 +116,26 @@ async fn a_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_taken() {
-    let patient = Limits { head: PATIENCE, ..limits() };
-    let served = served(patient).await;
+async fn health_is_told_and_all_else_refused_where_all_connections_are_in_use() {
+    let served = served(limits()).await;
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut stream = served.ask("/small").await;
+        let mut stream = served.ask("/silent").await;
         let mut byte = [0];
         stream.read_exact(&mut byte).await.expect("it is served");
         held.push(stream);
     }
-    assert_eq!(read_to_end(served.connect().await).await, b"");
+    // Some that say nothing are in the spare places.
+    let silent = [served.connect().await, served.connect().await, served.connect().await];
+    for _ in 0..20 {
+        let said = read_to_end(served.ask("/healthz").await).await;
+        assert!(said.starts_with(b"HTTP/1.1 200"), "{}", said.escape_ascii());
+        let said = read_to_end(served.ask("/small").await).await;
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.starts_with("HTTP/1.1 503"), "{said}");
+        assert!(said.contains("retry-after: 1") && said.contains("too many connections"), "{said}");
+    }
+    drop(silent);
     held.pop();
     let served_again = async { while !served.answers().await {} };
     tokio::time::timeout(PATIENCE, served_again).await.expect("there is a place");
@@ -133,30 +143,83 @@ async fn one_connection_too_many_is_closed_and_a_place_that_is_left_is_taken() {
 }
 
 #[tokio::test]
-async fn idle_connections_of_one_address_keep_out_neither_its_requests_nor_those_of_others() {
+async fn connections_whose_requests_are_answered_make_room() {
+    let patient = Limits { head: PATIENCE, ..limits() };
+    let served = served(patient).await;
+    let mut kept = Vec::new();
+    for _ in 0..10 * CONNECTIONS {
+        let mut stream = served.ask("/small").await;
+        let mut bytes = [0; 15];
+        stream.read_exact(&mut bytes).await.expect("it is served");
+        assert_eq!(&bytes, b"HTTP/1.1 200 OK");
+        kept.push(stream);
+    }
+    // Its answer was sent as a whole before it left.
+    let first = read_to_end(kept.remove(0)).await;
+    assert!(first.ends_with(b"small"), "{}", first.escape_ascii());
+    // The newest can be used again.
+    let mut newest = kept.pop().expect("there are many");
+    let mut rest = [0; 1024];
+    let _rest = newest.read(&mut rest).await.expect("the rest of its answer");
+    newest.write_all(REQUEST).await.expect("sent");
+    let mut bytes = [0; 15];
+    newest.read_exact(&mut bytes).await.expect("it is served");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn idle_connections_of_one_user_keep_out_neither_its_requests_nor_those_of_others() {
     let connections = Most { all: CONNECTIONS + 1, each: CONNECTIONS };
     let served = served(Limits { connections, head: PATIENCE, ..limits() }).await;
-    let from_elsewhere = async || {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.bind(([127, 0, 0, 2], 0).into()).expect("all of it is loopback");
-        socket.connect(served.at).await.expect("a connection")
-    };
-    let mut other = from_elsewhere().await;
+    let mut other = other_user(served.at);
+    if let Some(other) = &mut other {
+        let mut byte = [0];
+        let output = other.stdout.as_mut().expect("a pipe");
+        output.read_exact(&mut byte).await.expect("it is connected");
+    }
     let mut idle = Vec::new();
     for _ in 0..200 {
         idle.push(served.connect().await);
     }
     // Long before the idle ones are let go for their silence.
     assert!(served.answers().await);
-    other.write_all(REQUEST).await.expect("sent");
-    let mut byte = [0];
-    other.read_exact(&mut byte).await.expect("it was kept, and is served");
+    if let Some(other) = &mut other {
+        other.stdin.take().expect("a pipe").write_all(b"now\n").await.expect("it waits");
+        let mut said = String::new();
+        let output = other.stdout.as_mut().expect("a pipe");
+        let reading = output.read_to_string(&mut said);
+        tokio::time::timeout(PATIENCE, reading).await.expect("an answer").expect("text");
+        assert_eq!(said, "HTTP/1.1 200 OK", "it was kept, and is served");
+    }
     // The oldest left, and the newest are there.
     let newest = idle.pop().expect("there are many");
     assert_eq!(read_to_end(idle.remove(0)).await, b"");
+    let mut byte = [0];
     let silence = newest.try_read(&mut byte).expect_err("it is open, and has nothing to say");
     assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
     served.end().await;
+}
+
+/// Another user's process, which is connected and sends a request when it is let.
+fn other_user(at: SocketAddr) -> Option<tokio::process::Child> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can connect as another user");
+        return None;
+    }
+    let script = format!(
+        "exec 3<>/dev/tcp/{}/{}; echo; read -r _; \
+         printf 'GET /small HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n' >&3; head -c 15 <&3",
+        at.ip(),
+        at.port()
+    );
+    let child = tokio::process::Command::new("bash")
+        .args(["-c", &script])
+        .uid(12_345)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn();
+    Some(child.expect("bash"))
 }
 
 #[tokio::test]
@@ -186,9 +249,10 @@ impl Served {
     async fn serving_is_free(&self) -> bool {
         let mut held = Vec::new();
         for _ in 0..CONNECTIONS {
-            let mut stream = self.ask("/small").await;
-            let mut byte = [0];
-            if stream.read_exact(&mut byte).await.is_err() {
+            // One that is answered is idle, and would make room for the next.
+            let mut stream = self.ask("/silent").await;
+            let mut bytes = [0; 15];
+            if stream.read_exact(&mut bytes).await.is_err() || &bytes != b"HTTP/1.1 200 OK" {
                 return false;
             }
             held.push(stream);
