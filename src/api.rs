@@ -7,7 +7,8 @@
 //!   browsers, Prometheus ─► http (+ console)         ─┘
 //! ```
 //!
-//! Each server knows its callers and bounds them; none of them changes a plugin but through the
+//! Each server knows its callers and bounds them, `peers` keeps confined plugins from `local` and
+//! `commands`; none of them changes a plugin but through the
 //! manager. `registry` answers the same questions on `host.sock` and on `agent.sock`.
 
 pub mod commands;
@@ -15,4 +16,5 @@ pub mod host;
 pub mod http;
 pub mod local;
 pub mod outcome;
+pub(crate) mod peers;
 pub(crate) mod registry;

@@ -26,3 +26,4 @@ pub mod socket;
 pub(crate) mod ticket;
 pub mod tls;
 pub mod token;
+pub(crate) mod vetted;

@@ -298,7 +298,7 @@ fn launcher(
         },
         boot: machine.boot_id(),
         cgroups: cgroups.clone(),
-        host: Host::look(),
+        host: Host { groups: cgroups.are_there(), ..Host::look() },
         policies: config.policies.clone(),
         stop_grace: config.plugins.stop_grace,
     };

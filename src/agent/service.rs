@@ -28,6 +28,7 @@ use crate::api::commands::CommandSocket;
 use crate::api::host::{self, HostApi};
 use crate::api::http::Http;
 use crate::api::local::LocalApi;
+use crate::api::peers;
 use crate::config::{Config, ProcessEnvironment};
 use crate::install::Pipeline;
 use crate::link::Link;
@@ -141,12 +142,13 @@ impl Service {
         };
         tasks.start(Task::Http, http.serve());
         let (stop_api, api_stopped) = oneshot::channel::<()>();
-        let serving = api.serve(adapters.listening, async {
+        let serving = api.serve(adapters.listening, adapters.launcher.clone(), async {
             // A dropped sender means the same as a sent one: stop.
             drop(api_stopped.await);
         });
         tasks.start(Task::LocalApi, async { drop(serving.await) });
-        serve_commands(config, &system, in_effect, &mut modules, &mut tasks).await;
+        let launcher = adapters.launcher.clone();
+        serve_commands(config, &system, in_effect, launcher, &mut modules, &mut tasks).await;
         if let Some(link_task) = adapters.link_task {
             tasks.start(Task::Link, link_task);
         }
@@ -304,6 +306,7 @@ async fn serve_commands(
     config: &Config,
     system: &System,
     in_effect: watch::Receiver<Arc<Config>>,
+    launcher: Arc<ProcessLauncher>,
     modules: &mut Modules,
     tasks: &mut Tasks,
 ) {
@@ -326,7 +329,8 @@ async fn serve_commands(
         }
     };
     modules.succeeded(Module::Commands, begun_at);
-    let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect };
+    let vet = peers::judge("command.sock", launcher);
+    let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect, vet };
     tasks.start(Task::CommandSocket, commands.serve(listener));
 }
 

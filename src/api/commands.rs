@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The protocol is that of the agents that came before: one object per connection, keys in any
-//! case, one reply. The permissions of the socket decide who may call; the user of a caller is
+//! case, one reply. The permissions of the socket decide who may call, and no plugin that a policy
+//! confines may; the user of a caller is
 //! logged with the command. Callers that send nothing keep nobody waiting: the oldest of them makes
 //! room. Nothing here can change what is installed.
 
@@ -19,7 +20,7 @@ use guest_agent_actors::messages::NotifyVm;
 use guest_agent_actors::model::vm_event::VmEvent;
 use guest_agent_actors::vm_events::{NOTIFY_WAIT, VmEventActor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -27,6 +28,7 @@ use crate::config::{self, Config};
 use crate::net::accept::{Acceptor, Bound};
 use crate::net::placed::Placed;
 use crate::net::shares::{HasPeer, Most, Place, Shares};
+use crate::net::vetted::{Vet, Vetted, VettingListener};
 
 mod collect;
 mod reply;
@@ -56,6 +58,8 @@ pub struct CommandSocket {
     pub vm_events: Addr<VmEventActor>,
     /// The configuration in effect.
     pub config: watch::Receiver<Arc<Config>>,
+    /// Judges callers.
+    pub(crate) vet: Vet,
 }
 
 // === impl CommandSocket ===
@@ -64,6 +68,7 @@ impl CommandSocket {
     /// Serves connections until it is dropped.
     pub async fn serve(self, listener: UnixListener) {
         let places = Places(Shares::new("the command socket", CONNECTIONS));
+        let listener = VettingListener::new(listener, self.vet.clone());
         let mut acceptor = Acceptor::new(listener, places, |error| {
             warn!(%error, "a connection to the command socket was not accepted");
         });
@@ -76,12 +81,16 @@ impl CommandSocket {
 
     /// One connection: a request, a reply. Reading, doing and writing each have the time of a
     /// command.
-    async fn converse(&self, mut stream: Placed<UnixStream>) {
+    async fn converse(&self, mut stream: Placed<Vetted>) {
         let timeout = self.config.borrow().api.command_timeout;
         let reply = match collect(&mut stream, timeout).await {
+            Some(Ok(_)) if stream.stream().verdict().is_err() => {
+                let why = stream.stream().verdict().clone().err().unwrap_or_default();
+                Reply::forbidden(&why).to_json()
+            }
             Some(Ok(request)) => {
                 stream.requested().note();
-                let caller = stream.stream().peer_cred().ok();
+                let caller = stream.stream().stream().peer_cred().ok();
                 let (uid, pid) = caller.map_or((None, None), |it| (Some(it.uid()), it.pid()));
                 self.answer(&request, timeout, Caller { uid, pid }).await
             }
@@ -153,13 +162,13 @@ struct Caller {
 /// The places of the connections. One that gets none has its reply all the same.
 struct Places(Shares);
 
-impl Bound<UnixStream> for Places {
-    async fn place(&self, stream: &UnixStream) -> Option<Place> {
+impl Bound<Vetted> for Places {
+    async fn place(&self, stream: &Vetted) -> Option<Place> {
         let place = self.0.place(stream.peer()?).await;
         if place.is_none() {
             // There is room for it in a fresh socket; if there were no room, the reply would be
             // left out.
-            drop(stream.try_write(&Reply::crowded().to_json()));
+            drop(stream.stream().try_write(&Reply::crowded().to_json()));
         }
         place
     }
@@ -167,10 +176,7 @@ impl Bound<UnixStream> for Places {
 
 /// Reads until a whole request is there, or says why there will be none. `None` when the caller
 /// sent nothing and has gone.
-async fn collect(
-    stream: &mut Placed<UnixStream>,
-    timeout: Duration,
-) -> Option<Result<Vec<u8>, Reply>> {
+async fn collect(stream: &mut Placed<Vetted>, timeout: Duration) -> Option<Result<Vec<u8>, Reply>> {
     let deadline = tokio::time::Instant::now() + timeout;
     let mut collector = Collector::default();
     let mut chunk = [0; 4096];
@@ -196,7 +202,7 @@ async fn collect(
 
 /// Reads what the caller still says: closing a socket with unread bytes would break the connection
 /// under the reply.
-async fn drain(stream: &mut Placed<UnixStream>) {
+async fn drain(stream: &mut Placed<Vetted>) {
     let mut rest = [0; 4096];
     let reading = async {
         for _ in 0..64 {

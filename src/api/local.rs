@@ -4,7 +4,10 @@
 //! manager. Questions are answered from the manager's roster, the recorded events and the log
 //! files; no plugin is visited, but by `Ask`, which is a question to the plugin itself.
 //!
-//! The socket is the owner's only (mode 0600), so every caller is the agent's own user or root.
+//! The socket is the owner's only (mode 0600), so every caller is the agent's own user or root. Calls
+//! of plugins that a policy confines are refused: over this socket they would get everything back.
+
+use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::SweepNow;
@@ -15,12 +18,13 @@ use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer}
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::InterceptorLayer;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::api::peers::judge;
 use crate::net::accept::Acceptor;
-use crate::net::placed;
 use crate::net::shares::{Most, Shares};
+use crate::net::vetted::{self, VettingListener};
+use crate::process::launch::ProcessLauncher;
 
 mod admission;
 mod archives;
@@ -57,17 +61,18 @@ impl LocalApi {
     pub async fn serve(
         self,
         listener: UnixListener,
+        launcher: Arc<ProcessLauncher>,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), tonic::transport::Error> {
         let registry = RegistryServer::new(self.registry.clone());
         let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
         let places = Shares::new("the local socket", CONNECTIONS);
+        let listener = VettingListener::new(listener, judge("agent.sock", launcher));
         let acceptor = Acceptor::new(listener, places, |error| {
             tracing::warn!(%error, "a connection to the local socket was not accepted");
         });
-        let noted = InterceptorLayer::new(placed::note_request::<UdsConnectInfo>);
         tonic::transport::Server::builder()
-            .layer(noted)
+            .layer(InterceptorLayer::new(vetted::admit))
             .add_service(service)
             .add_service(registry)
             .serve_with_incoming_shutdown(acceptor.incoming(), stop)

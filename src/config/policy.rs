@@ -64,6 +64,8 @@ pub struct Policy {
     pub umask: Option<Umask>,
     /// How readily the kernel ends it when memory is short, -1000 to 1000.
     pub oom_score_adj: Option<i32>,
+    /// Whether it may use the agent's own sockets although its policy confines it.
+    pub agent_socket: Option<bool>,
     /// How long it may take to exit once it has answered Stop.
     pub stop_grace: Option<Duration>,
     /// Whether it does not run where any of this cannot be enforced.
@@ -124,6 +126,7 @@ impl Policy {
             rlimits,
             umask: own.umask.or(base.umask),
             oom_score_adj: own.oom_score_adj.or(base.oom_score_adj),
+            agent_socket: own.agent_socket.or(base.agent_socket),
             stop_grace: own.stop_grace.or(base.stop_grace),
             required: own.required.or(base.required),
         }
@@ -147,6 +150,7 @@ impl Policy {
             ("seccomp", text(self.seccomp.map(|profile| profile.name().to_owned()))),
             ("umask", text(self.umask.map(|umask| umask.to_string()))),
             ("oom_score_adj", self.oom_score_adj.map(Into::into)),
+            ("agent_socket", self.agent_socket.map(Into::into)),
             ("stop_grace", text(self.stop_grace.map(format_duration))),
             ("required", self.required.map(Into::into)),
         ];

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
-use tonic::{Request, Status};
 
 use super::shares::{Place, Requested};
 
@@ -66,17 +65,6 @@ impl<I> PlacedInfo<I> {
     pub(crate) fn note_request(&self) {
         self.requested.note();
     }
-}
-
-/// Notes that a complete request has come, for servers that need to know nothing more of a caller.
-pub(crate) fn note_request<I>(request: Request<()>) -> Result<Request<()>, Status>
-where
-    I: Clone + Send + Sync + 'static,
-{
-    if let Some(connection) = request.extensions().get::<PlacedInfo<I>>() {
-        connection.note_request();
-    }
-    Ok(request)
 }
 
 impl<S: Connected> Connected for Placed<S> {

@@ -52,6 +52,11 @@ impl Pidfd {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
+    /// Takes a descriptor that the kernel gave for a process.
+    pub(crate) fn of_kernel(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
     /// Whether the process has ended, all of its threads, reaped or not.
     pub(crate) fn is_dead(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];

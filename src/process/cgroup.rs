@@ -202,6 +202,18 @@ impl Cgroups {
         }
     }
 
+    /// The plugin in whose group a process is, by the content of its `/proc/PID/cgroup`. A process
+    /// is in one group of each hierarchy; one of ours is enough.
+    pub(crate) fn plugin_in(&self, memberships: &str) -> Option<PluginName> {
+        let own = self.places.iter().find_map(|place| place.base.file_name()?.to_str())?;
+        // `number:controllers:path`
+        let paths = memberships.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+        paths.into_iter().find_map(|path| {
+            let mut parts = path.split('/').skip_while(|part| *part != own);
+            parts.nth(1)?.parse().ok()
+        })
+    }
+
     /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
     pub fn leave(&self) {
         for place in &self.places {

@@ -55,12 +55,15 @@ use crate::process::logs::PluginLogs;
 use crate::process::rpc::GrpcPluginRpc;
 use crate::process::sandbox::Host;
 
+pub use peers::PeerRefused;
+
 pub(crate) mod address;
 mod exec_error;
 mod launch_permits;
 mod once;
 pub(crate) mod oom;
 mod orphans;
+mod peers;
 mod process_table;
 mod ready;
 mod sockets;
@@ -243,7 +246,12 @@ impl ProcessLauncher {
 
     /// The policy of a plugin that is launched now.
     fn policy(&self, name: &PluginName) -> Policy {
-        self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner).of(name)
+        self.policies().of(name)
+    }
+
+    /// The current policies.
+    fn policies(&self) -> Arc<Policies> {
+        self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -31,6 +31,7 @@ mod seccomp;
 pub use account::{AccountError, Identity, resolve};
 pub use host::Host;
 pub(crate) use plan::Planned;
+pub(crate) use plan::closes_agent_sockets;
 pub use plan::{LANDLOCK_WHOLE, wants_landlock as keeps_to_files};
 pub use seccomp::is_supported as seccomp_is_supported;
 

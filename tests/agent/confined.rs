@@ -6,6 +6,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 
 use crate::harness::{Archive, ArchiveSpec, Bed, orders, signal};
+use crate::limits::can_limit;
 
 /// A user that owns nothing, by its number: not every machine has a name for it.
 const NOBODY: &str = "65534";
@@ -177,6 +178,84 @@ async fn confined_plugins_offer_find_and_talk_to_each_other() {
     for name in names {
         bed.gone(name).await;
     }
+    bed.finish().await;
+}
+
+/// What a confined plugin of root tries, each as a shell command. It prints nothing but `kept` where
+/// it is kept from it.
+const ATTEMPTS: [(&str, &str); 6] = [
+    ("signal the agent", "kill -0 AGENT"),
+    ("signal another plugin", "kill -0 OTHER"),
+    ("read the agent's memory", "head -c 1 /proc/AGENT/mem"),
+    ("read the environment of another plugin", "cat /proc/OTHER/environ"),
+    (
+        "leave its control group",
+        "(for procs in /sys/fs/cgroup/*/cgroup.procs /sys/fs/cgroup/cgroup.procs; do \
+         echo 0 > $procs && exit 0; done; exit 1)",
+    ),
+    ("limit the agent", "prlimit --pid AGENT --nofile=64:64"),
+];
+
+#[tokio::test]
+async fn a_confined_plugin_of_root_cannot_get_its_rights_back_from_the_agent() {
+    if !can_enforce_everything() || !can_limit("pids") {
+        return;
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_guest-agent"));
+    let folder = program.parent().unwrap().display();
+    let bed = Bed::builder()
+        .set("plugins.p.capabilities=[]")
+        .set("plugins.p.no_new_privileges=true")
+        .set(&format!("plugins.p.read_only_paths=[\"{folder}\"]"))
+        .set("plugins.p.seccomp=default")
+        .start()
+        .await;
+    let trouble = bed.trouble_inside().await;
+    let orders = ["p", "other"].map(|name| orders::install(name, "1", &trouble).order());
+    bed.configure(orders.into()).await;
+    bed.running("p", "1").await;
+    let other = bed.running("other", "1").await;
+    let socket = bed.dir().join("run/agent.sock");
+    let status = format!("'{}' --socket '{}' status 2>&1", program.display(), socket.display());
+    for call in [status.clone(), format!("env -i {status}"), format!("setsid {status}")] {
+        let said = bed.run_in("p", &call).await;
+        assert!(said.contains("policy confines it"), "{call}: {said}");
+        assert!(said.contains("plugins.p.agent_socket = true"), "{call}: {said}");
+    }
+    // A plugin without a policy may.
+    assert!(bed.run_in("other", &status).await.contains("RUNNING"));
+    for (what, command) in ATTEMPTS {
+        let command = command
+            .replace("AGENT", &bed.agent_pid().to_string())
+            .replace("OTHER", &other.pid.unwrap().to_string());
+        let said = bed.run_in("p", &format!("({command}) >/dev/null 2>&1 || echo kept")).await;
+        assert_eq!(said.trim(), "kept", "it can {what}");
+    }
+    // What no policy prevents is said.
+    let shown = bed.cli(&["status", "p"]).await.ok();
+    assert!(shown.contains("the sockets of other programs of its user"), "{shown}");
+    assert!(!shown.contains("the agent's own sockets"), "{shown}");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_confined_plugin_uses_the_agents_socket_where_its_policy_says_so() {
+    if !can_enforce_everything() {
+        return;
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_guest-agent"));
+    let bed = Bed::builder()
+        .set("plugins.p.capabilities=[]")
+        .set("plugins.p.agent_socket=true")
+        .start()
+        .await;
+    let trouble = bed.trouble_inside().await;
+    bed.configure(vec![orders::install("p", "1", &trouble).order()]).await;
+    bed.running("p", "1").await;
+    let socket = bed.dir().join("run/agent.sock");
+    let status = format!("'{}' --socket '{}' status 2>&1", program.display(), socket.display());
+    let said = bed.run_in("p", &status).await;
+    assert!(said.contains("RUNNING"), "{said}");
     bed.finish().await;
 }
 

@@ -75,6 +75,11 @@ impl Reply {
         Self::new(105, problem)
     }
 
+    /// To a caller that may not use this socket.
+    pub(super) fn forbidden(problem: &str) -> Self {
+        Self::new(107, problem)
+    }
+
     pub(super) fn internal(problem: &str) -> Self {
         Self::new(106, problem)
     }

@@ -4,6 +4,8 @@ use guest_agent_actors::fakes::Harness;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use tokio::net::UnixStream;
+
 use super::*;
 
 /// What a connection came to.
@@ -33,7 +35,7 @@ impl Bench {
         let agent = Harness::awake().await;
         let listener = UnixListener::bind(folder.path().join("c.sock")).expect("a socket");
         let vm_events = agent.run(|system| std::future::ready(system.vm_events.clone())).await;
-        let commands = CommandSocket { vm_events, config: in_effect };
+        let commands = CommandSocket { vm_events, config: in_effect, vet: Arc::new(|_| Ok(())) };
         tokio::spawn(commands.serve(listener));
         Self { folder, agent, effective }
     }

@@ -22,7 +22,7 @@ const SECTION: &str = "plugins";
 const RLIMITS: &str = "rlimits";
 
 /// All keys of a policy but the limits.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "user",
     "group",
     "no_new_privileges",
@@ -33,6 +33,7 @@ const KEYS: [&str; 12] = [
     "seccomp",
     "umask",
     "oom_score_adj",
+    "agent_socket",
     "stop_grace",
     "required",
 ];
@@ -179,6 +180,7 @@ fn set(policy: &mut Policy, key: &str, value: &Value) -> Result<(), String> {
             policy.oom_score_adj =
                 Some(number.ok_or("a whole number from -1000 to 1000 is expected")?);
         }
+        "agent_socket" => policy.agent_socket = Some(yes_or_no(value)?),
         "stop_grace" => policy.stop_grace = Some(grace(text(value)?)?),
         "required" => policy.required = Some(yes_or_no(value)?),
         RLIMITS => return Err("a table is expected, such as { nofile = 1024 }".to_owned()),

@@ -14,14 +14,16 @@ use guest_agent_proto::plugin_comm::{
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tonic::Response;
 use tonic::service::InterceptorLayer;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::transport::{Channel, Endpoint, Server, Uri};
+use tonic::{Request, Response, Status};
+
+use std::sync::Arc;
 
 use super::*;
 use crate::net::accept::Acceptor;
 use crate::net::shares::{Most, Peer, Shares};
+use crate::net::vetted::{self, VettingListener};
 
 /// A server that answers with how often it was asked.
 #[derive(Default)]
@@ -67,10 +69,11 @@ async fn idle_connections_keep_no_grpc_client_out_and_one_that_called_is_kept() 
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("x.sock");
     let listener = UnixListener::bind(&path).expect("a socket");
+    let listener = VettingListener::new(listener, Arc::new(|_| Ok(())));
     let shares = Shares::new("the test", Most { all: 3, each: 3 });
     let incoming = Acceptor::new(listener, shares, |_| ()).incoming();
     let server = Server::builder()
-        .layer(InterceptorLayer::new(note_request::<UdsConnectInfo>))
+        .layer(InterceptorLayer::new(vetted::admit))
         .add_service(GuestAgentPluginServer::new(Counts::default()));
     let served = tokio::spawn(server.serve_with_incoming(incoming));
     let ask = async |client: &mut GuestAgentPluginClient<Channel>| {

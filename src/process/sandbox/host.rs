@@ -36,6 +36,9 @@ pub struct Host {
     pub limits: BTreeMap<LimitName, u64>,
     /// The agent's own `oom_score_adj`.
     pub oom_score_adj: i32,
+    /// Whether plugins have control groups. A machine may have them mounted, and this agent none:
+    /// the agent corrects it.
+    pub groups: bool,
 }
 
 // === impl Host ===
@@ -60,6 +63,8 @@ impl Host {
             last_capability: last.filter(|last| *last < u64::BITS).unwrap_or(LAST_CAPABILITY),
             limits: limits.collect(),
             oom_score_adj: number("/proc/self/oom_score_adj").unwrap_or(0),
+            groups: std::fs::read_to_string("/proc/self/mountinfo")
+                .is_ok_and(|mounts| mounts.contains(" - cgroup")),
         }
     }
 

@@ -1,23 +1,29 @@
 //! Makes the rule set that keeps a plugin to its files.
 //!
 //! What the kernel of an older version cannot govern is left out by the crate; `plan` says what
-//! that means. Version 5 is asked for and no later one: from 9 on the kernel would also govern
-//! connecting to sockets, and a plugin has to reach the agent's.
+//! that means. Version 5 is asked for where files are governed, and no later one: from 9 on the
+//! kernel would also govern connecting to sockets, and a plugin has to reach the agent's. Signals
+//! and abstract sockets stay inside from version 6 on.
 
 use std::os::fd::OwnedFd;
 
 use guest_agent_actors::ports::{Cause, Shortfall};
 use landlock::{
     ABI, Access as _, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    Scope,
 };
 
 use super::paths::{Access, Asked, Grant};
 
 const INTERFACE: ABI = ABI::V5;
 
+/// The first version with scopes.
+const SCOPES: ABI = ABI::V6;
+
 /// Makes the rule set, and names what the policy asked for and is not there.
 pub(super) fn rule_set(grants: &[Grant]) -> Result<(Option<OwnedFd>, Vec<Shortfall>), Cause> {
-    let mut rules = Ruleset::default().handle_access(AccessFs::from_all(INTERFACE))?.create()?;
+    let rules = Ruleset::default().handle_access(AccessFs::from_all(INTERFACE))?;
+    let mut rules = rules.scope(Scope::from_all(SCOPES))?.create()?;
     let mut absent = Vec::new();
     for Grant { path, access, asked } in grants {
         let opened = match PathFd::new(path) {

@@ -1,6 +1,6 @@
 //! Translates a policy for a machine. Pure.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use guest_agent_actors::ports::Shortfall;
 use rustix::process::{Resource, Rlimit};
@@ -11,11 +11,17 @@ use super::host::{Host, SETGID, SETPCAP, SETUID, SYS_RESOURCE};
 use super::ownership::Owner;
 use super::seccomp;
 use crate::config::Policy;
-use crate::config::policy::{Capabilities, Limit, LimitName, Seccomp, Umask, capability_names};
+use crate::config::policy::{
+    Account, Capabilities, Limit, LimitName, Seccomp, Umask, capability_names,
+};
 
 /// The least version of Landlock's interface that keeps a plugin from changing files elsewhere in
 /// every way: older ones do not govern truncation.
 pub const LANDLOCK_WHOLE: u32 = 3;
+
+/// The least version of Landlock's interface that keeps signals, and connections to abstract
+/// sockets, inside.
+const LANDLOCK_SCOPES: u32 = 6;
 
 /// A confinement that is ready, but for what needs the plugin's files.
 #[derive(Debug)]
@@ -37,6 +43,29 @@ pub fn wants_landlock(policy: &Policy) -> bool {
     // Which is how a plugin undoes what the defaults say.
     let all = policy.read_write_paths.iter().flatten().any(|path| path.parent().is_none());
     policy.private_tmp == Some(true) || (named && !all)
+}
+
+/// Whether a policy takes rights away from a plugin. Its limits do not: `umask`, `rlimits`,
+/// `oom_score_adj` and `stop_grace`.
+fn confines(policy: &Policy) -> bool {
+    let is_other = |account: &Option<Account>| {
+        account.as_ref().is_some_and(|account| match account {
+            Account::Id(id) => *id != 0,
+            Account::Name(name) => name != "root",
+        })
+    };
+    is_other(&policy.user)
+        || is_other(&policy.group)
+        || matches!(policy.capabilities, Some(Capabilities::Only(_)))
+        || policy.no_new_privileges == Some(true)
+        || wants_landlock(policy)
+        || wants_seccomp(policy)
+}
+
+/// Whether a policy keeps a plugin from the agent's own sockets: over them it would get back what
+/// the policy takes away.
+pub(crate) fn closes_agent_sockets(policy: &Policy) -> bool {
+    confines(policy) && policy.agent_socket != Some(true)
 }
 
 /// Whether a policy refuses system calls.
@@ -65,6 +94,9 @@ pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> 
             "this kernel does not filter system calls, or this processor has no profile",
             "use a kernel built with CONFIG_SECCOMP_FILTER",
         ));
+    }
+    if closes_agent_sockets(policy) {
+        look_at_groups(policy, host, &owner, &mut missing);
     }
     // Without it, both could be used against programs that gain privileges, so the kernel wants it
     // first.
@@ -115,6 +147,52 @@ fn look_at_landlock(host: &Host, missing: &mut Vec<Shortfall>) {
             "use a kernel from 6.2 on",
         ));
     }
+}
+
+/// The agent knows a plugin that calls by its control group. A plugin that runs as the agent's own
+/// user or as root must not be able to leave that.
+fn look_at_groups(policy: &Policy, host: &Host, owner: &Owner, missing: &mut Vec<Shortfall>) {
+    if owner.user != host.user && owner.user != 0 {
+        // The modes of the sockets keep others out.
+        return;
+    }
+    missing.push(Shortfall::new(
+        "keeping it from the sockets of other programs of its user, such as D-Bus and other plugins",
+        "a policy has no rules for connections to unix sockets",
+        "give it a user of its own",
+    ));
+    let mut lacks = |why: &str, fix: &str| {
+        missing.push(Shortfall::new("keeping it from the agent's own sockets", why, fix));
+    };
+    if !host.groups {
+        lacks(
+            "there are no control groups, and a plugin can take off every other mark by which the \
+             agent would know it",
+            "give it a user of its own, or run the agent where control groups can be made",
+        );
+    } else if !(wants_landlock(policy) && host.landlock > 0) || may_write_groups(policy) {
+        lacks(
+            "it has the agent's user or root's and may write to /sys/fs/cgroup, so that it can leave \
+             its control group",
+            "give it a user of its own, or read_only_paths and no read_write_paths above \
+             /sys/fs/cgroup",
+        );
+    } else if host.landlock < LANDLOCK_SCOPES {
+        missing.push(Shortfall::new(
+            "keeping its signals from the agent and other plugins",
+            &format!(
+                "Landlock of this kernel has version {}, not {LANDLOCK_SCOPES}",
+                host.landlock
+            ),
+            "give it a user of its own, or use a kernel from 6.12 on",
+        ));
+    }
+}
+
+fn may_write_groups(policy: &Policy) -> bool {
+    let groups = Path::new("/sys/fs/cgroup");
+    let paths = policy.read_write_paths.iter().flatten();
+    paths.into_iter().any(|path| groups.starts_with(path) || path.starts_with(groups))
 }
 
 fn kept(
@@ -198,7 +276,6 @@ fn beyond(name: LimitName, limit: Limit, most: u64) -> Shortfall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::policy::Account;
 
     /// A machine that can do everything, and its agent is root.
     fn strong() -> Host {
@@ -211,6 +288,7 @@ mod tests {
             last_capability: 40,
             limits: LimitName::parse("nofile").map(|name| (name, 100)).into_iter().collect(),
             oom_score_adj: 0,
+            groups: true,
         }
     }
 
@@ -269,10 +347,16 @@ mod tests {
     fn an_agent_that_is_not_root_names_each_thing_that_it_cannot_do() {
         let planned = plan(&everything(), &ordinary(), identity());
         let all = text(&planned);
-        for part in ["user 1 and group 2", "keeping CAP_CHOWN", "oom_score_adj -1", "it is 100"] {
+        for part in [
+            "user 1 and group 2",
+            "keeping CAP_CHOWN",
+            "oom_score_adj -1",
+            "it is 100",
+            "the sockets of other programs of its user",
+        ] {
             assert!(all.contains(part), "no {part:?} in {all}");
         }
-        assert_eq!(planned.missing.len(), 4, "walls and filters need no root: {all}");
+        assert_eq!(planned.missing.len(), 5, "walls and filters need no root: {all}");
         assert_eq!(planned.orders.identity, None);
         assert_eq!((planned.owner.user, planned.home), (1000, None));
         assert_eq!(planned.orders.limits[0].1.maximum, Some(100), "as low as can be");
@@ -283,7 +367,7 @@ mod tests {
         let dropped = Policy { capabilities: Some(Capabilities::Only(0)), ..Policy::default() };
         let planned = plan(&dropped, &ordinary(), None);
         assert!(text(&planned).contains("no_new_privileges = true"), "{:?}", planned.missing);
-        let sealed = Policy { no_new_privileges: Some(true), ..dropped };
+        let sealed = Policy { no_new_privileges: Some(true), agent_socket: Some(true), ..dropped };
         assert_eq!(plan(&sealed, &ordinary(), None).missing, []);
     }
 
@@ -310,5 +394,56 @@ mod tests {
         let all = Policy { read_write_paths: Some(vec!["/".into()]), ..read };
         assert!(!wants_landlock(&all));
         assert!(wants_landlock(&Policy { private_tmp: Some(true), ..all }));
+    }
+
+    /// What a policy that drops all capabilities lacks on a machine, with other keys changed.
+    fn lacks(host: &Host, change: impl FnOnce(&mut Policy)) -> String {
+        let mut policy = Policy { capabilities: Some(Capabilities::Only(0)), ..Policy::default() };
+        change(&mut policy);
+        let identity = policy.user.is_some().then(|| identity()).flatten();
+        text(&plan(&policy, host, identity))
+    }
+
+    #[test]
+    fn a_confined_plugin_that_could_leave_its_group_is_not_kept_from_the_agents_sockets() {
+        let open = "keeping it from the agent's own sockets";
+        let others = "the sockets of other programs of its user";
+        let all = lacks(&strong(), |_| ());
+        assert!(all.contains(open) && all.contains(others), "{all}");
+        for change in [
+            |it: &mut Policy| it.read_only_paths = Some(Vec::new()),
+            |it: &mut Policy| it.private_tmp = Some(true),
+        ] {
+            let lacks = lacks(&strong(), change);
+            assert!(lacks.contains(others) && !lacks.contains(open), "{lacks}");
+        }
+        for path in ["/sys", "/sys/fs/cgroup/unified", "/sys/fs"] {
+            let writes = |it: &mut Policy| it.read_write_paths = Some(vec![path.into()]);
+            assert!(lacks(&strong(), writes).contains(open), "{path}");
+        }
+        assert!(lacks(&strong(), |it| it.user = Some(Account::Id(1))).is_empty());
+        assert!(lacks(&strong(), |it| it.agent_socket = Some(true)).is_empty());
+        let without = Host { groups: false, ..strong() };
+        let paths = |it: &mut Policy| it.read_only_paths = Some(Vec::new());
+        assert!(lacks(&without, paths).contains("no control groups"));
+        let older = Host { landlock: 5, ..strong() };
+        assert!(lacks(&older, paths).contains("its signals"));
+    }
+
+    #[test]
+    fn limits_confine_nobody() {
+        let limits = Policy {
+            umask: Some(Umask::USUAL),
+            oom_score_adj: Some(1),
+            stop_grace: Some(std::time::Duration::ZERO),
+            user: Some(Account::Name("root".to_owned())),
+            capabilities: Some(Capabilities::All),
+            read_write_paths: Some(vec!["/".into()]),
+            ..Policy::default()
+        };
+        assert!(!closes_agent_sockets(&limits));
+        assert!(closes_agent_sockets(&everything()));
+        let allowed = Policy { agent_socket: Some(true), ..everything() };
+        assert!(!closes_agent_sockets(&allowed));
     }
 }

@@ -130,6 +130,10 @@ pub(super) fn default_profile() -> Result<Vec<BpfProgram>, seccompiler::Error> {
         SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Qword, is_set, flag)?])
     });
     rules.insert(number_of(libc::SYS_clone), clone.collect::<Result<_, _>>()?);
+    // The limits of another process may be read and not set. A process names itself as 0.
+    let another = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
+    let is_set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(number_of(libc::SYS_prlimit64), vec![SeccompRule::new(vec![another, is_set])?]);
     let not_permitted = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let main = without_x32(refused(not_permitted, rules)?);
     // `clone3` takes its flags from memory, which a filter cannot read. The filter answers ENOSYS,

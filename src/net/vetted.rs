@@ -1,0 +1,129 @@
+//! A unix listener that has the process of each connection judged when it is accepted: later that
+//! process may have ended, or have become another program.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tonic::transport::server::Connected;
+use tonic::{Request, Status};
+
+use super::accept::Listener;
+use super::placed::PlacedInfo;
+use super::shares::{HasPeer, Peer};
+
+/// Whether the peer may use the socket, or why not.
+pub(crate) type Verdict = Result<(), Arc<str>>;
+
+/// Judges the process at the other end of a connection.
+pub(crate) type Vet = Arc<dyn Fn(&UnixStream) -> Verdict + Send + Sync>;
+
+/// A listener whose connections are judged.
+pub(crate) struct VettingListener {
+    listener: UnixListener,
+    vet: Vet,
+}
+
+/// A connection with its verdict.
+#[derive(Debug)]
+pub(crate) struct Vetted {
+    stream: UnixStream,
+    verdict: Verdict,
+}
+
+// === impl VettingListener ===
+
+impl VettingListener {
+    pub(crate) fn new(listener: UnixListener, vet: Vet) -> Self {
+        Self { listener, vet }
+    }
+}
+
+impl fmt::Debug for VettingListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VettingListener").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+impl Listener for VettingListener {
+    type Stream = Vetted;
+
+    async fn accept(&self) -> io::Result<Vetted> {
+        let (stream, _) = self.listener.accept().await?;
+        let verdict = (self.vet)(&stream);
+        Ok(Vetted { stream, verdict })
+    }
+}
+
+// === impl Vetted ===
+
+impl Vetted {
+    /// The stream itself.
+    pub(crate) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Whether its peer may use the socket.
+    pub(crate) fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+}
+
+impl HasPeer for Vetted {
+    fn peer(&self) -> Option<Peer> {
+        self.stream.peer()
+    }
+}
+
+impl Connected for Vetted {
+    type ConnectInfo = Verdict;
+
+    fn connect_info(&self) -> Verdict {
+        self.verdict.clone()
+    }
+}
+
+impl AsyncRead for Vetted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Vetted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Lets a call in whose peer may use the socket, and notes that a complete request has come.
+///
+/// # Errors
+/// PERMISSION_DENIED with the reason of the verdict.
+pub(crate) fn admit(request: Request<()>) -> Result<Request<()>, Status> {
+    let connection = request.extensions().get::<PlacedInfo<Verdict>>();
+    let connection =
+        connection.ok_or_else(|| Status::internal("the connection of this call is unknown"))?;
+    connection.info.clone().map_err(|why| Status::permission_denied(&*why))?;
+    connection.note_request();
+    Ok(request)
+}
