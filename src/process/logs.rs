@@ -22,6 +22,7 @@
 //! that is not a regular file with one hard link is neither read nor changed, nor is an error log
 //! that belongs to another user than the plugin's folder.
 
+mod beat;
 mod cut;
 mod file;
 mod inotify;

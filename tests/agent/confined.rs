@@ -206,7 +206,7 @@ async fn a_confined_plugin_of_root_cannot_get_its_rights_back_from_the_agent() {
     let bed = Bed::builder()
         .set("plugins.p.capabilities=[]")
         .set("plugins.p.no_new_privileges=true")
-        .set(&format!("plugins.p.read_only_paths=[\"{folder}\"]"))
+        .set(format!("plugins.p.read_only_paths=[\"{folder}\"]"))
         .set("plugins.p.seccomp=default")
         .start()
         .await;

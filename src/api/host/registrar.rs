@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(answers.len(), 1, "{answers:#?}");
         let none = answers.pop_first().expect("one");
         assert!(none.starts_with("no process of user 12345 accepts"), "{none}");
-        // Root is told, and may offer what another user listens on.
+        // Root gets the reason, and may offer what another user listens on.
         assert_eq!(answer(ROOT, &at("closed/socket")).await, Ok(ROOT));
         assert!(answer(ROOT, &at("nothing")).await.expect_err("nothing").contains("No such file"));
         drop(sockets);

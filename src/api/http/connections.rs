@@ -42,7 +42,7 @@ const BUFFER_MAX: usize = 16 << 10;
 pub(super) struct Limits {
     /// Most connections at once. For one more, the oldest idle one makes room.
     pub(super) connections: Most,
-    /// Most further connections, over which only health is told.
+    /// Most further connections, over which only questions about health are answered.
     pub(super) spare: Most,
     /// Longest that a request's head may take, or an idle connection be kept.
     pub(super) head: Duration,

@@ -25,8 +25,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 
 use super::PluginLogs;
+use super::beat::Beat;
 use super::inotify::{Written, listen};
-use super::watch::Beat;
 use crate::process::cgroup::Cgroups;
 
 /// The name of the verb. No help text shows it.

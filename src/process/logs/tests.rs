@@ -3,8 +3,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::beat::Beat;
 use super::inotify::Written;
-use super::watch::Beat;
 use super::*;
 
 struct Bed {

@@ -12,6 +12,7 @@ use guest_agent_actors::error::Chain;
 use inotify::EventStream;
 use rustix::fs::FlockOperation;
 
+use super::beat::{Beat, Looked};
 use super::inotify::{Written, listen};
 use super::keeper::Keeper;
 use super::{PluginLogs, file};
@@ -21,9 +22,6 @@ use crate::process::cgroup::Cgroups;
 /// looked at then: a plugin that floods its error log could as well flood any other file in its own
 /// folder.
 const BEAT: Duration = Duration::from_secs(10);
-
-/// How soon all logs are looked at again after an error log was too long.
-const BEAT_MIN: Duration = Duration::from_millis(100);
 
 /// A log that is written into is looked at again after the time in which it could become too long
 /// at a gigabyte per second, within these.
@@ -39,23 +37,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Buffer for inotify events.
 const BUFFER: usize = 4096;
 
-/// When all logs are looked at again. After an error log that was too long soon, and then more and
-/// more rarely.
-#[derive(Debug)]
-pub(super) struct Beat {
-    longest: Duration,
-    next: Duration,
-}
-
-/// What came of a look at logs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Looked {
-    /// When to look at those that are written again.
-    pub(super) pause: Duration,
-    /// Whether all logs were looked at and an error log was too long.
-    pub(super) is_error_log_cut: bool,
-}
-
 /// The process that cuts logs while no agent runs.
 #[derive(Clone, Debug)]
 pub enum Keeping {
@@ -66,22 +47,6 @@ pub enum Keeping {
     },
     /// Nobody.
     ByNobody,
-}
-
-// === impl Beat ===
-
-impl Beat {
-    /// At most this long apart.
-    pub(super) const fn every(longest: Duration) -> Self {
-        Self { longest, next: longest }
-    }
-
-    /// How long after a look at all logs the next one follows.
-    pub(super) fn after(&mut self, looked: Looked) -> Duration {
-        self.next = if looked.is_error_log_cut { BEAT_MIN } else { self.next.saturating_mul(2) };
-        self.next = self.next.min(self.longest);
-        self.next
-    }
 }
 
 // === impl PluginLogs ===

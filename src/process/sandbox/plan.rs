@@ -400,7 +400,7 @@ mod tests {
     fn lacks(host: &Host, change: impl FnOnce(&mut Policy)) -> String {
         let mut policy = Policy { capabilities: Some(Capabilities::Only(0)), ..Policy::default() };
         change(&mut policy);
-        let identity = policy.user.is_some().then(|| identity()).flatten();
+        let identity = policy.user.is_some().then(identity).flatten();
         text(&plan(&policy, host, identity))
     }
 
