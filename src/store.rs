@@ -76,23 +76,40 @@ pub struct Opened {
 ///
 /// When neither the old store nor an empty one can be used; the error says why.
 pub async fn open(lock: &StateLock, dir: &Path) -> Result<Opened, OpenError> {
-    open_within(lock, dir, OPEN_DEADLINE).await
+    open_within(lock, dir, OPEN_DEADLINE, None).await
+}
+
+/// The same, on a machine that has what only a store knows of: `traces` says what, after "there".
+/// A store that is not there, or is empty, is lost then and not new: `<dir>.damaged-<n>` stands for
+/// it.
+///
+/// # Errors
+///
+/// As [`open`].
+pub async fn open_beside(
+    lock: &StateLock,
+    dir: &Path,
+    traces: Option<String>,
+) -> Result<Opened, OpenError> {
+    open_within(lock, dir, OPEN_DEADLINE, traces).await
 }
 
 async fn open_within(
     _held: &StateLock,
     dir: &Path,
     deadline: Duration,
+    traces: Option<String>,
 ) -> Result<Opened, OpenError> {
     let path = dir.to_owned();
     let unusable = {
         let path = path.clone();
         move |_| OpenError::Unusable { path, reason: "the opening was aborted".to_owned() }
     };
-    let (engine, fate) =
-        tokio::task::spawn_blocking(move || opening::open_or_set_aside(&path, deadline))
-            .await
-            .map_err(unusable)??;
+    let (engine, fate) = tokio::task::spawn_blocking(move || {
+        opening::open_or_set_aside(&path, deadline, traces.as_deref())
+    })
+    .await
+    .map_err(unusable)??;
     let worker = worker::Worker::start(engine).map_err(|cause| OpenError::Unusable {
         path: dir.to_owned(),
         reason: format!("its thread could not be started: {cause}"),

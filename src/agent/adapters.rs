@@ -4,7 +4,7 @@
 //! The agent first takes everything that another agent process can hold: the lock of the state
 //! directory, then the local socket, then the store. It touches no plugin before it has all three.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,7 +113,7 @@ impl Adapters {
         let settled = pipeline.clone();
         // The store needs some free disk space to be opened.
         drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
-        let storage = open_store(&lock, &places.store).await?;
+        let storage = open_store(&lock, &places).await?;
         let rpc = Arc::new(GrpcPluginRpc::new());
         let log_max = config.plugins.log_max_bytes;
         let logs = PluginLogs::new(places.logs.clone(), Some(places.state.clone()), log_max);
@@ -236,11 +236,19 @@ async fn identify(
     identity
 }
 
-async fn open_store(lock: &StateLock, dir: &Path) -> Result<Arc<dyn Storage>, Cause> {
-    let opened = store::open(lock, dir).await?;
+async fn open_store(lock: &StateLock, places: &Places) -> Result<Arc<dyn Storage>, Cause> {
+    let (dir, of) = (&places.store, places.clone());
+    let traces = tokio::task::spawn_blocking(move || of.traces()).await?;
+    let opened = store::open_beside(lock, dir, traces).await?;
     match &opened.fate {
         StoreFate::Fresh => info!(store = %dir.display(), "the store is new and empty"),
         StoreFate::Existing => info!(store = %dir.display(), "the store is open"),
+        StoreFate::Lost { noted_in, traces } => error!(
+            traces,
+            noted_in = %noted_in.display(),
+            "THE STORE IS GONE; this agent knows of no plugin until it receives orders again, and \
+             leaves alone what is there"
+        ),
         StoreFate::SetAside { moved_to, reason } => error!(
             reason,
             moved_to = %moved_to.display(),

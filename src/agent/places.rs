@@ -1,9 +1,12 @@
 //! The directories in which the agent keeps its files.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
+use crate::os::procfs;
 
 /// Why the service could not start.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +19,11 @@ pub(super) enum StartError {
     },
 }
 
+/// Most processes whose environment is read in search of one of a plugin.
+const PROCESSES_MAX: usize = 100_000;
+
 /// The directories of this agent, all but the logs below that of its instance.
+#[derive(Clone)]
 pub(super) struct Places {
     pub(super) store: PathBuf,
     pub(super) plugins: PathBuf,
@@ -39,6 +46,26 @@ impl Places {
             spool: home.join("spool"),
             logs: config.agent.log_dir.join("plugins"),
         }
+    }
+
+    /// What is there that only an agent with a store leaves: files or data of plugins, or a process
+    /// of one. `None` on a machine that is new to this agent. Blocks.
+    pub(super) fn traces(&self) -> Option<String> {
+        let first_in = |dir: &Path| std::fs::read_dir(dir).ok()?.flatten().next();
+        if let Some(plugin) = first_in(&self.plugins) {
+            return Some(format!("are files of plugins, such as {}", plugin.path().display()));
+        }
+        if let Some(data) = first_in(&self.state) {
+            return Some(format!("is data of plugins, such as {}", data.path().display()));
+        }
+        let processes = procfs::all()?.into_iter().take(PROCESSES_MAX);
+        let mut of_plugins = processes.filter(|process| !process.stuck).filter(|process| {
+            let environ = procfs::environ(process.pid).unwrap_or_default();
+            let state = procfs::variable(&environ, "GUEST_AGENT_STATE_DIR");
+            state.is_some_and(|dir| Path::new(OsStr::from_bytes(dir)).starts_with(&self.state))
+        });
+        let process = of_plugins.next()?;
+        Some(format!("is a process of a plugin, pid {}", process.pid))
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
 fn set_aside(path: &str) -> Finding {
     Finding::new(
         Severity::Warning,
-        format!("a damaged store was set aside in {path}"),
+        format!("a store was damaged or lost; {path} is what is left of it"),
         "the agent began with an empty one, and files of plugins that it does not know are kept",
         format!("order the plugins again; when it is not needed any more, `rm -r {path}`"),
     )

@@ -3,11 +3,19 @@
 //! A damaged store keeps its files under a name with a number, so that a person can examine them.
 
 use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The beginning of the reason with which a record is set aside whose bytes are not those that were
 /// written.
 pub(crate) const DAMAGED: &str = "damaged on disk: ";
+
+/// The file in the folder that stands for a store that was not there.
+const LOST: &str = "LOST";
+
+/// More bytes than its text has.
+const LOST_BYTES_MAX: u64 = 8192;
 
 /// How many damaged stores are kept.
 const DAMAGED_KEPT: usize = 3;
@@ -29,6 +37,35 @@ pub(super) fn move_away(dir: &Path) -> std::io::Result<PathBuf> {
         }
     }
     Ok(moved_to)
+}
+
+/// Makes a folder that stands for a store that is not there, beside those of damaged ones, and
+/// writes into it what the machine has all the same. One that was made for the same loss is used
+/// again.
+pub(super) fn note_lost(dir: &Path, traces: &str) -> std::io::Result<PathBuf> {
+    let mut damaged = damaged_stores(dir)?;
+    damaged.sort_unstable_by_key(|(number, _)| *number);
+    let newest = damaged.last();
+    let unfinished =
+        newest.filter(|(_, path)| path.join(LOST).exists() && !dir.join("db").exists());
+    if let Some((_, path)) = unfinished {
+        return Ok(path.clone());
+    }
+    let path = numbered(dir, newest.map_or(1, |(number, _)| number.saturating_add(1)));
+    fs::DirBuilder::new().mode(0o700).create(&path)?;
+    fs::write(path.join(LOST), format!("{traces}\n"))?;
+    File::open(path.join(LOST))?.sync_all()?;
+    File::open(&path)?.sync_all()?;
+    sync_parent(dir)?;
+    Ok(path)
+}
+
+/// Why a store that was not there counts as lost; `None` for one that was there and is damaged.
+pub(super) fn lost_because(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    let file = File::open(path.join(LOST)).ok()?;
+    file.take(LOST_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text.trim().to_owned())
 }
 
 fn damaged_stores(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {

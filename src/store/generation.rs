@@ -7,7 +7,7 @@
 //! back by less than [`MARK_EVERY`] batches after a crash.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use super::frame;
@@ -17,6 +17,12 @@ pub(super) const MARK_EVERY: u64 = 32;
 
 /// Name of the file.
 pub(crate) const FILE: &str = "generation";
+
+/// The generation that the first opening begins.
+const FIRST: u64 = 1;
+
+/// More bytes than a mark has.
+const MARK_BYTES_MAX: u64 = 1024;
 
 /// What the database says of itself as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,21 +72,43 @@ impl Generation {
     }
 }
 
+/// What the file beside the database remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// There is none.
+    Absent,
+    /// The file is there, and no store of this agent wrote it like that.
+    Damaged,
+    /// The database was in this generation, or in a later one.
+    At(u64),
+}
+
 // === impl Survey ===
 
 impl Survey {
     /// Compares what is there with what should be; the error says how data was lost.
-    pub(super) fn judge(&self, marked: Option<u64>) -> Result<Age, String> {
+    pub(super) fn judge(&self, mark: Mark) -> Result<Age, String> {
         let Some(recorded) = self.recorded else {
-            return match (marked, self.records) {
-                (None, 0) => Ok(Age::New),
+            return match (mark, self.records) {
+                (Mark::Absent, 0) => Ok(Age::New),
                 _ => Err("its generation record is missing".to_owned()),
             };
         };
-        if let Some(marked) = marked
-            && recorded.number < marked
-        {
-            return Err(format!("it fell back to generation {} from {marked}", recorded.number));
+        match mark {
+            Mark::At(marked) if recorded.number < marked => {
+                return Err(format!(
+                    "it fell back to generation {} from {marked}",
+                    recorded.number
+                ));
+            }
+            // It is written whole or not at all. What damaged it may have damaged the database, so
+            // that an earlier state of it is there.
+            Mark::Damaged => return Err(format!("the file {FILE} beside it is damaged")),
+            // The first opening writes it right after the first generation, and may end between.
+            Mark::Absent if recorded.number > FIRST => {
+                return Err(format!("the file {FILE} beside it is missing"));
+            }
+            Mark::At(_) | Mark::Absent => {}
         }
         // Unreadable records explain a wrong sum, and they are dealt with one by one.
         if self.unreadable == 0 && recorded.sum != self.sum {
@@ -90,11 +118,18 @@ impl Survey {
     }
 }
 
-/// The generation that the file in `dir` remembers. A file that does not check out says nothing;
-/// the database's own record still counts.
-pub(super) fn read_mark(dir: &Path) -> Option<u64> {
-    let bytes = fs::read(dir.join(FILE)).ok()?;
-    marked(&bytes)
+/// The generation that the file in `dir` remembers.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub(super) fn read_mark(dir: &Path) -> std::io::Result<Mark> {
+    let mut bytes = Vec::new();
+    match File::open(dir.join(FILE)) {
+        Ok(file) => drop(file.take(MARK_BYTES_MAX).read_to_end(&mut bytes)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Mark::Absent),
+        Err(error) => return Err(error),
+    }
+    Ok(marked(&bytes).map_or(Mark::Damaged, Mark::At))
 }
 
 /// Whether bytes are a mark: nothing but a store of this agent leaves one.
@@ -129,8 +164,8 @@ mod tests {
     };
 
     #[track_caller]
-    fn check(survey: Survey, marked: Option<u64>, expected: Result<Age, &str>) {
-        let judged = survey.judge(marked);
+    fn check(survey: Survey, mark: Mark, expected: Result<Age, &str>) {
+        let judged = survey.judge(mark);
         match expected {
             Ok(age) => assert_eq!(judged, Ok(age)),
             Err(part) => assert!(judged.as_ref().is_err_and(|e| e.contains(part)), "{judged:?}"),
@@ -139,32 +174,43 @@ mod tests {
 
     #[test]
     fn an_empty_database_without_a_mark_is_new() {
-        check(Survey::default(), None, Ok(Age::New));
-        check(Survey::default(), Some(1), Err("generation record is missing"));
-        check(Survey { recorded: None, ..WHOLE }, None, Err("generation record is missing"));
+        check(Survey::default(), Mark::Absent, Ok(Age::New));
+        check(Survey::default(), Mark::At(1), Err("generation record is missing"));
+        check(
+            Survey { recorded: None, ..WHOLE },
+            Mark::Absent,
+            Err("generation record is missing"),
+        );
+    }
+
+    #[test]
+    fn a_mark_that_is_there_and_damaged_is_damage_whatever_the_database_says() {
+        check(Survey::default(), Mark::Damaged, Err("generation record is missing"));
+        check(WHOLE, Mark::Damaged, Err("generation beside it is damaged"));
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(read_mark(dir.path()).expect("read"), Mark::Absent);
+        write_mark(dir.path(), 7).expect("written");
+        assert_eq!(read_mark(dir.path()).expect("read"), Mark::At(7));
+        let whole = fs::read(dir.path().join(FILE)).expect("read");
+        for bad in [&whole[..whole.len() - 1], b"", &[0x5a; 4096]] {
+            fs::write(dir.path().join(FILE), bad).expect("written");
+            assert_eq!(read_mark(dir.path()).expect("read"), Mark::Damaged);
+        }
     }
 
     #[test]
     fn a_database_that_knows_less_than_the_mark_has_lost_data() {
-        check(WHOLE, None, Ok(Age::Old));
-        check(WHOLE, Some(2), Ok(Age::Old));
-        check(WHOLE, Some(3), Ok(Age::Old));
-        check(WHOLE, Some(4), Err("fell back to generation 3 from 4"));
+        check(WHOLE, Mark::Absent, Err("generation beside it is missing"));
+        let first = Survey { recorded: Some(Generation { number: FIRST, sum: 7 }), ..WHOLE };
+        check(first, Mark::Absent, Ok(Age::Old));
+        check(WHOLE, Mark::At(2), Ok(Age::Old));
+        check(WHOLE, Mark::At(3), Ok(Age::Old));
+        check(WHOLE, Mark::At(4), Err("fell back to generation 3 from 4"));
     }
 
     #[test]
     fn records_of_different_times_do_not_add_up() {
-        check(Survey { sum: 8, ..WHOLE }, Some(3), Err("not the ones last written"));
-        check(Survey { sum: 8, unreadable: 1, ..WHOLE }, Some(3), Ok(Age::Old));
-    }
-
-    #[test]
-    fn a_mark_is_read_back_and_a_torn_one_says_nothing() {
-        let dir = tempfile::tempdir().expect("a directory");
-        assert_eq!(read_mark(dir.path()), None);
-        write_mark(dir.path(), 258).expect("written");
-        assert_eq!(read_mark(dir.path()), Some(258));
-        fs::write(dir.path().join(FILE), b"\x01torn").expect("written");
-        assert_eq!(read_mark(dir.path()), None);
+        check(Survey { sum: 8, ..WHOLE }, Mark::At(3), Err("not the ones last written"));
+        check(Survey { sum: 8, unreadable: 1, ..WHOLE }, Mark::At(3), Ok(Age::Old));
     }
 }

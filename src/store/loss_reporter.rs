@@ -10,6 +10,7 @@
 //! the last reported one, once, also if the agent crashes in between. The agent's wiring runs it
 //! beside the actors.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +22,7 @@ use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::ports::{Losses, QuarantinedRecord, Storage, Table, Write};
 use tracing::{error, warn};
 
-use super::damage::DAMAGED;
+use super::damage::{DAMAGED, lost_because};
 
 /// The key, in the table of facts, of the note about which losses were reported.
 const TOLD: &[u8] = b"losses_told";
@@ -118,10 +119,19 @@ fn news(
         && number > told.store
     {
         now.store = number;
+        let what = match lost_because(Path::new(path)) {
+            None => format!(
+                "the agent's store was damaged and an empty one took its place; the damaged one is \
+                 kept in {path}"
+            ),
+            Some(traces) => format!(
+                "the agent's store was gone and an empty one took its place, although there {traces}; \
+                 {path} stands for the lost one"
+            ),
+        };
         let details = format!(
-            "the agent's store was damaged and an empty one took its place: it knows of no plugin, \
-             order or event from before; the damaged one is kept in {path}; order the plugins \
-             again, and see `guest-agent doctor`"
+            "{what}: the agent knows of no plugin, order or event from before; processes of plugins \
+             run on and their files are kept; order the plugins again, and see `guest-agent doctor`"
         );
         tell(agent, details);
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use guest_agent_actors::ports::StorageError;
 
-use super::damage::{move_away, sync_parent};
+use super::damage::{move_away, note_lost, sync_parent};
 use super::engine::Engine;
 use super::generation::{self, Age};
 use super::{panics, reserve};
@@ -27,6 +27,9 @@ pub(super) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The pages sled keeps in memory, in bytes: the whole of an ordinary agent's store.
 const CACHE_BYTES: u64 = 4 << 20;
+
+/// The file of the database.
+const DATABASE: &str = "db";
 
 /// How long `open_sled` waits for the database's lock. Only an earlier opening in this process can
 /// hold it; its threads release the lock a moment after the database was closed.
@@ -39,6 +42,14 @@ pub enum StoreFate {
     Fresh,
     /// The store that was there.
     Existing,
+    /// There was no store, or an empty one, although the machine has what only a store knows of;
+    /// this one is empty.
+    Lost {
+        /// The folder that stands for the lost store.
+        noted_in: PathBuf,
+        /// What the machine has.
+        traces: String,
+    },
     /// The store that was there is damaged and was moved away; this one is empty.
     SetAside {
         /// Where the damaged one is now.
@@ -87,16 +98,29 @@ pub(super) enum Trouble {
     Environment(std::io::Error),
 }
 
-/// Opens the store in `dir`, or moves it away and opens an empty one there.
+/// Opens the store in `dir`, or moves it away and opens an empty one there. `traces` says what the
+/// machine has that only a store knows of, if it has anything.
 pub(super) fn open_or_set_aside(
     dir: &Path,
     deadline: Duration,
+    traces: Option<&str>,
 ) -> Result<(Engine, StoreFate), OpenError> {
     panics::log_instead_of_print();
     let directory = |cause| OpenError::Directory { path: dir.to_owned(), cause };
     make_private(dir).map_err(directory)?;
+    // Noted before there is a new store, which would be taken for the old one later.
+    let noted = match traces {
+        Some(traces) if !dir.join(DATABASE).exists() => {
+            Some(note_lost(dir, traces).map_err(directory)?)
+        }
+        Some(_) | None => None,
+    };
     let reason = match attempt_with_reserve(dir, deadline) {
-        Ok((engine, Age::New)) => return Ok((engine, StoreFate::Fresh)),
+        Ok((engine, Age::New)) => {
+            let Some(traces) = traces else { return Ok((engine, StoreFate::Fresh)) };
+            let noted = noted.map_or_else(|| note_lost(dir, traces), Ok).map_err(directory)?;
+            return Ok((engine, StoreFate::Lost { noted_in: noted, traces: traces.to_owned() }));
+        }
         Ok((engine, Age::Old)) => return Ok((engine, StoreFate::Existing)),
         Err(Trouble::Environment(cause)) => return Err(directory(cause)),
         Err(Trouble::Damaged(reason)) => reason,
@@ -171,12 +195,12 @@ pub(super) fn attempt(dir: &Path, deadline: Duration) -> Result<(Engine, Age), T
 }
 
 fn try_open(dir: &Path, abandoned: &AtomicBool) -> Result<(Engine, Age), Trouble> {
-    let marked = generation::read_mark(dir);
+    let mark = generation::read_mark(dir).map_err(Trouble::Environment)?;
     remove_unfinished_snapshots(dir).map_err(Trouble::Environment)?;
     let db = open_sled(dir)?;
     let (mut engine, survey) = Engine::new(db, dir)?;
     let age = survey
-        .judge(marked)
+        .judge(mark)
         .map_err(|why| Trouble::Damaged(format!("data is missing from it: {why}")))?;
     if abandoned.load(Ordering::SeqCst) {
         return Err(Trouble::Damaged("it opened too late".to_owned()));
@@ -315,7 +339,7 @@ mod tests {
         };
         let dir = small.0.path().join("i/store");
         let patience = Duration::from_secs(30);
-        let open = || open_or_set_aside(&dir, patience).map(|(_, fate)| fate);
+        let open = || open_or_set_aside(&dir, patience, None).map(|(_, fate)| fate);
         assert!(matches!(open(), Ok(StoreFate::Fresh)));
         small.fill("ballast");
         assert!(matches!(open(), Ok(StoreFate::Existing)), "the room was let go");

@@ -608,7 +608,7 @@ async fn torn_stores_open_and_work() {
                 found.len(),
                 written.len()
             ),
-            StoreFate::Fresh => panic!("{context}: taken for a new store"),
+            StoreFate::Fresh | StoreFate::Lost { .. } => panic!("{context}: taken for a new store"),
         }
         for (key, value) in &found {
             assert!(written.get(key) == Some(value), "{context}: a record that nobody wrote");
@@ -623,6 +623,86 @@ async fn torn_stores_open_and_work() {
         fs::remove_dir_all(home.store()).unwrap();
     }
     assert!(aside > 0 && kept > 0, "the damage was of one kind only");
+}
+
+/// As much as a file system can do to a store at once, mark and all.
+#[tokio::test]
+async fn stores_whose_files_are_torn_together_lose_nothing_in_silence() {
+    const TOGETHER: u64 = 100;
+    let home = Home::new();
+    let written = fill(&home).await;
+    let intact = home.dir.path().join("intact");
+    fs::rename(home.store(), &intact).unwrap();
+    let files = files_below(&intact);
+    let mut random = StdRng::seed_from_u64(9);
+    let (mut kept, mut aside, mut lost) = (0, 0, 0);
+    for round in 0..TOGETHER {
+        copy_tree(&intact, &home.store());
+        let share = [0.1, 0.5, 1.0][(round % 3) as usize];
+        let mut context = format!("round {round}:");
+        for file in &files {
+            if !random.random_bool(share) {
+                continue;
+            }
+            let path = home.store().join(file);
+            let damage = if random.random_bool(0.3) {
+                fs::remove_file(&path).unwrap();
+                "deleted".to_owned()
+            } else {
+                tear(&path, &mut random)
+            };
+            context.push_str(&format!(" {} {damage};", file.display()));
+        }
+        let traces = Some("are files of plugins".to_owned());
+        let opened = open_beside(&home.lock, &home.store(), traces).await.expect(&context);
+        let mut found = BTreeMap::new();
+        for table in Table::ALL {
+            for (key, value) in opened.storage.load(table).await.expect(&context) {
+                found.insert((table, key), value);
+            }
+        }
+        match &opened.fate {
+            StoreFate::SetAside { .. } => aside += 1,
+            StoreFate::Lost { noted_in, .. } => {
+                assert!(noted_in.join("LOST").exists(), "{context}");
+                lost += 1;
+            }
+            StoreFate::Existing if found == written => kept += 1,
+            StoreFate::Existing => {
+                panic!("{context} {} of {} records", found.len(), written.len())
+            }
+            StoreFate::Fresh => panic!("{context} taken for a new store"),
+        }
+        let losses = opened.storage.losses().await.expect(&context);
+        let is_whole = matches!(opened.fate, StoreFate::Existing);
+        assert_eq!(losses.stores.is_empty(), is_whole, "{context} {losses:?}");
+        opened.storage.close().await.expect(&context);
+        fs::remove_dir_all(home.store()).unwrap();
+        for damaged in losses.stores {
+            fs::remove_dir_all(damaged).unwrap();
+        }
+    }
+    assert!(aside > 0 && kept > 0 && lost > 0, "{aside} set aside, {kept} kept, {lost} lost");
+}
+
+#[tokio::test]
+async fn one_loss_is_noted_once_however_often_the_next_opening_ends_early() {
+    let home = Home::new();
+    let traces = || Some("is data of plugins".to_owned());
+    fs::create_dir_all(home.store()).unwrap();
+    for _ in 0..3 {
+        damage::note_lost(&home.store(), "is data of plugins").unwrap();
+    }
+    let opened = open_beside(&home.lock, &home.store(), traces()).await.unwrap();
+    let StoreFate::Lost { noted_in, traces: why } = &opened.fate else { panic!("{opened:?}") };
+    assert!(noted_in.ends_with("store.damaged-1"), "{}", noted_in.display());
+    assert_eq!(why, "is data of plugins");
+    opened.storage.close().await.unwrap();
+    // The next one knows it.
+    let opened = open_beside(&home.lock, &home.store(), traces()).await.unwrap();
+    assert_eq!(opened.fate, StoreFate::Existing);
+    assert_eq!(opened.storage.losses().await.unwrap().stores.len(), 1);
+    opened.storage.close().await.unwrap();
 }
 
 /// A store with a history: records of all sizes, overwritten and deleted, over several openings.

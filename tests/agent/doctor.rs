@@ -1,12 +1,15 @@
 //! The doctor, the status and the events report what is wrong with the agent or its machine.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use guest_agent::store::{self, StateLock};
 use guest_agent_actors::ports::{Durability, Storage, Table, Write};
+use nix::sys::signal::Signal;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
-use crate::harness::{Bed, INSTANCE, Said, orders};
+use crate::harness::{Bed, INSTANCE, Said, listing, orders, signal};
 
 /// Runs `doctor` with the agent's own configuration.
 async fn doctor(bed: &Bed, more: &[&str]) -> Said {
@@ -111,7 +114,7 @@ async fn a_store_that_was_replaced_is_told_and_costs_no_plugin_its_files() {
     let told = bed.event(8, "guest-agent", "").await;
     assert!(told.details().contains("store.damaged-1"), "{}", told.details());
     let status = bed.cli(&["status"]).await.ok();
-    assert!(status.contains("a damaged store was set aside"), "{status}");
+    assert!(status.contains("a store was damaged or lost"), "{status}");
     let found = doctor(&bed, &[]).await;
     assert_eq!(found.code, 1, "{found:?}");
     assert!(found.stdout.contains("store.damaged-1"), "{found:?}");
@@ -125,6 +128,144 @@ async fn a_store_that_was_replaced_is_told_and_costs_no_plugin_its_files() {
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
     bed.running("echo", "1").await;
     bed.finish().await;
+}
+
+/// The process that serves a plugin, and whether it still does.
+async fn pid_of(bed: &Bed, plugin: &str) -> u32 {
+    bed.status(plugin).await.unwrap().pid.unwrap()
+}
+
+fn lives(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_is_told_and_costs_no_plugin_its_process_or_files() {
+    let mut bed = Bed::new().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.running("echo", "1").await;
+    bed.expect_events("echo", &[1, 4, 3]).await;
+    let pid = pid_of(&bed, "echo").await;
+    bed.kill_agent().await;
+    fs::remove_dir_all(bed.state_root().join("store")).unwrap();
+    bed.start_agent().await;
+
+    let told = bed.event(8, "guest-agent", "").await;
+    assert!(told.details().contains("was gone"), "{}", told.details());
+    assert!(told.details().contains("files of plugins"), "{}", told.details());
+    let status = bed.cli(&["status"]).await.ok();
+    assert!(status.contains("a store was damaged or lost"), "{status}");
+    let found = doctor(&bed, &[]).await;
+    assert_eq!(found.code, 1, "{found:?}");
+    assert!(found.stdout.contains("store.damaged-1"), "{found:?}");
+    // A sweep leaves it alone, also that of an agent that found an empty store.
+    for _ in 0..2 {
+        let rehearsed = doctor(&bed, &["--sweep"]).await.ok();
+        assert!(!rehearsed.contains("would go"), "{rehearsed}");
+        assert!(rehearsed.contains("plugins/echo"), "{rehearsed}");
+        assert!(lives(pid), "its process was ended");
+        assert_eq!(bed.plugin_files("echo"), [".installed-1", "1", "current"]);
+        bed.kill_agent().await;
+        bed.start_agent().await;
+    }
+    let lost = bed.events_of("guest-agent").await;
+    assert_eq!(lost, [8], "one event for one loss");
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.running("echo", "1").await;
+    bed.finish().await;
+}
+
+/// Whatever of the agent's own files is damaged together: it starts, ends no process of a plugin,
+/// and either knows the plugin or tells the control plane that it lost something.
+#[tokio::test]
+async fn damage_of_any_of_its_files_costs_no_plugin_its_process_and_no_loss_is_silent() {
+    const ROUNDS: u64 = 24;
+    let mut bed = Bed::new().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.running("echo", "1").await;
+    bed.expect_events("echo", &[1, 4, 3]).await;
+    let pid = pid_of(&bed, "echo").await;
+    bed.kill_agent().await;
+    let (root, kept) = (bed.state_root(), bed.dir().join("kept"));
+    copy(&root, &kept);
+    for round in 0..ROUNDS {
+        fs::remove_dir_all(&root).unwrap();
+        copy(&kept, &root);
+        let damaged = damage(&root, round);
+        let before = bed.events_of("guest-agent").await.len();
+        bed.start_agent().await;
+        bed.until(&format!("round {round}: it knows or tells; {damaged:?}"), async || {
+            assert!(lives(pid), "round {round}: its process was ended; {damaged:?}");
+            let known = bed.status("echo").await.is_some_and(|it| it.pid == Some(pid));
+            let told = bed.events_of("guest-agent").await.len() > before;
+            (known || told).then_some(())
+        })
+        .await;
+        bed.kill_agent().await;
+    }
+    signal(pid, Signal::SIGKILL);
+    fs::remove_dir_all(&root).unwrap();
+    bed.start_agent().await;
+    bed.finish().await;
+}
+
+fn copy(from: &Path, to: &Path) {
+    let status = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
+}
+
+/// Damages some of the files below a folder, together: cut, overwritten, emptied or deleted. Says
+/// which. The programs of plugins are none of the agent's own files.
+fn damage(root: &Path, seed: u64) -> Vec<String> {
+    let mut chance = StdRng::seed_from_u64(seed);
+    let mut files: Vec<PathBuf> = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in listing(&folder) {
+            let kind = fs::symlink_metadata(&entry).unwrap();
+            if kind.is_dir() && !entry.ends_with("echo/1") {
+                folders.push(entry);
+            } else if kind.is_file() {
+                files.push(entry);
+            }
+        }
+    }
+    files.sort();
+    let share = [0.2, 0.5, 1.0][usize::try_from(seed % 3).unwrap()];
+    let mut damaged = Vec::new();
+    for file in files {
+        if !chance.random_bool(share) {
+            continue;
+        }
+        let mut bytes = fs::read(&file).unwrap();
+        let how = match chance.random_range(0..4) {
+            0 => {
+                fs::remove_file(&file).unwrap();
+                "deleted"
+            }
+            1 => {
+                fs::write(&file, "").unwrap();
+                "emptied"
+            }
+            2 => {
+                bytes.truncate(chance.random_range(0..=bytes.len()));
+                fs::write(&file, bytes).unwrap();
+                "cut"
+            }
+            _ => {
+                for _ in 0..8.min(bytes.len()) {
+                    let at = chance.random_range(0..bytes.len());
+                    bytes[at] ^= 0x5a;
+                }
+                fs::write(&file, bytes).unwrap();
+                "overwritten"
+            }
+        };
+        damaged.push(format!("{how} {}", file.strip_prefix(root).unwrap().display()));
+    }
+    damaged
 }
 
 #[tokio::test]

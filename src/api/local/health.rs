@@ -57,8 +57,8 @@ pub(super) fn troubles(
     }
     match health.stores {
         0 => {}
-        1 => troubles.push("a damaged store was set aside".to_owned()),
-        stores => troubles.push(format!("{stores} damaged stores were set aside")),
+        1 => troubles.push("a store was damaged or lost".to_owned()),
+        stores => troubles.push(format!("{stores} stores were damaged or lost")),
     }
     match health.records {
         0 => {}

@@ -131,12 +131,12 @@ fn the_quarantine_can_be_cleared() {
 fn what_is_wrong_with_the_agent_stands_below_the_status() {
     let mut script = everything();
     if let Some(agent) = &mut script.status[0].agent {
-        agent.troubles = vec!["a damaged store was set aside".to_owned()];
+        agent.troubles = vec!["a store was damaged or lost".to_owned()];
     }
     let agent = FakeAgent::start(script);
     let ran = ran_on(&agent, &["status"]);
     let last = ran.out.lines().last().expect("lines");
-    assert_eq!(last, "a damaged store was set aside; see `guest-agent doctor`");
+    assert_eq!(last, "a store was damaged or lost; see `guest-agent doctor`");
 }
 
 #[test]
