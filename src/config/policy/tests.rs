@@ -24,6 +24,7 @@ fn a_plugin_has_its_own_keys_and_the_defaults_for_the_others() {
         read_write_paths = ["/srv"]
         rlimits.nofile = "unlimited"
         umask = "027"
+        agent_socket = true
         stop_grace = "1m30s"
         [plugins."a.b"]
         required = true
@@ -37,6 +38,7 @@ fn a_plugin_has_its_own_keys_and_the_defaults_for_the_others() {
     assert_eq!(helper.read_only_paths, None);
     assert_eq!(helper.seccomp, Some(Seccomp::Default));
     assert_eq!(helper.umask.map(Umask::bits), Some(0o027));
+    assert_eq!(helper.agent_socket, Some(true));
     assert_eq!(helper.stop_grace, Some(Duration::from_secs(90)));
     let limit = |policy: &Policy, name| policy.rlimits[&LimitName::parse(name).expect("known")];
     assert_eq!(limit(&helper, "nofile"), Limit::Unlimited);
@@ -126,6 +128,7 @@ fn a_mistake_in_a_policy_names_key_place_and_fix() {
     check(&of("seccomp", "\"strict\""), "plugins.p.seccomp", "\"default\" or \"none\"");
     check(&of("umask", "\"0999\""), "plugins.p.umask", "in octal");
     check(&of("umask", "18"), "plugins.p.umask", "a text is expected");
+    check(&of("agent_socket", "1"), "plugins.p.agent_socket", "true or false");
     check(&of("stop_grace", "5"), "plugins.p.stop_grace", "a text is expected");
     check(&of("stop_grace", "\"5\""), "plugins.p.stop_grace", "the unit is missing");
     check(&of("stop_grace", "\"2h\""), "plugins.p.stop_grace", "at most 1h");
@@ -182,7 +185,7 @@ fn the_example_in_the_shipped_file_is_a_policy_with_every_key_but_the_group() {
     let Policy { group, no_new_privileges, .. } = policies.of(name);
     assert_eq!((group, no_new_privileges), (None, Some(true)));
     assert_eq!(own.rlimits.len(), 3);
-    assert_eq!(own.values().len(), 13, "a key is missing in the example");
+    assert_eq!(own.values().len(), 14, "a key is missing in the example");
 }
 
 proptest::proptest! {
