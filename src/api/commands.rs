@@ -172,6 +172,10 @@ impl Bound<Vetted> for Places {
         }
         place
     }
+
+    fn shed(&self) {
+        self.0.shed();
+    }
 }
 
 /// Reads until a whole request is there, or says why there will be none. `None` when the caller

@@ -30,6 +30,9 @@ pub(crate) trait Listener: Send + 'static {
 pub(crate) trait Bound<S>: Send + 'static {
     /// The place of an accepted connection; without one it is closed.
     fn place(&self, stream: &S) -> impl Future<Output = Option<Place>> + Send;
+
+    /// The agent is short of descriptors: has an idle connection leave, if there is one.
+    fn shed(&self);
 }
 
 /// Accepts connections of a listener.
@@ -67,6 +70,10 @@ impl<S: HasPeer + Sync> Bound<S> for Shares {
     async fn place(&self, stream: &S) -> Option<Place> {
         Shares::place(self, stream.peer()?).await
     }
+
+    fn shed(&self) {
+        Shares::shed(self);
+    }
 }
 
 // === impl Acceptor ===
@@ -95,6 +102,7 @@ impl<L: Listener, B: Bound<L::Stream>> Acceptor<L, B> {
                 Ok(stream) => self.accepted = Some(stream),
                 Err(error) => {
                     (self.not_accepted)(&error);
+                    self.bound.shed();
                     self.resume_at = Some(Instant::now() + PAUSE);
                 }
             }
@@ -167,6 +175,20 @@ mod tests {
         assert_eq!(*acceptor.next().await.stream(), 3);
         assert_eq!(since.elapsed(), PAUSE * 3);
         assert_eq!(asked.load(Ordering::SeqCst), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_cannot_be_accepted_has_the_oldest_idle_one_leave() {
+        let (listener, _asked) = failing(0);
+        let shares = room_for(9);
+        let places = [(); 3].map(|()| {
+            let place = futures_util::FutureExt::now_or_never(shares.place(Peer::User(0)));
+            place.flatten().expect("there is room")
+        });
+        places[0].requested().note();
+        let mut acceptor = Acceptor::new(Failing { failures: 1, ..listener }, shares, unheard);
+        acceptor.next().await;
+        assert_eq!(places.each_ref().map(|place| place.left()), [false, true, false]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,6 +43,11 @@ impl<S: HasPeer + Sync> Bound<S> for Pools {
     async fn place(&self, stream: &S) -> Option<Place> {
         self.place_of(stream.peer()?).await
     }
+
+    fn shed(&self) {
+        self.others.shed();
+        self.own.shed();
+    }
 }
 
 #[cfg(test)]

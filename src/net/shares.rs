@@ -145,6 +145,14 @@ impl Shares {
         None
     }
 
+    /// Has the oldest idle connection leave of the peer that has the most.
+    pub(crate) fn shed(&self) {
+        let idle = self.table.seats().idlest();
+        if let Some(seat) = idle {
+            seat.leave();
+        }
+    }
+
     /// Whether a place is one of these.
     pub(crate) fn has(&self, place: &Place) -> bool {
         Arc::ptr_eq(&self.table, &place.0.table)
@@ -188,10 +196,7 @@ impl Seats {
         Err(if self.of(peer) >= most.each {
             self.oldest_idle(|seat| seat.peer == peer)
         } else if self.all.len() >= most.all {
-            // One of the peer that has the most.
-            let idle = self.all.values().filter(|seat| seat.is_idle());
-            let crowd = idle.map(|seat| self.of(seat.peer)).max();
-            self.oldest_idle(|seat| Some(self.of(seat.peer)) == crowd)
+            self.idlest()
         } else {
             return Ok(());
         })
@@ -199,6 +204,13 @@ impl Seats {
 
     fn of(&self, peer: Peer) -> usize {
         self.by_peer.get(&peer).copied().unwrap_or_default()
+    }
+
+    /// The oldest idle connection of the peer that has the most.
+    fn idlest(&self) -> Option<Arc<Seat>> {
+        let idle = self.all.values().filter(|seat| seat.is_idle());
+        let crowd = idle.map(|seat| self.of(seat.peer)).max();
+        self.oldest_idle(|seat| Some(self.of(seat.peer)) == crowd)
     }
 
     fn oldest_idle(&self, may: impl Fn(&Seat) -> bool) -> Option<Arc<Seat>> {

@@ -176,6 +176,17 @@ impl Cgroups {
         !self.places.is_empty()
     }
 
+    /// Groups that cannot be made.
+    #[cfg(test)]
+    pub(crate) fn broken() -> Self {
+        let place = Hierarchy {
+            version: Version::V2,
+            controllers: Arc::default(),
+            base: PathBuf::from("/proc/no-groups-here"),
+        };
+        Self { places: vec![place], ..Self::none() }
+    }
+
     /// What this machine can limit.
     #[must_use]
     pub fn controllers(&self) -> BTreeSet<Controller> {

@@ -31,8 +31,8 @@ mod seccomp;
 pub use account::{AccountError, Identity, resolve};
 pub use host::Host;
 pub(crate) use plan::Planned;
-pub(crate) use plan::closes_agent_sockets;
 pub use plan::{LANDLOCK_WHOLE, wants_landlock as keeps_to_files};
+pub(crate) use plan::{closes_agent_sockets, open_agent_sockets};
 pub use seccomp::is_supported as seccomp_is_supported;
 
 pub(crate) use child::{Failed, Orders, Step};

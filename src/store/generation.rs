@@ -75,7 +75,7 @@ impl Generation {
 /// What the file beside the database remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// There is none.
+    /// The file is not there.
     Absent,
     /// The file is there, and no store of this agent wrote it like that.
     Damaged,

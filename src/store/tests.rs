@@ -651,7 +651,7 @@ async fn stores_whose_files_are_torn_together_lose_nothing_in_silence() {
             } else {
                 tear(&path, &mut random)
             };
-            context.push_str(&format!(" {} {damage};", file.display()));
+            context = format!("{context} {} {damage};", file.display());
         }
         let traces = Some("are files of plugins".to_owned());
         let opened = open_beside(&home.lock, &home.store(), traces).await.expect(&context);

@@ -1,10 +1,12 @@
 //! Plugins that end unasked, hang, or say that they are unwell.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
+use tokio::net::UnixStream;
 
-use crate::harness::{Bed, orders, signal};
+use crate::harness::{Bed, listing, orders, signal};
 
 #[tokio::test]
 async fn a_killed_plugin_is_reported_with_its_cause_and_started_again() {
@@ -184,5 +186,40 @@ async fn a_plugin_that_crashes_does_not_disturb_its_neighbour() {
     let after = bed.running("calm", "1").await;
     assert_eq!((after.pid, after.restarts), (calm.pid, 0));
     bed.expect_events("calm", &[1, 4, 3]).await;
+    bed.finish().await;
+}
+
+/// Descriptors that a process has open.
+fn open_descriptors(pid: u32) -> usize {
+    listing(Path::new(&format!("/proc/{pid}/fd"))).len()
+}
+
+#[tokio::test]
+async fn a_plugin_comes_back_where_connections_took_every_descriptor_of_the_agent() {
+    const MORE: u64 = 8;
+    let bed = Bed::new().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    let before = bed.running("echo", "1").await;
+    let agent = bed.agent_pid();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(agent).unwrap());
+    let most = open_descriptors(agent) as u64 + MORE;
+    let limit = rustix::process::Rlimit { current: Some(most), maximum: Some(most) };
+    rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
+    let socket = bed.dir().join("run/host.sock");
+    let mut idle = Vec::new();
+    for _ in 0..4 * MORE {
+        idle.push(UnixStream::connect(&socket).await.unwrap());
+    }
+    bed.until("the agent has no descriptor left", async || {
+        bed.log().contains("a connection to the host socket was not accepted").then_some(())
+    })
+    .await;
+    signal(before.pid.unwrap(), Signal::SIGKILL);
+    let after = bed.running_again("echo", &before).await;
+    assert_eq!(after.restarts, before.restarts + 1);
+    // Callers have their answers, too: idle connections make room.
+    assert!(bed.cli(&["status"]).await.ok().contains("echo"));
+    drop(idle);
     bed.finish().await;
 }

@@ -170,6 +170,10 @@ impl Bound<TcpStream> for Places {
             None => self.spare.place(peer).await,
         }
     }
+
+    fn shed(&self) {
+        self.usual.shed();
+    }
 }
 
 // === impl Answer ===

@@ -99,6 +99,16 @@ enum PrepareError {
     /// The kernel gave no pidfd, with which the agent watches and signals the process.
     #[error("failed to open a pidfd for the new process")]
     NoPidfd(#[source] io::Error),
+    /// Its policy is required, and it would run outside of its control group.
+    #[error(
+        "its policy is required, and it cannot enter the control group {group}: {why}; correct that, \
+         or set required = false"
+    )]
+    Outside {
+        group: String,
+        /// Why not.
+        why: String,
+    },
     /// The preparation did not end in time.
     #[error("the preparation was interrupted or took too long")]
     Interrupted,
@@ -173,6 +183,8 @@ impl ProcessLauncher {
             |cause: Cause| LaunchError::Spawn { program: program.display().to_string(), cause };
 
         let gate = self.gate(name).await;
+        // Until the process is there. What it needs afterwards is a few descriptors.
+        let _descriptors = self.shared.reserve.lend();
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
         let prepared = self.prepare(spec, &program, &directory);
         let preparing = error_span!("prepare", otel.end = Empty);
@@ -265,8 +277,18 @@ impl ProcessLauncher {
         let work = move || -> Result<Prepared, Cause> {
             exec_error::check(&program)?;
             let Planned { mut orders, owner, home, missing } = sandbox::plan(&policy, &host)?;
-            let (entrance, of_group) = build_walls(&name, &group, &limits);
+            let (entrance, of_group, outside) = build_walls(&name, &group, &limits);
+            if let Some(why) = &outside
+                && policy.required == Some(true)
+            {
+                return Err(PrepareError::Outside { group: group.path(), why: why.clone() }.into());
+            }
             let mut unenforced: Unenforced = missing.into_iter().chain(of_group).collect();
+            if let Some(why) = outside
+                && sandbox::closes_agent_sockets(&policy)
+            {
+                unenforced.push(sandbox::open_agent_sockets(&why));
+            }
             let common = own_folder.then_some((&confined, 0o711));
             let folders = [(&state_dir, 0o700), (&sockets, 0o700)];
             for (path, mode) in common.into_iter().chain(folders) {
@@ -480,13 +502,22 @@ fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Ca
 
 /// Makes the plugin's control group and opens it. Returns what the machine cannot enforce, which
 /// does not keep the plugin from running.
-fn build_walls(name: &PluginName, group: &Group, limits: &Limits) -> (Entrance, Unenforced) {
+/// The group of a plugin, ready to be entered, and the limits that are not enforced. With the reason
+/// where there is none to be entered.
+fn build_walls(
+    name: &PluginName,
+    group: &Group,
+    limits: &Limits,
+) -> (Entrance, Unenforced, Option<String>) {
     let walls = group.prepare(limits).and_then(|unenforced| Ok((group.entrance()?, unenforced)));
-    walls.unwrap_or_else(|error| {
-        let why = Chain(&error).to_string();
-        tracing::warn!(plugin = %name, error = why, "runs outside of a control group");
-        (Entrance::default(), group.unenforced_outside(limits, &why))
-    })
+    match walls {
+        Ok((entrance, unenforced)) => (entrance, unenforced, None),
+        Err(error) => {
+            let why = Chain(&error).to_string();
+            tracing::warn!(plugin = %name, error = why, "cannot enter a control group");
+            (Entrance::default(), group.unenforced_outside(limits, &why), Some(why))
+        }
+    }
 }
 
 /// Logs when the kernel kills a helper because memory ran out: the plugin itself continues to

@@ -19,6 +19,9 @@ use crate::config::policy::{
 /// every way: older ones do not govern truncation.
 pub const LANDLOCK_WHOLE: u32 = 3;
 
+/// What is not enforced where a confined plugin may call the agent.
+const AGENT_SOCKETS: &str = "keeping it from the agent's own sockets";
+
 /// The least version of Landlock's interface that keeps signals, and connections to abstract
 /// sockets, inside.
 const LANDLOCK_SCOPES: u32 = 6;
@@ -149,6 +152,11 @@ fn look_at_landlock(host: &Host, missing: &mut Vec<Shortfall>) {
     }
 }
 
+/// Says that a plugin which runs outside of its group is not kept from the agent's sockets.
+pub(crate) fn open_agent_sockets(why: &str) -> Shortfall {
+    Shortfall::new(AGENT_SOCKETS, why, "correct that, then restart the plugin")
+}
+
 /// The agent knows a plugin that calls by its control group. A plugin that runs as the agent's own
 /// user or as root must not be able to leave that.
 fn look_at_groups(policy: &Policy, host: &Host, owner: &Owner, missing: &mut Vec<Shortfall>) {
@@ -162,7 +170,7 @@ fn look_at_groups(policy: &Policy, host: &Host, owner: &Owner, missing: &mut Vec
         "give it a user of its own",
     ));
     let mut lacks = |why: &str, fix: &str| {
-        missing.push(Shortfall::new("keeping it from the agent's own sockets", why, fix));
+        missing.push(Shortfall::new(AGENT_SOCKETS, why, fix));
     };
     if !host.groups {
         lacks(

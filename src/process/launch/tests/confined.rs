@@ -325,6 +325,27 @@ async fn what_a_machine_cannot_enforce_keeps_only_a_plugin_that_requires_it_from
 }
 
 #[tokio::test]
+async fn a_plugin_that_requires_its_policy_does_not_run_outside_of_a_group() {
+    let mut bed = Bed::new();
+    let outside = |bed: &mut Bed, required| {
+        let policy = Policy { required: Some(required), ..Policy::default() };
+        on(Host::look(), bed, policy);
+        let mut config = bed.launcher.shared.config.clone();
+        config.cgroups = Cgroups::broken();
+        bed.launcher = ProcessLauncher::new(config, Arc::new(GrpcPluginRpc::new())).unwrap();
+    };
+    outside(&mut bed, true);
+    let spec = bed.plugin("p", "touch ../../../ran");
+    let text = chain(&bed.launch(&spec).await.unwrap_err());
+    for part in ["cannot enter the control group", "no-groups-here", "required = false"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert!(!bed.dir.path().join("ran").exists());
+    outside(&mut bed, false);
+    assert_eq!(bed.told_by("p", "echo runs").await, "runs\n");
+}
+
+#[tokio::test]
 async fn a_process_of_another_user_is_found_again_with_its_own_socket() {
     if !is_root() {
         return;
