@@ -60,6 +60,7 @@ pub use peers::PeerRefused;
 
 pub(crate) mod address;
 mod exec_error;
+mod group;
 mod launch_permits;
 mod once;
 pub(crate) mod oom;

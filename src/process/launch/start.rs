@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_actors::crash_point;
-use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{Endpoint, PluginName, Process};
-use guest_agent_actors::model::spec::{Limits, PluginSpec, Source};
+use guest_agent_actors::model::spec::{PluginSpec, Source};
 use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
 };
@@ -24,7 +23,7 @@ use tracing::{Instrument, error_span};
 use crate::hostinfo::preflight;
 use crate::os::pidfd::Pidfd;
 use crate::os::procfs;
-use crate::process::cgroup::{Entrance, Group};
+use crate::process::cgroup::Entrance;
 use crate::process::launch::address::Address;
 use crate::process::launch::launch_permits;
 use crate::process::launch::oom::OomRecord;
@@ -34,7 +33,7 @@ use crate::process::launch::variables::{
 };
 use crate::process::launch::watch::{Subject, Watched};
 use crate::process::launch::{
-    ProcessLauncher, Transport, address, exec_error, make_dir, once, ready,
+    ProcessLauncher, Transport, address, exec_error, group, make_dir, once, ready,
 };
 use crate::process::logs;
 use crate::process::sandbox::{self, Orders, Owner, Places, Planned};
@@ -62,9 +61,6 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// A connection that broke during Start most often means that the plugin died. The agent waits this
 /// long for the exit status, because that cause is more useful than "connection lost".
 const DEATH_GRACE: Duration = Duration::from_millis(500);
-
-/// Least time between two words about OOM kills.
-const OOM_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a launch failed before there was a process to wait for.
 #[derive(Debug, thiserror::Error)]
@@ -242,8 +238,8 @@ impl ProcessLauncher {
         drop(gate);
         let mut unenforced = prepared.unenforced;
         if !plan.entrance.is_empty() {
-            tell_of_oom_kills(name.clone(), &group, Arc::clone(&watched));
-            unenforced.extend(if_outside(&watched, group, spec.limits).await);
+            group::report_oom_kills(name.clone(), &group, Arc::clone(&watched));
+            unenforced.extend(group::unenforced_if_outside(&watched, group, spec.limits).await);
         }
         for shortfall in &unenforced {
             tracing::warn!(plugin = %name, "{shortfall}");
@@ -277,7 +273,7 @@ impl ProcessLauncher {
         let work = move || -> Result<Prepared, Cause> {
             exec_error::check(&program)?;
             let Planned { mut orders, owner, home, missing } = sandbox::plan(&policy, &host)?;
-            let (entrance, of_group, outside) = build_walls(&name, &group, &limits);
+            let (entrance, of_group, outside) = group::ready(&name, &group, &limits);
             if let Some(why) = &outside
                 && policy.required == Some(true)
             {
@@ -502,65 +498,6 @@ fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Ca
 
 /// Makes the plugin's control group and opens it. Returns what the machine cannot enforce, which
 /// does not keep the plugin from running.
-/// The group of a plugin, ready to be entered, and the limits that are not enforced. With the reason
-/// where there is none to be entered.
-fn build_walls(
-    name: &PluginName,
-    group: &Group,
-    limits: &Limits,
-) -> (Entrance, Unenforced, Option<String>) {
-    let walls = group.prepare(limits).and_then(|unenforced| Ok((group.entrance()?, unenforced)));
-    match walls {
-        Ok((entrance, unenforced)) => (entrance, unenforced, None),
-        Err(error) => {
-            let why = Chain(&error).to_string();
-            tracing::warn!(plugin = %name, error = why, "cannot enter a control group");
-            (Entrance::default(), group.unenforced_outside(limits, &why), Some(why))
-        }
-    }
-}
-
-/// Logs when the kernel kills a helper because memory ran out: the plugin itself continues to
-/// run, so its exit does not report the kill.
-fn tell_of_oom_kills(name: PluginName, group: &Group, watched: Arc<Watched>) {
-    let Some(watch) = group.watch_oom() else { return };
-    let group = group.clone();
-    tokio::spawn(async move {
-        let mut before = group.oom_kills();
-        loop {
-            tokio::select! {
-                () = watched.gone() => return,
-                notice = watch.notice() => if notice.is_err() { return },
-            }
-            let now = group.oom_kills();
-            if now > before {
-                let total = now.unwrap_or_default();
-                tracing::warn!(
-                    plugin = %name,
-                    total,
-                    "the kernel killed a process of the plugin because memory ran out"
-                );
-                before = now;
-            }
-            // More of them within this time are one line.
-            tokio::time::sleep(OOM_PAUSE).await;
-        }
-    });
-}
-
-/// The limits that are not enforced for a process that could not enter its group; the child itself
-/// cannot report that.
-async fn if_outside(watched: &Watched, group: Group, limits: Limits) -> Unenforced {
-    let pid = watched.process.pid;
-    let look = move || {
-        let why = "its process could not enter the control group";
-        (!group.holds(pid)).then(|| group.unenforced_outside(&limits, why))
-    };
-    // A look that panicked has seen nothing, and the dead are in no group.
-    let outside = tokio::task::spawn_blocking(look).await.unwrap_or_default();
-    outside.filter(|_| watched.is_alive()).unwrap_or_default()
-}
-
 /// Removes the socket of a former process at the address of the new one. Done here and not on
 /// another thread, where it could happen late, to the socket of a later launch.
 fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
