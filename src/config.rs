@@ -44,7 +44,7 @@ pub use mode::SocketMode;
 pub use policy::{Policies, Policy};
 pub use show::{Entry, differences, entries, value};
 
-/// The value of `instance.metadata_url` with which no metadata server is asked.
+/// The value of `instance.metadata_url` that means no metadata server.
 pub const NO_METADATA: &str = "none";
 
 /// All settings, checked.
@@ -263,7 +263,7 @@ pub enum Binding {
 /// `[admission]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionConfig {
-    /// Program and arguments of the admission plugin; empty means that nothing is asked.
+    /// Program and arguments of the admission plugin; empty means no admission.
     pub command: Vec<String>,
     /// How long a deployment waits for its answer before it is denied.
     #[serde(with = "duration::text")]

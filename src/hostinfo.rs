@@ -2,7 +2,7 @@
 //!
 //! The core asks for the boot and the instance at its start, and for the operating system whenever
 //! the control plane does. Everything is read from files of the kernel and the distribution; the
-//! metadata server is asked elsewhere and its answer handed in as the configured instance id.
+//! metadata server is another file's business; its answer comes in as the configured instance id.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -2,8 +2,8 @@
 //! attempt.
 //!
 //! ```text
-//!   listen    socket ─► accept (places: shares, pools) ─► placed ─► the server that asked for it
-//!   connect   token + dial (tls, keepalive) ─► a connection ─► the client that asked for it
+//!   listen    socket ─► accept (places: shares, pools) ─► placed ─► the server of that listener
+//!   connect   token + dial (tls, keepalive) ─► a connection ─► its client
 //!   again     backoff: the wait after each failure in a row
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! A `(fake, handle)` pair for every port: the fake goes to the actors, the handle scripts what it
-//! answers and reads what it was asked. And [`Harness`], which wires all actors on fakes the way
-//! the real agent does and can crash them.
+//! answers and reads the calls that it received. And [`Harness`], which wires all actors on fakes
+//! the way the real agent does and can crash them.
 //!
 //! What outlives an agent (records, files, processes, the control plane) lives behind the handles,
 //! so a second agent on the same fakes finds what the first one left. Every wait is on tokio's

@@ -369,7 +369,7 @@ pub struct Watch {
     pub heard: Recipient<HealthHeard>,
 }
 
-/// From a plugin: whatever that process does now was asked for.
+/// From a plugin: the agent is stopping that process, so its end is no crash.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Unwatch(pub PluginName);

@@ -34,7 +34,7 @@ use crate::text::shortened;
 /// not.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// No plugin is asked more often, whatever the policy says.
+/// No plugin is checked more often, whatever the policy says.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Moments of an interval at which checks begin. With fewer, a check costs less, for what it needs
@@ -78,7 +78,7 @@ struct Ended {
     cause: ExitCause,
 }
 
-/// A process was asked how it is.
+/// A health check of a process is under way.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Answered {

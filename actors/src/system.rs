@@ -63,7 +63,7 @@ pub struct Settings {
     pub destination: Destination,
     /// How many events are kept.
     pub outbox: Bounds,
-    /// The admission plugin that is asked before each deployment.
+    /// The admission plugin that judges each deployment.
     pub gate: Gate,
     /// The name of the control plane in admission requests; it may become known later.
     pub service_url: watch::Receiver<Arc<str>>,

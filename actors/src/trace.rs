@@ -119,7 +119,7 @@ impl Trace {
         conclude(&self.order(plugin, revision, order), Outcome::Failed(reason));
     }
 
-    /// The span of a way back: from the end of a process that nobody asked for until the plugin is
+    /// The span of a way back: from an unexpected end of a process until the plugin is
     /// up again, or given up.
     #[must_use]
     pub fn restart(&self, plugin: &str, revision: &str) -> Span {

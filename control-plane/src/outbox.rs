@@ -26,7 +26,7 @@ use crate::store::{PendingConfiguration, supersede};
 const MAX_CONFIGURATIONS: usize = 256;
 /// Most requests that wait for one agent.
 const MAX_REQUESTS: usize = 64;
-/// Pause before a resend that the agent asked for, times the number of sendings.
+/// Pause before a resend that the agent wants, times the number of sendings.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(250);
 /// Bound of that pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ pub(crate) enum Due {
 pub(crate) enum Settled {
     Configuration,
     Request,
-    /// The agent asked for a later resend, or nothing waits under this id.
+    /// The agent wants a later resend, or nothing waits under this id.
     Nothing,
 }
 

@@ -18,7 +18,7 @@
 //!
 //! The agent starts the program named by `admission.command` when it first needs it, sends it a
 //! port and a ticket on its standard input, and closes that input to ask it to end. The agent
-//! remembers answers, so a handler is asked about the same content once.
+//! remembers answers, so a handler judges the same content once.
 //!
 //! The protocol is CIPD's deployment admission: `proto/cipd_plugin.proto` and `docs/admission.md`
 //! in the agent's sources describe the rest, for plugins in other languages.
@@ -58,7 +58,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Metadata entries per request.
 const PAGE_SIZE: i32 = 100;
 
-/// Why an admission plugin ended before it was asked to.
+/// Why an admission plugin ended before the agent stopped it.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
     /// The standard input did not hold a handshake.

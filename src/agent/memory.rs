@@ -1,8 +1,8 @@
 //! Gives memory back to the kernel when a burst of work is over.
 //!
 //! Fifty installations at once allocate many times what fifty plugins need. The allocator keeps
-//! that for later ([`heap`]), and an agent that is idle for weeks has no later. Nothing is asked
-//! again and again: each event of a plugin (ordered, installed, started, crashed, removed …) says
+//! that for later ([`heap`]), and an agent that is idle for weeks has no later. Nothing
+//! polls: each event of a plugin (ordered, installed, started, crashed, removed …) says
 //! that there was work, and the first seconds without one that the work is over. An agent in which
 //! nothing happens does nothing here.
 
@@ -15,11 +15,11 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::os::heap;
 
-/// Work is over when there was no event for so long.
+/// Work is over after this time without an event.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Work that does not end, such as that of a plugin that crashes again and again, is taken for over
-/// after so long.
+/// Work that does not end, such as that of a plugin that crashes again and again, counts as
+/// over after this time.
 const WORK_MAX: Duration = Duration::from_secs(60);
 
 /// The least time from one time that memory is given back to the next.

@@ -49,7 +49,7 @@ enum Meaning {
 enum Ending {
     /// It is aborted at its next await.
     Abort,
-    /// It was asked to end, and the service waits for it: for this time, or for its own limit.
+    /// The service told it to end, and waits for it: for this time, or for its own limit.
     Wait(Option<Duration>),
 }
 

@@ -41,8 +41,8 @@ const SOCKET_MODE: u32 = 0o666;
 /// Largest request: an offer with all its options, and room to spare.
 const REQUEST_MAX: usize = 64 * 1024;
 
-/// How long a connection may be silent before its other end is asked whether it still lives, and
-/// how long it has to say so.
+/// How long a connection may be silent before the server sends a keepalive ping, and how long the
+/// client has to answer it.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// Most calls that one connection has open at a time.

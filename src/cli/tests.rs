@@ -44,7 +44,7 @@ struct Ran {
     err: String,
 }
 
-/// Records what it was asked to start.
+/// Records the services that it was told to start.
 #[derive(Default)]
 struct Recorder {
     runs: RefCell<Vec<RunArgs>>,

@@ -285,7 +285,8 @@ mod tests {
         let memory = remembered("42", metadata, looks("b1", Some("f1"), Some("m1")));
         check(&memory, &looks("b1", None, None), ("take", "42"));
         check(&memory, &looks("b2", Some("f1"), Some("m1")), ("take", "42"));
-        // Without the firmware's word a clone would look the same, so the server is asked.
+        // Without the firmware's word a clone would look the same, so the id of the metadata server
+        // counts.
         check(&memory, &looks("b2", None, Some("m1")), ("ask, or", "42"));
     }
 

@@ -217,7 +217,7 @@ impl Pipeline {
         &self.config.log_dir
     }
 
-    /// Sweeps the cache and the spool. `go_on` is asked before each deletion. Blocks.
+    /// Sweeps the cache and the spool. It calls `go_on` before each deletion. Blocks.
     pub(crate) fn sweep_cache(
         &self,
         manner: SweepManner,

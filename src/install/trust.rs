@@ -7,7 +7,7 @@
 //!
 //! Signatures are minisign's: Ed25519 over the BLAKE2b digest of the archive, and over a comment
 //! that is trusted with it. Keys come from this machine's configuration alone, so all of this works
-//! offline. Nothing here reads the network, decides when a signature is asked for (the pipeline
+//! offline. Nothing here reads the network, decides when a signature is fetched (the pipeline
 //! does), or looks at what is installed already: keys that change stop updates, never what runs.
 
 use std::io::Read;

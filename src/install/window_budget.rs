@@ -59,7 +59,7 @@ pub(super) struct Hold {
 #[derive(Debug, Default)]
 struct Held {
     permit: Option<OwnedSemaphorePermit>,
-    /// The most that the archive has asked for, in units.
+    /// The largest window of the archive's frames so far, in units.
     most: u32,
 }
 

@@ -33,7 +33,7 @@ impl StreamEnd {
         Self::new(Code::Ok, "the control plane closed the stream")
     }
 
-    /// The server was asked too often whether it still lives; `interval` holds from now on.
+    /// Keepalive pings came too often for the server; `interval` is the one that follows.
     pub(super) fn fewer_pings(interval: Duration) -> Self {
         let seconds = interval.as_secs_f32();
         let text = format!("too_many_pings; they come after {seconds} s without data from now on");

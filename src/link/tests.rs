@@ -773,7 +773,7 @@ async fn vsock_is_an_endpoint_for_streams_and_unary_messages() {
     assert!(dialled.len() >= 3 && dialled.iter().all(|at| *at == (2, 5000)), "{dialled:?}");
 }
 
-/// Counts what it is asked, and gives another token after every refusal.
+/// Counts the calls, and gives another token after every refusal.
 #[derive(Default)]
 struct Renewed(std::sync::atomic::AtomicU32);
 

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::net::shares::{Most, Peer};
 
-    /// A listener that fails first, so many times, and counts what it was asked.
+    /// A listener that fails a number of times first, and counts the calls.
     struct Failing {
         failures: usize,
         asked: Arc<AtomicUsize>,

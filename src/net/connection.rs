@@ -41,14 +41,13 @@ pub(crate) struct Connection {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The server was asked too often whether it still lives; it is asked after this time from now
-    /// on.
+    /// Keepalive pings came too often for the server; the next connections use this interval.
     TooManyPings { from_now_on: Duration },
     /// In any other way.
     Other,
 }
 
-/// The server asked for fewer pings, and this is the time between them from now on.
+/// The server wants fewer pings; this is the interval between them on the connections that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FewerPings(pub(crate) Duration);
 

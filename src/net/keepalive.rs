@@ -1,6 +1,6 @@
-//! How often the connections to one endpoint are asked whether they still live.
+//! How often the client sends keepalive pings over the connections to one endpoint.
 //!
-//! A quiet connection is asked by an HTTP/2 PING. A server that permits fewer of them ends the
+//! It sends an HTTP/2 PING over a connection that is quiet. A server that permits fewer ends the
 //! connection with GOAWAY, ENHANCE_YOUR_CALM and the debug data `too_many_pings`; the client then
 //! doubles the interval for the connections that follow (gRFC A8).
 
@@ -27,8 +27,8 @@ pub(crate) struct Keepalive(Mutex<Option<Duration>>);
 // === impl Keepalive ===
 
 impl Keepalive {
-    /// What holds for an endpoint that no connection led to before. The kernel reports the end of a
-    /// process on a unix socket, so there are no pings.
+    /// The interval for an endpoint to which no connection was made before. The kernel reports the
+    /// end of a process on a unix socket, so the client sends no pings over one.
     pub(crate) fn of(endpoint: &Endpoint) -> Self {
         match endpoint.0 {
             Kind::Unix(_) => Self(Mutex::new(None)),
@@ -36,19 +36,19 @@ impl Keepalive {
         }
     }
 
-    /// A connection is asked after it was quiet for so long.
+    /// The client sends a ping after a connection was quiet for this interval.
     pub(crate) const fn every(interval: Duration) -> Self {
         Self(Mutex::new(Some(interval)))
     }
 
-    /// How long a connection that is opened now may be quiet before it is asked. `None` means
-    /// never.
+    /// How long a connection that is opened now may be quiet before the client sends a ping. `None`
+    /// means never.
     pub(crate) fn interval(&self) -> Option<Duration> {
         *self.lock()
     }
 
-    /// A server ended a connection that was asked at this interval, because it was asked too often.
-    /// Returns the interval that holds from now on. Two connections of the same interval double it
+    /// A server ended a connection because pings at this interval came too often. Returns the
+    /// interval for the connections that follow. Two connections of the same interval double it
     /// once.
     pub(super) fn is_too_short(&self, used: Duration) -> Duration {
         let mut interval = self.lock();
@@ -63,7 +63,7 @@ impl Keepalive {
     }
 }
 
-/// Whether the server ended the connection because it was asked too often.
+/// Whether the server ended the connection because pings came too often.
 pub(super) fn is_too_many_pings(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.find_map(|cause| cause.downcast_ref::<h2::Error>()).is_some_and(|error| {

@@ -334,7 +334,7 @@ mod tests {
         let mut sweeper = Sweeper::default();
         let high = Duration::from_secs(3600);
         sweeper.known.entry(shell.process()).or_default().reported = high;
-        // Not all are asked for each time.
+        // A caller does not measure all plugins each time.
         assert!(sweeper.sweep(vec![(name(), other.process())])[&name()].cpu_time < high);
         let usages = sweeper.sweep(vec![(name(), shell.process())]);
         assert_eq!(usages[&name()].cpu_time, high);

@@ -38,7 +38,8 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Deadline of handing over a configuration.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// No call waits longer, whatever is asked for; more does not fit into gRPC's own form of it.
+/// Longest timeout of a call, whatever its caller wants; more does not fit into gRPC's own form of
+/// it.
 const LONGEST_CALL: Duration = Duration::from_secs(24 * 3600);
 
 /// Largest message, either way.

@@ -4,7 +4,8 @@
 //! out a batch over one tree wholly or not at all, also across a crash. The quarantine and the
 //! store's own records are in it too, so that moving a record into quarantine is one such batch.
 //!
-//! Every batch also writes the [`Generation`], which gives away a database that lost data.
+//! Every batch also writes the [`Generation`], by which the next opening sees that a database lost
+//! data.
 //!
 //! Runs on the worker's thread only. A call may panic where sled does; the worker catches that and
 //! opens the store anew before it trusts it again.

@@ -68,7 +68,7 @@ impl Worker {
     {
         let (answer, answered) = oneshot::channel();
         let call: Call = Box::new(move |state| {
-            // The caller may have gone away; what it asked for is done all the same.
+            // The caller may have gone away; its call is carried out all the same.
             drop(answer.send(state.call(action, call)));
         });
         let asked = async {

@@ -1,4 +1,4 @@
-//! What is asked, and by which id an admission plugin knows it.
+//! The questions to an admission plugin, and the id by which it knows each.
 
 use std::borrow::Borrow;
 use std::fmt;

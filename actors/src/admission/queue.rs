@@ -209,7 +209,7 @@ enum Progress {
     Answered(AdmissionVerdict),
 }
 
-/// The plugin that is asked.
+/// The plugin that gets the questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Plugin {
     /// No plugin runs, and no check needs one.
@@ -319,7 +319,7 @@ impl AdmissionQueue {
         self.gate.timeout
     }
 
-    /// The plugin that is asked now, or is about to be.
+    /// The plugin that gets the questions now, or is being started for them.
     #[must_use]
     pub const fn life(&self) -> Option<ProcessRun> {
         match self.plugin {

@@ -15,7 +15,7 @@ use crate::ports::{
 /// A host whose plugins are rules of a test.
 pub struct FakeAdmission(AdmissionHandle);
 
-/// Scripts a [`FakeAdmission`] and reads what it was asked.
+/// Scripts a [`FakeAdmission`] and reads the questions that it received.
 #[derive(Clone)]
 pub struct AdmissionHandle(Shared<Script>);
 
@@ -62,7 +62,7 @@ impl AdmissionHandle {
         self.0.with(|script| script.answers = answers);
     }
 
-    /// What was asked so far, as package and life.
+    /// The questions so far, as package and life.
     #[must_use]
     pub fn asked(&self) -> Vec<(String, u64)> {
         let name = |(life, offer): &(ProcessRun, Arc<Offer>)| (offer.package.to_string(), life.0);

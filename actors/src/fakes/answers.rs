@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a fake does when it is asked.
+/// What a fake does when it is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Succeeds at once.

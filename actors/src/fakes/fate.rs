@@ -1,7 +1,7 @@
 //! Decides the behaviour of fakes without a script, and receives the events of their world.
 //!
 //! A test that derives a whole run from one number puts a [`Fate`] behind all fakes
-//! ([`super::World::set_fate`]). Fakes ask it in the order in which they are asked themselves, so a
+//! ([`super::World::set_fate`]). Fakes ask it in the order of the calls that they receive, so a
 //! fate that always answers alike makes runs alike.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -95,7 +95,7 @@ pub enum Fact<'a> {
     Acknowledged(&'a Receipt),
 }
 
-/// Whether the agent asked for the end of a process.
+/// Whether the agent ordered the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Yes.

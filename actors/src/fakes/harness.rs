@@ -42,7 +42,7 @@ pub struct World {
     pub storage: StorageHandle,
     /// What is cleared away.
     pub sweeper: SweeperHandle,
-    /// The admission plugin that is asked before each deployment.
+    /// The admission plugin that judges each deployment.
     pub admission: AdmissionHandle,
     /// Plugins that came with the machine.
     pub local: LocalHandle,

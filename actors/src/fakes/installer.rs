@@ -14,7 +14,8 @@ use crate::ports::{InstallError, InstallStep, Installer, Progress, ProgressSende
 /// An installer whose disk is a set of names.
 pub struct FakeInstaller(InstallerHandle);
 
-/// Scripts a [`FakeInstaller`] and reads what it was asked. Lives on when the agent does not.
+/// Scripts a [`FakeInstaller`] and reads the calls that it received. Lives on when the agent does
+/// not.
 #[derive(Clone)]
 pub struct InstallerHandle {
     disk: Shared<Disk>,
@@ -24,7 +25,7 @@ pub struct InstallerHandle {
 #[derive(Default)]
 struct Disk {
     installed: BTreeSet<(String, String)>,
-    /// Local revisions that were looked at. Nothing that is asked for takes them away.
+    /// Local revisions that were looked at. No order takes them away.
     local: BTreeSet<(String, String)>,
     current: BTreeMap<String, String>,
     replaced: BTreeMap<String, Sha256Digest>,
@@ -107,7 +108,7 @@ impl InstallerHandle {
         self.disk.with(|disk| disk.current.get(name).cloned())
     }
 
-    /// What no agent should have asked for.
+    /// Calls that no agent should have made.
     #[must_use]
     pub fn mistakes(&self) -> Vec<String> {
         self.disk.with(|disk| disk.mistakes.clone())

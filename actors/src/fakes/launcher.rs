@@ -21,7 +21,7 @@ use crate::ports::{
 /// A launcher whose processes are entries of a table.
 pub struct FakeLauncher(LauncherHandle);
 
-/// Scripts a [`FakeLauncher`], ends its processes, and reads what it was asked.
+/// Scripts a [`FakeLauncher`], ends its processes, and reads the calls that it received.
 #[derive(Clone)]
 pub struct LauncherHandle {
     world: Shared<Processes>,
@@ -253,7 +253,7 @@ impl LauncherHandle {
         })
     }
 
-    /// The stops that were asked for and found a process.
+    /// The stops that were ordered and found a process.
     #[must_use]
     pub fn stops(&self, name: &str) -> Vec<StopOrder> {
         self.world.with(|world| {
@@ -371,7 +371,7 @@ impl Launcher for FakeLauncher {
             StopManner::Politely { .. } => ExitCause::Exited(0),
             StopManner::AtOnce => ExitCause::Signaled(9),
         };
-        // It may have ended by itself while it was asked to.
+        // It may have ended by itself while it was being stopped.
         self.0.end(&name, cause, Asked::Yes);
         let cause = world.with(|world| world.all.get(&pid).and_then(|entry| entry.ended));
         Ok(Stopped::Ended(cause.unwrap_or(ExitCause::Unknown)))

@@ -14,7 +14,7 @@ use crate::ports::{Meter, Usage};
 /// A meter by which every process uses half a core and a mebibyte.
 pub struct FakeMeter(MeterHandle);
 
-/// Reads what a [`FakeMeter`] was asked.
+/// Reads the calls that a [`FakeMeter`] received.
 #[derive(Clone)]
 pub struct MeterHandle(Shared<Sweeps>);
 

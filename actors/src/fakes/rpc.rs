@@ -16,7 +16,7 @@ use crate::ports::{Health, PluginRpc, RpcError};
 /// Plugins that answer as scripted.
 pub struct FakeRpc(RpcHandle);
 
-/// Scripts a [`FakeRpc`] and reads what it was asked.
+/// Scripts a [`FakeRpc`] and reads the calls that it received.
 #[derive(Clone)]
 pub struct RpcHandle(Shared<Calls>);
 

@@ -12,7 +12,7 @@ use crate::ports::{ReferenceSet, References, SweepManner, SweepReport, Sweeper};
 /// A sweeper without a disk.
 pub struct FakeSweeper(SweeperHandle);
 
-/// Reads what a [`FakeSweeper`] was asked, and says what it finds.
+/// Reads the calls that a [`FakeSweeper`] received, and sets what it finds.
 #[derive(Clone)]
 pub struct SweeperHandle(Shared<Swept>);
 

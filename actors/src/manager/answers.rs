@@ -47,7 +47,7 @@ impl ManagerActor {
         }
     }
 
-    /// Answers the lists that waited. Those that are asked for from now on do not wait.
+    /// Answers the lists that waited. Later ones do not wait.
     pub(super) fn answer_lists(&mut self) {
         let Lists::Reconciling { lists } = &mut self.lists else { return };
         let lists = std::mem::take(lists);

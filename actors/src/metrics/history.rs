@@ -1,7 +1,7 @@
 //! The recent usage of plugins, for people. Bounded, and lost when the agent ends.
 //!
 //! Reports forget their samples when they were delivered, and keep as many as the control plane
-//! asked for; this keeps the newest samples whatever becomes of reports.
+//! wants; this keeps the newest samples whatever becomes of reports.
 
 use std::collections::{BTreeMap, VecDeque};
 

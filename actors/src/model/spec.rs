@@ -1,4 +1,4 @@
-//! What was asked for: one revision of one plugin, with every default filled in.
+//! What an order wants: one revision of one plugin, with every default filled in.
 //!
 //! `wire` makes these from an order and checks every field; `snapshot` writes them to disk and
 //! reads them back. Nothing here knows either form.

@@ -227,7 +227,7 @@ pub enum Effect {
         attempt: Attempt,
         /// What is known of it.
         target: Target,
-        /// Whether it is asked to wipe its traces.
+        /// Whether Stop tells it to wipe its traces.
         cleanup: Cleanup,
         /// How politely.
         manner: StopManner,

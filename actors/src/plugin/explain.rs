@@ -1,6 +1,6 @@
 //! Why a plugin is in the state it is in, as `explain` shows it.
 //!
-//! Made by the plugin's actor when it is asked; nothing here decides anything.
+//! Made by the plugin's actor for each question; nothing here decides anything.
 
 use std::time::SystemTime;
 

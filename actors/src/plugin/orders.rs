@@ -236,7 +236,7 @@ impl TransitionBuilder<'_> {
         self.state.spec = Arc::new(PluginSpec { config, ..spec.clone() });
     }
 
-    /// The configuration of an INSTALL takes the place of what an APPLY before it asked for.
+    /// The configuration of an INSTALL takes the place of that of an APPLY before it.
     fn take_config_of(&mut self, spec: &PluginSpec) {
         if self.state.spec.config != spec.config {
             self.supersede_owed_apply(&superseded_by(spec));

@@ -129,7 +129,7 @@ fn share(seed: &str, number: u32) -> f64 {
     f64::from(spread(seed, number)) / f64::from(u16::MAX)
 }
 
-/// FNV-1a over seed and number, folded to 16 bits: an even spread is all that is asked of it.
+/// FNV-1a over seed and number, folded to 16 bits: it only has to spread evenly.
 fn spread(seed: &str, number: u32) -> u16 {
     let mut hash: u32 = 0x811c_9dc5;
     for byte in seed.bytes().chain(number.to_le_bytes()) {

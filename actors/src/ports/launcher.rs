@@ -110,7 +110,7 @@ pub struct StopOrder {
     pub manner: StopManner,
 }
 
-/// Whether a plugin is asked to wipe its traces when it stops.
+/// Whether Stop tells a plugin to wipe its traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cleanup {
     /// It will run again.

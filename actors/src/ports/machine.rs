@@ -42,7 +42,7 @@ pub struct OsFacts {
 /// What is known of the machine, for the rules of plugins.
 pub trait Facts: Send + Sync {
     /// The newest facts, and whether they changed. They are known from the start as far as the
-    /// machine itself tells them; a scope that has to be asked for elsewhere is unavailable until
+    /// machine itself tells them; a scope that comes from elsewhere is unavailable until
     /// it was, with the reason. The sender lives as long as the port.
     fn watch(&self) -> tokio::sync::watch::Receiver<Arc<FactSet>>;
 }

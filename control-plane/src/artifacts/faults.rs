@@ -29,8 +29,8 @@ pub struct StatusFault {
 /// Interrupts the bodies of the next `requests` answers after `after_bytes` bytes of body.
 #[derive(Clone, Copy, Debug)]
 pub struct CutOff {
-    /// Bytes of body that are still sent, whatever range was asked for. A client that keeps reading
-    /// gets all of them.
+    /// Bytes of body that are still sent, whatever range the client wants. A client that keeps
+    /// reading gets all of them.
     pub after_bytes: u64,
     /// How many answers are left.
     pub requests: u32,

@@ -1,4 +1,4 @@
-//! References to agents, and what is asked of an agent through one.
+//! References to agents, and the calls to an agent through one.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ pub(super) struct Shared {
 /// The faults of every answer from now on. For tests and game days.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetadataFaults {
-    /// Wait so long before each answer.
+    /// Wait this long before each answer.
     pub delay: Duration,
     /// Answer with this HTTP status instead.
     pub status: Option<u16>,

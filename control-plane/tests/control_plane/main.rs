@@ -15,7 +15,7 @@ mod tls;
 
 use std::time::Duration;
 
-/// Longer than anything takes; only a failing test waits so long.
+/// Longer than anything takes; only a failing test waits for all of it.
 const LONG: Duration = Duration::from_secs(20);
 
 /// An agent's resource id.

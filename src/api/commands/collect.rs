@@ -1,7 +1,7 @@
 //! When a request is whole. Pure, and linear in the bytes however they are cut.
 //!
 //! A request is one JSON object. Its end is where its first bracket is closed; whether what is
-//! between makes sense is for the parser, which is asked once.
+//! between makes sense is for the parser, which runs once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is asked for. Keys are matched without case, values are not.
+//! The request of a caller. Keys are matched without case, values are not.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) enum Command {
     GetOption(OptionKey),
 }
 
-/// The option that is asked for.
+/// The option that the caller names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OptionKey {
     /// None.

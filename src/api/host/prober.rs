@@ -1,8 +1,7 @@
 //! Finds out which user listens on a unix socket: the `Prober` port.
 //!
-//! The path is a plugin's word. It is connected to, the kernel is asked who listens, and that is
-//! all; what is checked is the connection and not the path, which could be another file a moment
-//! later.
+//! The path comes from a plugin. The prober connects to it and reads from the kernel which user
+//! listens. It checks the connection and not the path, which could be another file a moment later.
 //!
 //! For a caller that is not root the path is looked up with the caller's rights, on a thread that
 //! has the file system ids of the caller (`setfsuid(2)`) and ends afterwards. Those ids are for

@@ -58,8 +58,8 @@ pub(crate) async fn check(State(site): State<Site>, mut request: Request, next: 
     response
 }
 
-/// A browser without a token or session is led to the login page; a program gets the refusal, which
-/// says what it lacks.
+/// A browser without a token or session is redirected to the login page; a program gets the
+/// refusal, which says what it lacks.
 fn to_login(refusal: Refusal, request: &Request) -> Response {
     let accepts = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let wants_page = accepts.is_some_and(|accepts| accepts.contains("text/html"));

@@ -46,7 +46,7 @@ pub(super) struct Limits {
     pub(super) spare: Most,
     /// Longest that a request's head may take, or an idle connection be kept.
     pub(super) head: Duration,
-    /// Longest that a client may take none of what it asked for.
+    /// Longest that a client may read nothing of its response.
     pub(super) stall: Duration,
     /// Longest that connections may take to end.
     pub(super) end: Duration,

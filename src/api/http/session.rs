@@ -1,5 +1,5 @@
 //! Who is logged in. A session stands for the token it was begun with and never allows more or
-//! lasts longer than that: what it may do is asked again with every request.
+//! lasts longer than that: each request checks again what it may do.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

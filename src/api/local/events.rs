@@ -46,7 +46,7 @@ pub(super) async fn stream(
     let mut settled = request.deliveries.then(|| outbox.settled.subscribe());
     let mut last = 0;
     // Events that are not delivered yet; the stream sends them again once they are. Stays empty
-    // unless the client asked for deliveries. It holds no more events than the outbox.
+    // unless the client wants deliveries. It holds no more events than the outbox.
     let mut open = BTreeSet::new();
     'store: loop {
         let loaded = load(&*storage).await.map_err(|error| Chain(&error).to_string());

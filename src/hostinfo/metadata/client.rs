@@ -27,7 +27,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The deadline for an answer without long polling.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the server is asked to wait for a change.
+/// How long the server may wait for a change before it answers.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// How much later than that the answer may be.

@@ -20,8 +20,8 @@ const PATH: &str = "instance/service-accounts/default/identity?audience=agentcom
 /// How long before its expiry a token is replaced.
 const EARLY: Duration = Duration::from_secs(600);
 
-/// A token whose expiry cannot be read, or is nearer than that, is kept for so long: the server is
-/// not asked for every message.
+/// A token whose expiry cannot be read, or is nearer than that, is kept for this time: the
+/// agent does not fetch one for every message.
 const SHORTEST: Duration = Duration::from_secs(10);
 
 /// Longest time that a token is kept, whatever its expiry.
@@ -64,7 +64,7 @@ struct Cached {
 // === impl IdentityToken ===
 
 impl IdentityToken {
-    /// Nothing is asked yet.
+    /// No request was sent yet.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client, asking: tokio::sync::Mutex::default(), cache: Mutex::default() }

@@ -70,7 +70,7 @@ pub struct Watcher {
 // === impl Watcher ===
 
 impl Watcher {
-    /// Nothing is asked yet.
+    /// No request was sent yet.
     pub fn new(source: Arc<dyn Source>) -> Self {
         Self { source, state: watch::Sender::new(State::Unknown) }
     }

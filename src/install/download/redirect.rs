@@ -35,7 +35,7 @@ pub struct RedirectRules {
 /// Why a redirection is not followed. No text shows more of its target than the host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misdirection {
-    /// One led to the next, and so on.
+    /// The server redirected again and again.
     #[error(
         "more than {} follow one another; correct the server, or order the last URL",
         MAX_REDIRECTIONS

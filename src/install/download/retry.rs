@@ -266,7 +266,7 @@ impl Retry<'_> {
             done
         };
         let done = trace::within(span, run).await;
-        // What it held is given back, and is asked for at once the next time.
+        // It gives its memory back, and takes as much at once the next time.
         windows.release();
         course.window = windows.most();
         done

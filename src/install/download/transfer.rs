@@ -89,7 +89,7 @@ pub(in crate::install) struct Transfer<'a, H> {
     pub(in crate::install) hold: H,
 }
 
-/// How often an archive may be asked for.
+/// How often a request for an archive may be sent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::install) struct Budget {
     /// The request that is made now, counted from 1.
@@ -497,7 +497,7 @@ struct Pace {
 // === impl Pace ===
 
 impl Pace {
-    /// Another piece came, after so long.
+    /// Another piece came, after this time.
     fn add(&mut self, waited: Duration, bytes: usize) {
         self.waited = self.waited.saturating_add(waited);
         self.bytes = self.bytes.saturating_add(bytes as u64);

@@ -16,7 +16,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use nix::libc;
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// After each so many written bytes, the kernel is asked to begin to write them to the disk.
+/// Each time this many bytes are written, the agent tells the kernel to begin writing them to the
+/// disk.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Most bytes for which one call allocates blocks. The archive states the size of a file, and that
@@ -35,7 +36,7 @@ pub(crate) struct WriteOut {
     /// Blocks were allocated, or could not be, for the bytes before this offset.
     room: u64,
     written: u64,
-    /// The kernel was asked to write the bytes before this offset to the disk.
+    /// The agent told the kernel to write the bytes before this offset to the disk.
     begun: u64,
 }
 

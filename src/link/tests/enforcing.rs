@@ -86,7 +86,7 @@ impl Enforcing {
         within("the server sees something", self.seen.recv()).await.unwrap()
     }
 
-    /// Whether anything was seen that was not asked for.
+    /// Whether the client sent anything that it should not send.
     pub(super) fn saw_more(&mut self) -> Option<Seen> {
         self.seen.try_recv().ok()
     }

@@ -25,7 +25,7 @@ use crate::net::accept::Acceptor;
 use crate::net::shares::{Most, Peer, Shares};
 use crate::net::vetted::{self, VettingListener};
 
-/// A server that answers with how often it was asked.
+/// A server that answers with the number of calls so far.
 #[derive(Default)]
 struct Counts(std::sync::atomic::AtomicI32);
 

@@ -1,4 +1,4 @@
-//! The numbers at one moment, gathered from what other parts keep anyway. No plugin is asked.
+//! The numbers at one moment, gathered from what other parts keep anyway. No plugin is called.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};

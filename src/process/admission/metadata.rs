@@ -17,7 +17,7 @@ pub(super) struct Page {
     size: usize,
 }
 
-/// The content that is asked about.
+/// The content that the question is about.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: it is not named by its SHA-256.

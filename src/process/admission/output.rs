@@ -14,7 +14,7 @@ const LINE_MAX: usize = 1024;
 /// Lines that are kept for the reason of a failure.
 const KEPT: usize = 5;
 
-/// So many lines within so long are logged; more are counted.
+/// The agent logs this many lines of a process within the window, and counts the others.
 const BURST: u32 = 500;
 const WINDOW: Duration = Duration::from_secs(10);
 

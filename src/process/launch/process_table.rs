@@ -60,7 +60,7 @@ pub(crate) struct Lookout {
 /// The newest look, and the callers that wait for one.
 #[derive(Debug, Default)]
 struct Seen {
-    /// How often was asked so far.
+    /// How many callers wanted a look so far.
     asked: u64,
     /// How many wait for an answer.
     waiting: usize,
@@ -103,7 +103,7 @@ impl Lookout {
         tokio::time::timeout(LOOK_TIMEOUT, looking).await.ok().flatten()
     }
 
-    /// How often it was asked.
+    /// How many callers wanted a look.
     #[cfg(test)]
     pub(crate) fn asked(&self) -> u64 {
         self.lock().asked
@@ -157,7 +157,7 @@ impl Census {
 
     fn take(remembered: &Mutex<Remembered>) -> Option<Self> {
         let me = std::process::id();
-        // Threads of the kernel would be asked for their environment at every look: they have none
+        // A look would read the environment of the kernel's threads each time: they have none
         // to remember.
         let others = |stat: &Stat| stat.pid > 1 && stat.pid != me && !stat.of_kernel;
         let all = procfs::all()?.into_iter().filter(others);

@@ -13,7 +13,7 @@ use tonic::{Request, Response};
 
 use super::*;
 
-/// What the plugin of a test answers, and what it was asked.
+/// The answers of a test's plugin, and the calls that it received.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     /// Start fails with this.
@@ -26,7 +26,7 @@ pub(crate) struct Script {
     pub(crate) stop: Option<Code>,
     /// GetStatus answers this.
     pub(crate) results: Vec<String>,
-    /// What was asked, in words.
+    /// The calls that it received, in words.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
 }
 

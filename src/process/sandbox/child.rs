@@ -221,8 +221,8 @@ impl Step {
 /// The version of Landlock's interface; 0 where the kernel has no Landlock.
 #[expect(unsafe_code, reason = "no safe wrapper of this call exists")]
 pub(super) fn landlock_version() -> u32 {
-    // SAFETY: asked for the version, the kernel reads nothing: the pointer has to be null and the
-    // size zero. It makes no descriptor then and answers with a number.
+    // SAFETY: for a question about the version the kernel reads nothing: the pointer has to be null
+    // and the size zero. It makes no descriptor then and answers with a number.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,

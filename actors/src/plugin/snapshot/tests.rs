@@ -334,7 +334,7 @@ fn revisions(state: &State) -> Vec<String> {
     all.map(|spec| format!("{:?}", (&spec.revision, &spec.config))).collect()
 }
 
-/// Whether the way back led to files that came with the machine and were replaced there: others
+/// Whether the plugin returned to files that came with the machine and were replaced there: others
 /// have their place.
 fn found_replaced(before: &State, after: &State) -> bool {
     let replaced = |trial: &Trial| {
