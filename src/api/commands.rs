@@ -84,8 +84,8 @@ impl CommandSocket {
     async fn converse(&self, mut stream: Placed<Vetted>) {
         let timeout = self.config.borrow().api.command_timeout;
         let reply = match collect(&mut stream, timeout).await {
-            Some(Ok(_)) if stream.stream().verdict().is_err() => {
-                let why = stream.stream().verdict().clone().err().unwrap_or_default();
+            Some(Ok(_)) if stream.stream().result().is_err() => {
+                let why = stream.stream().result().clone().err().unwrap_or_default();
                 Reply::forbidden(&why).to_json()
             }
             Some(Ok(request)) => {

@@ -17,10 +17,10 @@ use super::placed::PlacedInfo;
 use super::shares::{HasPeer, Peer};
 
 /// Whether the peer may use the socket, or why not.
-pub(crate) type Verdict = Result<(), Arc<str>>;
+pub(crate) type PeerResult = Result<(), Arc<str>>;
 
 /// Judges the process at the other end of a connection.
-pub(crate) type Vet = Arc<dyn Fn(&UnixStream) -> Verdict + Send + Sync>;
+pub(crate) type Vet = Arc<dyn Fn(&UnixStream) -> PeerResult + Send + Sync>;
 
 /// A listener whose connections are judged.
 pub(crate) struct VettingListener {
@@ -28,11 +28,11 @@ pub(crate) struct VettingListener {
     vet: Vet,
 }
 
-/// A connection with its verdict.
+/// A connection with the result of its judgement.
 #[derive(Debug)]
 pub(crate) struct Vetted {
     stream: UnixStream,
-    verdict: Verdict,
+    result: PeerResult,
 }
 
 // === impl VettingListener ===
@@ -54,8 +54,8 @@ impl Listener for VettingListener {
 
     async fn accept(&self) -> io::Result<Vetted> {
         let (stream, _) = self.listener.accept().await?;
-        let verdict = (self.vet)(&stream);
-        Ok(Vetted { stream, verdict })
+        let result = (self.vet)(&stream);
+        Ok(Vetted { stream, result })
     }
 }
 
@@ -68,8 +68,8 @@ impl Vetted {
     }
 
     /// Whether its peer may use the socket.
-    pub(crate) fn verdict(&self) -> &Verdict {
-        &self.verdict
+    pub(crate) fn result(&self) -> &PeerResult {
+        &self.result
     }
 }
 
@@ -80,10 +80,10 @@ impl HasPeer for Vetted {
 }
 
 impl Connected for Vetted {
-    type ConnectInfo = Verdict;
+    type ConnectInfo = PeerResult;
 
-    fn connect_info(&self) -> Verdict {
-        self.verdict.clone()
+    fn connect_info(&self) -> PeerResult {
+        self.result.clone()
     }
 }
 
@@ -118,9 +118,9 @@ impl AsyncWrite for Vetted {
 /// Lets a call in whose peer may use the socket, and notes that a complete request has come.
 ///
 /// # Errors
-/// PERMISSION_DENIED with the reason of the verdict.
+/// PERMISSION_DENIED with the reason why the peer may not use the socket.
 pub(crate) fn admit(request: Request<()>) -> Result<Request<()>, Status> {
-    let connection = request.extensions().get::<PlacedInfo<Verdict>>();
+    let connection = request.extensions().get::<PlacedInfo<PeerResult>>();
     let connection =
         connection.ok_or_else(|| Status::internal("the connection of this call is unknown"))?;
     connection.info.clone().map_err(|why| Status::permission_denied(&*why))?;

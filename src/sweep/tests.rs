@@ -554,7 +554,7 @@ async fn a_rehearsal_changes_nothing() {
 }
 
 #[tokio::test]
-async fn groups_of_plugins_that_are_gone_go_with_whoever_lives_in_them() {
+async fn groups_of_plugins_that_are_gone_go_with_the_processes_in_them() {
     let mut rig = Rig::new();
     let cgroups = Cgroups::detect(rig.dir.path(), None, None, Total::default());
     if !cgroups.are_there() {

@@ -147,7 +147,7 @@ async fn without_a_script_pages_are_whole() {
 }
 
 #[tokio::test]
-async fn whoever_logs_in_with_the_right_token_restarts_a_plugin() {
+async fn a_browser_that_logs_in_with_the_right_token_restarts_a_plugin() {
     let tokens = [("http_token_file", READ), ("http_admin_token_file", ACT)];
     let (bed, at, _tokens) = served(&tokens).await;
     install(&bed, "web").await;

@@ -51,7 +51,7 @@ async fn one_keeper(bed: &Bed) -> u32 {
 /// The plugin ends while there is no agent; the agent that records it has no link and is killed
 /// before it has one; meanwhile the plugin's next life has overwritten everything.
 #[tokio::test]
-async fn last_words_are_told_whoever_dies_before_they_are_delivered() {
+async fn last_words_are_delivered_whichever_process_dies_before() {
     let mut bed = Bed::builder().set("plugins.log_max_bytes=8192").start().await;
     let archive = talker(
         &bed,

@@ -155,7 +155,7 @@ async fn nothing_is_started_or_applied_after_a_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_is_called_once_and_whoever_asks_again_hears_how_it_went() {
+async fn stop_is_called_once_and_a_second_call_gets_the_result_of_the_first() {
     let (probe, life) = life(Probe { stop: Behaviour::FailsOnce, ..Probe::default() });
     for _ in 0..2 {
         let error = life.stop(end_within(7)).await.expect_err("the one stop failed");

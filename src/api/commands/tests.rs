@@ -140,7 +140,7 @@ async fn a_request_in_pieces_is_waited_for_and_one_that_does_not_come_is_late() 
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_hears_nothing() {
+async fn a_caller_that_sends_nothing_gets_nothing() {
     let bench = Bench::new(LONG).await;
     assert_eq!(bench.say(&[], Then::Close).await, Heard::Nothing);
     let half = bench.say(&[b"{\"Command\""], Then::Close).await;

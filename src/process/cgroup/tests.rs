@@ -63,7 +63,7 @@ fn limits(memory_bytes: Option<u64>, cpu_percent: Option<u32>) -> Limits {
 }
 
 #[test]
-fn whoever_leaves_session_parent_and_environment_is_still_inside_and_ends() {
+fn a_process_that_leaves_session_parent_and_environment_is_still_inside_and_ends() {
     let Some(walls) = Walls::with(Controller::Pids) else { return };
     walls.group.prepare(&limits(None, None)).unwrap();
     let mut child = walls.run("for n in 1 2 3; do setsid env -i /bin/sleep 1000 & done; exit 0");

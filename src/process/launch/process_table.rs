@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_sees_whoever_was_there_when_they_asked() {
+    async fn a_caller_sees_every_process_that_was_there_when_it_called() {
         let lookout = Lookout::default();
         for round in 0..20 {
             let plugin = format!("census-{round}");

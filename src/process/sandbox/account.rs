@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_exist_is_named() {
+    fn an_account_that_does_not_exist_is_named() {
         let host = Host::look();
         let error = resolve(Some(&named("no-such-user")), None, &host).expect_err("unknown");
         assert!(error.to_string().contains("\"no-such-user\", which does not exist"), "{error}");

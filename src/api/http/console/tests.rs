@@ -220,7 +220,7 @@ proptest! {
 }
 
 #[test]
-fn whoever_may_only_look_sees_no_buttons() {
+fn a_visitor_that_may_only_look_sees_no_buttons() {
     let plugin = plugin_of("x");
     let page = |access| plugin.page(Ages::At(NOW), &visitor(access), None).into_string();
     assert!(!page(Access::Read).contains("method=\"post\""));
@@ -228,7 +228,7 @@ fn whoever_may_only_look_sees_no_buttons() {
 }
 
 #[test]
-fn charts_are_told_to_whoever_does_not_see_them() {
+fn charts_have_words_for_readers_that_do_not_see_them() {
     let page = plugin_of("x").page(Ages::At(NOW), &visitor(Access::Read), None).into_string();
     assert!(page.contains("CPU: now 12%, at most 12% in the last 4 min"), "{page}");
     assert!(page.contains("Memory: now 5.0 MiB, at most 5.0 MiB in the last 4 min"), "{page}");
