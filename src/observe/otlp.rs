@@ -102,7 +102,7 @@ impl Telemetry {
     }
 
     /// All other parts have stopped: sends what came meanwhile. A collector that has not answered
-    /// within half a second since [`flush`](Self::flush) is not waited for.
+    /// within half a second since `flush` is not waited for.
     pub async fn end(self) {
         self.flush();
         self.ending.came.cancel();
