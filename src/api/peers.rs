@@ -8,11 +8,14 @@ use crate::process::launch::ProcessLauncher;
 /// Judges the processes that connect to a socket, which is named in the log.
 pub(crate) fn judge(socket: &'static str, launcher: Arc<ProcessLauncher>) -> Vet {
     Arc::new(move |stream| {
-        launcher.judge_peer(stream).map_err(|refused| {
-            let caller = stream.peer_cred().ok();
-            let (uid, pid) = caller.map_or((None, None), |it| (Some(it.uid()), it.pid()));
-            tracing::warn!(socket, ?uid, ?pid, reason = %refused, "refuses a caller");
-            refused.to_string().into()
+        let caller = stream.peer_cred().ok();
+        let judging = launcher.judge_peer(stream);
+        Box::pin(async move {
+            judging.await.map_err(|refused| {
+                let (uid, pid) = caller.map_or((None, None), |it| (Some(it.uid()), it.pid()));
+                tracing::warn!(socket, ?uid, ?pid, reason = %refused, "refuses a caller");
+                refused.to_string().into()
+            })
         })
     })
 }

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tonic::transport::server::Connected;
@@ -20,7 +21,7 @@ use super::shares::{HasPeer, Peer};
 pub(crate) type PeerResult = Result<(), Arc<str>>;
 
 /// Judges the process at the other end of a connection.
-pub(crate) type Vet = Arc<dyn Fn(&UnixStream) -> PeerResult + Send + Sync>;
+pub(crate) type Vet = Arc<dyn Fn(&UnixStream) -> BoxFuture<'static, PeerResult> + Send + Sync>;
 
 /// A listener whose connections are judged.
 pub(crate) struct VettingListener {
@@ -54,7 +55,7 @@ impl Listener for VettingListener {
 
     async fn accept(&self) -> io::Result<Vetted> {
         let (stream, _) = self.listener.accept().await?;
-        let result = (self.vet)(&stream);
+        let result = (self.vet)(&stream).await;
         Ok(Vetted { stream, result })
     }
 }

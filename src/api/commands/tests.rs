@@ -35,7 +35,11 @@ impl Bench {
         let agent = Harness::awake().await;
         let listener = UnixListener::bind(folder.path().join("c.sock")).expect("a socket");
         let vm_events = agent.run(|system| std::future::ready(system.vm_events.clone())).await;
-        let commands = CommandSocket { vm_events, config: in_effect, vet: Arc::new(|_| Ok(())) };
+        let commands = CommandSocket {
+            vm_events,
+            config: in_effect,
+            vet: Arc::new(|_| Box::pin(std::future::ready(Ok(())))),
+        };
         tokio::spawn(commands.serve(listener));
         Self { folder, agent, effective }
     }

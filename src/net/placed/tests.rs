@@ -69,7 +69,8 @@ async fn idle_connections_keep_no_grpc_client_out_and_one_that_called_is_kept() 
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("x.sock");
     let listener = UnixListener::bind(&path).expect("a socket");
-    let listener = VettingListener::new(listener, Arc::new(|_| Ok(())));
+    let listener =
+        VettingListener::new(listener, Arc::new(|_| Box::pin(std::future::ready(Ok(())))));
     let shares = Shares::new("the test", Most { all: 3, each: 3 });
     let incoming = Acceptor::new(listener, shares, |_| ()).incoming();
     let server = Server::builder()

@@ -2,17 +2,23 @@
 //! policy lets it.
 //!
 //! ```text
-//!   SO_PEERPIDFD ─► held ─► /proc/PID/cgroup, environ ─► still alive? ─► plugin ─► its policy
+//!   SO_PEERPIDFD ─► held ─► /proc/PID/cgroup ─► still alive? ─► plugin ─► its policy
+//!                       └─► where there are no groups: /proc/PID/environ, aside and in time
 //! ```
 //!
-//! A process that is in the control group of a plugin, or carries its mark, counts as that plugin.
-//! Where any policy confines a plugin, a peer that is gone, or that the agent may not look into, is
-//! refused: it may have been one that left in order not to be known.
+//! A process in the control group of a plugin counts as that plugin. Where any policy confines a
+//! plugin, a peer that is gone, or that the agent may not look into, is refused: it may have been one
+//! that left in order not to be known.
+//!
+//! The kernel gives the groups of a process whatever that process does. Its environment is in its
+//! memory, which a process can keep the kernel from reading for as long as it likes; so that is read
+//! only where there are no groups, on a thread that may wait.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
+use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt};
 use tokio::net::UnixStream;
 
@@ -21,7 +27,11 @@ use super::variables::PLUGIN_VARIABLE;
 use crate::config::Policies;
 use crate::os::pidfd::Pidfd;
 use crate::os::procfs;
+use crate::process::cgroup::Cgroups;
 use crate::process::sandbox;
+
+/// Longest that reading the environment of a process may take.
+const MARK_WAIT: Duration = Duration::from_millis(500);
 
 /// Why a peer may not use a socket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,30 +50,48 @@ pub enum PeerRefused {
     Unknown(String),
 }
 
-/// What a process says of itself.
+/// The process at the other end of a connection, held.
+#[derive(Debug)]
 struct Peer {
-    memberships: String,
-    mark: Option<PluginName>,
+    pid: u32,
+    proof: Proof,
+}
+
+/// How it is known that a pid still is the process that connected.
+#[derive(Debug)]
+enum Proof {
+    /// The kernel gave a descriptor of the process with the connection.
+    Held(Pidfd),
+    /// For kernels before 6.5: the pid had a process with this start time.
+    Started(u64),
 }
 
 // === impl ProcessLauncher ===
 
 impl ProcessLauncher {
-    /// Judges the process that connected. Blocks for as long as reading two files of `/proc` takes.
+    /// Judges the process that connected. It is held when this is called; the future says what it
+    /// is, at the latest after [`MARK_WAIT`].
     ///
     /// # Errors
     /// It belongs to a plugin that is kept from the agent's own sockets, or may do so.
-    pub fn judge_peer(&self, stream: &UnixStream) -> Result<(), PeerRefused> {
+    pub fn judge_peer(
+        &self,
+        stream: &UnixStream,
+    ) -> impl Future<Output = Result<(), PeerRefused>> + Send + use<> {
         let policies = self.policies();
-        if !closes_any(&policies) {
-            return Ok(());
+        let peer = closes_any(&policies).then(|| Peer::of(stream));
+        let cgroups = self.shared.config.cgroups.clone();
+        async move {
+            let Some(peer) = peer else { return Ok(()) };
+            let unknown = |error: io::Error| PeerRefused::Unknown(error.to_string());
+            let peer = peer.map_err(unknown)?;
+            let plugin =
+                if cgroups.are_there() { peer.by_group(&cgroups) } else { peer.by_mark().await };
+            let closed = plugin
+                .map_err(unknown)?
+                .filter(|name| sandbox::closes_agent_sockets(&policies.of(name)));
+            closed.map_or(Ok(()), |name| Err(PeerRefused::Confined(name)))
         }
-        let peer = look(stream).map_err(|error| PeerRefused::Unknown(error.to_string()))?;
-        let by_group = self.shared.config.cgroups.plugin_in(&peer.memberships);
-        let plugins = [by_group, peer.mark].into_iter().flatten();
-        let closed =
-            plugins.into_iter().find(|name| sandbox::closes_agent_sockets(&policies.of(name)));
-        closed.map_or(Ok(()), |name| Err(PeerRefused::Confined(name)))
     }
 }
 
@@ -73,55 +101,54 @@ fn closes_any(policies: &Policies) -> bool {
     named.chain([policies.defaults.clone()]).any(|it| sandbox::closes_agent_sockets(&it))
 }
 
-fn look(stream: &UnixStream) -> io::Result<Peer> {
-    let pid = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok());
-    // Processes of other namespaces have none here.
-    let pid = pid.filter(|pid| *pid != 0).ok_or_else(|| io::Error::other("it has no pid here"))?;
-    match getsockopt(stream, sockopt::PeerPidfd) {
-        Ok(descriptor) => look_while_alive(pid, &descriptor),
-        Err(nix::errno::Errno::ENOPROTOOPT) => look_twice(pid),
-        Err(error) => Err(error.into()),
+// === impl Peer ===
+
+impl Peer {
+    fn of(stream: &UnixStream) -> io::Result<Self> {
+        let pid = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok());
+        // Processes of other namespaces have none here.
+        let pid = pid.filter(|pid| *pid != 0);
+        let pid = pid.ok_or_else(|| io::Error::other("it has no pid here"))?;
+        let proof = match getsockopt(stream, sockopt::PeerPidfd) {
+            Ok(descriptor) => Proof::Held(Pidfd::of_kernel(descriptor)),
+            Err(Errno::ENOPROTOOPT) => Proof::Started(started(pid).ok_or_else(gone)?),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { pid, proof })
+    }
+
+    /// The plugin in whose control group it is.
+    fn by_group(&self, cgroups: &Cgroups) -> io::Result<Option<PluginName>> {
+        let memberships = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid))?;
+        self.check()?;
+        Ok(cgroups.plugin_in(&memberships))
+    }
+
+    /// The plugin whose mark is in its environment.
+    async fn by_mark(self) -> io::Result<Option<PluginName>> {
+        let pid = self.pid;
+        let reading = tokio::task::spawn_blocking(move || procfs::environ(pid));
+        let environ = tokio::time::timeout(MARK_WAIT, reading).await?.map_err(io::Error::other)?;
+        let environ = environ.ok_or_else(gone)?;
+        self.check()?;
+        let name = procfs::variable(&environ, PLUGIN_VARIABLE);
+        Ok(name.and_then(|name| std::str::from_utf8(name).ok()?.parse().ok()))
+    }
+
+    /// Whether what was read of its pid was of itself: it lives.
+    fn check(&self) -> io::Result<()> {
+        let lives = match &self.proof {
+            Proof::Held(pidfd) => !pidfd.is_dead(),
+            Proof::Started(before) => started(self.pid) == Some(*before),
+        };
+        if lives { Ok(()) } else { Err(gone()) }
     }
 }
 
-/// What was read of a pid is of the process that a descriptor holds, if that lives afterwards.
-fn look_while_alive(pid: u32, descriptor: &OwnedFd) -> io::Result<Peer> {
-    let peer = read(pid)?;
-    let pidfd = Pidfd::of_kernel(descriptor.try_clone()?);
-    if pidfd.is_dead() {
-        return Err(io::Error::other("it has ended"));
-    }
-    Ok(peer)
+fn started(pid: u32) -> Option<u64> {
+    procfs::stat(pid).map(|stat| stat.start_ticks)
 }
 
-/// For kernels before 6.5: the pid is of one process while its start time stays the same. That
-/// process may still be another one than connected; it has to be old enough to have done so.
-fn look_twice(pid: u32) -> io::Result<Peer> {
-    let started = || procfs::stat(pid).map(|stat| stat.start_ticks);
-    let gone = || io::Error::other("it has ended");
-    let before = started().ok_or_else(gone)?;
-    let peer = read(pid)?;
-    if started() != Some(before) {
-        return Err(gone());
-    }
-    Ok(peer)
-}
-
-fn read(pid: u32) -> io::Result<Peer> {
-    let memberships = match std::fs::read_to_string(format!("/proc/{pid}/cgroup")) {
-        Ok(text) => text,
-        // The kernel has no control groups.
-        Err(error)
-            if error.kind() == io::ErrorKind::NotFound
-                && std::fs::exists(format!("/proc/{pid}/stat"))? =>
-        {
-            String::new()
-        }
-        Err(error) => return Err(error),
-    };
-    let mark = procfs::environ(pid).and_then(|environ| {
-        let name = procfs::variable(&environ, PLUGIN_VARIABLE)?;
-        std::str::from_utf8(name).ok()?.parse().ok()
-    });
-    Ok(Peer { memberships, mark })
+fn gone() -> io::Error {
+    io::Error::other("it has ended")
 }

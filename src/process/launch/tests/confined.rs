@@ -402,3 +402,48 @@ async fn a_run_of_another_user_can_read_its_configuration() {
     bed.launch(&Arc::new(spec)).await.unwrap();
     assert_eq!(bed.wait_for_file("state/p/told").await, "secret65534\n");
 }
+
+/// A process that is connected to a socket until it is ended, with a plugin's mark. `None` where
+/// there is no program that could be one.
+fn connected(socket: &Path, plugin: &str) -> Option<std::process::Child> {
+    let script = "import socket, sys\n\
+                  it = socket.socket(socket.AF_UNIX); it.connect(sys.argv[1]); sys.stdin.read()";
+    let child = std::process::Command::new("python3")
+        .args(["-c", script])
+        .arg(socket)
+        .env("GUEST_AGENT_PLUGIN", plugin)
+        .stdin(std::process::Stdio::piped())
+        .spawn();
+    if child.is_err() {
+        eprintln!("SKIPPED: no python3 that would connect");
+    }
+    child.ok()
+}
+
+#[tokio::test]
+async fn without_groups_a_confined_plugin_is_known_by_its_mark_and_one_that_ended_is_refused() {
+    let confined = Policy { no_new_privileges: Some(true), ..Policy::default() };
+    let bed = Bed::with_policies([("p", confined)]);
+    let socket = bed.dir.path().join("agent.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let judge = async |plugin: &str, ends: bool| {
+        let mut child = connected(&socket, plugin)?;
+        let (stream, _) = listener.accept().await.unwrap();
+        if ends {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let judged = bed.launcher.judge_peer(&stream).await;
+        drop(child.kill());
+        child.wait().unwrap();
+        Some(judged.map_err(|refused| refused.to_string()))
+    };
+    let Some(refused) = judge("p", false).await else { return };
+    assert!(refused.unwrap_err().contains("plugins.p.agent_socket = true"));
+    assert_eq!(judge("q", false).await, Some(Ok(())), "no policy confines it");
+    let gone = judge("q", true).await.unwrap().unwrap_err();
+    assert!(gone.contains("ended"), "{gone}");
+    // Where no plugin is confined nobody is looked at.
+    bed.launcher.use_policies(Policies::default());
+    assert_eq!(judge("p", true).await, Some(Ok(())));
+}
