@@ -129,8 +129,14 @@ impl Peer {
         let pid = self.pid;
         let reading = tokio::task::spawn_blocking(move || procfs::environ(pid));
         let environ = tokio::time::timeout(MARK_WAIT, reading).await?.map_err(io::Error::other)?;
-        let environ = environ.ok_or_else(gone)?;
         self.check()?;
+        // An agent that is not root may not look into processes of other users, and its plugins are
+        // all of its own.
+        let environ = match environ {
+            Some(environ) => environ,
+            None if !rustix::process::geteuid().is_root() => return Ok(None),
+            None => return Err(io::Error::other("its environment cannot be read")),
+        };
         let name = procfs::variable(&environ, PLUGIN_VARIABLE);
         Ok(name.and_then(|name| std::str::from_utf8(name).ok()?.parse().ok()))
     }
