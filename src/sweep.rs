@@ -69,7 +69,7 @@ pub struct DiskSweeper {
     config: SweepConfig,
     pipeline: Arc<Pipeline>,
     since: Instant,
-    /// For whose sake the last run that deleted left something.
+    /// The processes because of which the last run that deleted left something.
     living: Mutex<Arc<Living>>,
 }
 

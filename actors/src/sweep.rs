@@ -5,8 +5,8 @@
 //!   timer, local API ─► Sweep ─► Sweeper (port) ─► what must stay, per plugin? ─► Manager
 //! ```
 //!
-//! A run comes earlier when processes have ended for whose sake the last one left something. This
-//! actor decides when, never what: the adapter deletes from the reference set that the manager
+//! A run comes earlier when the processes have ended because of which the last one left something.
+//! This actor decides when, never what: the adapter deletes from the reference set that the manager
 //! gives ([`crate::ports::References`]). Nothing is deleted while the store cannot be written,
 //! because then an agent that crashes comes back as it was before, and needs what it needed then.
 

@@ -1,4 +1,4 @@
-//! The processes for whose sake a sweep left something, until they have ended.
+//! The processes because of which a sweep left something, until they have ended.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

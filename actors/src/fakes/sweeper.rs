@@ -44,7 +44,7 @@ impl SweeperHandle {
         self.0.with(|swept| swept.takes = time);
     }
 
-    /// The processes end for whose sake the last run left something.
+    /// The processes end because of which the last run left something.
     pub fn free(&self) {
         self.0.with(|swept| swept.freed.notify_one());
     }

@@ -20,7 +20,7 @@ pub trait Sweeper: Send + Sync {
     /// after the file it is at.
     async fn sweep(&self, manner: SweepManner, references: Arc<dyn ReferenceSet>) -> SweepReport;
 
-    /// Resolves when all processes have ended for whose sake the last run that deleted left
+    /// Resolves when all processes have ended because of which the last run that deleted left
     /// something: the next one can delete it. Never resolves when there were none.
     async fn freed(&self) {
         std::future::pending().await

@@ -36,7 +36,7 @@ pub(in crate::install) struct Fetcher {
     rules: Mutex<Arc<RedirectRules>>,
     /// For what an order names.
     ordered: Clients,
-    /// For what a server leads on to.
+    /// For the targets of redirections.
     redirected: Clients,
 }
 
@@ -73,7 +73,7 @@ impl Fetcher {
         Self::with(rules, Resolver::default())
     }
 
-    /// With another way to resolve the names that servers lead on to.
+    /// With another way to resolve the names in redirections.
     pub(in crate::install) fn with(rules: RedirectRules, resolver: Resolver) -> Self {
         Self {
             rules: Mutex::new(Arc::new(rules)),
@@ -173,7 +173,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks for a URL of an order, and for what the answer leads on to.
+    /// Requests a URL of an order, and the targets of the redirections that follow.
     async fn request(
         &self,
         location: Url,

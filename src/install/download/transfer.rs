@@ -506,8 +506,8 @@ impl Pace {
         }
     }
 
-    /// Resolves when the server has been waited for too long by one who holds memory that others
-    /// wait for. How long writing takes does not count.
+    /// Resolves when the server was silent for too long while other installations wait for the
+    /// memory of this one. How long writing takes does not count.
     async fn stalls(&self, windows: &Hold) {
         tokio::time::sleep(windows.patience().saturating_sub(self.waited)).await;
         windows.is_wanted().await;
