@@ -30,8 +30,13 @@ const HEADER: usize = 16;
 /// Bytes of `inet_diag_req_v2`.
 const QUESTION: usize = 56;
 
-/// Where `idiag_uid` is in `inet_diag_msg`.
+/// Where `idiag_state`, `idiag_uid` and `idiag_inode` are in `inet_diag_msg`.
+const STATE: usize = 1;
 const UID: usize = 64;
+const INODE: usize = 68;
+
+/// `TCP_LISTEN`: where the connection is gone, the kernel may find a listener instead.
+const LISTENS: u8 = 10;
 
 /// The user that owns the socket whose own address is `peer` and which is connected to `own`.
 /// `None` where the kernel does not say.
@@ -85,14 +90,19 @@ fn question(own: SocketAddr, peer: SocketAddr) -> Option<[u8; HEADER + QUESTION]
     [header.concat(), question.concat()].concat().try_into().ok()
 }
 
-/// The owner in an answer. `None` for an error, and for anything else.
+/// The owner in an answer. `None` for an error, for anything else, and for a socket that its owner
+/// has closed: the kernel says uid 0 of that, and it has no inode any more.
 fn uid_in(answer: &[u8]) -> Option<u32> {
     let kind = answer.get(4..6)?;
     if u16::from_ne_bytes(kind.try_into().ok()?) != BY_FAMILY {
         return None;
     }
-    let uid = answer.get(HEADER + UID..HEADER + UID + 4)?;
-    Some(u32::from_ne_bytes(uid.try_into().ok()?))
+    let number = |at: usize| {
+        let bytes = answer.get(HEADER + at..HEADER + at + 4)?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let is_open = number(INODE)? != 0 && *answer.get(HEADER + STATE)? != LISTENS;
+    if is_open { number(UID) } else { None }
 }
 
 #[cfg(test)]
@@ -145,6 +155,24 @@ mod tests {
         assert_eq!(uid, Some(12_345));
     }
 
+    /// The kernel answers with uid 0 for it, which would be root.
+    #[test]
+    fn a_client_that_closed_its_connection_is_nobody() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: only root can connect as another user");
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; exec 3>&-");
+        let mut command = Command::new("bash");
+        command.args(["-c", &script]).uid(12_345).stdin(Stdio::null());
+        let ended = command.status().expect("bash");
+        assert!(ended.success(), "{ended}");
+        let (server, _) = listener.accept().expect("a connection");
+        assert_eq!(uid_of(&server), None);
+    }
+
     #[test]
     fn nothing_is_known_of_sockets_that_are_not_there() {
         let [one, two] = ["127.0.0.1:1", "127.0.0.1:2"].map(|at| at.parse().expect("an address"));
@@ -154,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_none_is_not_read_beyond_its_end() {
-        for length in 0..HEADER + UID + 4 {
+        for length in 0..HEADER + INODE + 4 {
             let mut short = vec![0xff; length];
             if let Some(kind) = short.get_mut(4..6) {
                 kind.copy_from_slice(&BY_FAMILY.to_ne_bytes());

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! A connection is idle until a complete request has come over it; for HTTP and gRPC the head of
-//! the request counts. A connection of HTTP is idle again when its answer is sent. So connections that ask for nothing never keep out one that does, and a peer
-//! that asks for much uses up its own share only. What a peer is: a user of this machine on a unix
-//! socket and over loopback, an address otherwise.
+//! the request counts. A connection of HTTP is idle again when its answer is sent. So connections
+//! that ask for nothing never keep out one that does, and a peer that asks for much uses up its own
+//! share only. What a peer is: a user of this machine on a unix socket and over loopback, an
+//! address otherwise.
 //!
 //! A connection that is to leave is first read to its end: what was sent before counts.
 

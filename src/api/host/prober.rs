@@ -8,8 +8,9 @@
 //! files only: a caller may still not signal or trace the thread, as it could one that had become
 //! its user.
 
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,9 +27,23 @@ const PROBE_WAIT: Duration = Duration::from_secs(2);
 /// Most connections at a time.
 const PROBES_MAX: usize = 32;
 
+/// Most of them for one user that is not root.
+const PROBES_OF_USER_MAX: usize = 4;
+
 /// Probes unix sockets.
 #[derive(Debug)]
-pub struct SocketProber(Arc<Semaphore>);
+pub struct SocketProber {
+    turns: Arc<Semaphore>,
+    /// Probes of each user that are under way. A file system of a plugin can make one wait for ever.
+    by_user: Arc<Mutex<HashMap<u32, usize>>>,
+}
+
+/// A probe of a user that is under way.
+#[derive(Debug)]
+struct OwnTurn {
+    uid: u32,
+    by_user: Arc<Mutex<HashMap<u32, usize>>>,
+}
 
 /// Whose rights a path is looked up with.
 #[derive(Clone, Copy, Debug)]
@@ -41,24 +56,37 @@ pub(super) struct User {
 
 impl Default for SocketProber {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(PROBES_MAX)))
+        Self { turns: Arc::new(Semaphore::new(PROBES_MAX)), by_user: Arc::default() }
     }
 }
 
 impl SocketProber {
+    /// One more probe of a user, if it may have one.
+    fn of_user(&self, uid: u32) -> Option<OwnTurn> {
+        let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = by_user.entry(uid).or_default();
+        if *count >= PROBES_OF_USER_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(OwnTurn { uid, by_user: Arc::clone(&self.by_user) })
+    }
+
     /// Which user listens on the unix socket at this path, as far as another user may know.
     ///
     /// # Errors
     /// The path leads to no socket on which somebody listens and to which the user may connect.
     pub(super) async fn probe_as(&self, socket: &str, user: User) -> io::Result<u32> {
-        let turn = self.0.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let turn = tokio::time::timeout(PROBE_WAIT, self.turns.clone().acquire_owned());
+        let turn = turn.await?.map_err(io::Error::other)?;
+        let own_turn = self.of_user(user.uid).ok_or(io::ErrorKind::QuotaExceeded)?;
         let (tell, told) = oneshot::channel();
         let socket = socket.to_owned();
         let look = move || {
             let found = assume(user).and_then(|()| listener_of(&socket));
             // The file system may have made it wait for longer than anybody does.
             drop(tell.send(found));
-            drop(turn);
+            drop((turn, own_turn));
         };
         // Not a thread that others use later.
         std::thread::Builder::new().name("probe".to_owned()).spawn(look)?;
@@ -66,11 +94,23 @@ impl SocketProber {
     }
 }
 
+impl Drop for OwnTurn {
+    fn drop(&mut self) {
+        let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_user.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                by_user.remove(&self.uid);
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl Prober for SocketProber {
     async fn probe(&self, socket: &str) -> Result<u32, ProbeError> {
         let probe = async {
-            let _turn = self.0.acquire().await.map_err(io::Error::other)?;
+            let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
             let connecting = tokio::time::timeout(PROBE_WAIT, UnixStream::connect(socket)).await;
             Ok::<_, io::Error>(connecting??.peer_cred()?.uid())
         };
@@ -113,6 +153,19 @@ fn listener_of(socket: &str) -> io::Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_has_a_few_probes_at_a_time_and_others_have_theirs() {
+        let prober = SocketProber::default();
+        let mut turns: Vec<_> =
+            (0..PROBES_OF_USER_MAX).map(|_| prober.of_user(1).expect("a turn")).collect();
+        assert!(prober.of_user(1).is_none());
+        assert!(prober.of_user(2).is_some());
+        turns.pop();
+        assert!(prober.of_user(1).is_some());
+        drop(turns);
+        assert!(prober.by_user.lock().expect("no panic").is_empty());
+    }
 
     #[tokio::test]
     async fn the_user_that_listens_is_told_and_silence_is_an_error() {
