@@ -44,7 +44,7 @@ struct Ran {
     err: String,
 }
 
-/// Records the services that it was told to start.
+/// Records the services that a verb starts.
 #[derive(Default)]
 struct Recorder {
     runs: RefCell<Vec<RunArgs>>,
