@@ -70,7 +70,7 @@ enum Proof {
 
 impl ProcessLauncher {
     /// Judges the process that connected. It is held when this is called; the future says what it
-    /// is, at the latest after [`MARK_WAIT`].
+    /// is, at the latest after half a second.
     ///
     /// # Errors
     /// It belongs to a plugin that is kept from the agent's own sockets, or may do so.
