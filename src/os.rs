@@ -1,12 +1,12 @@
 //! What the kernel offers and no library has: processes by `/proc` and pidfds, descriptors that a
-//! task waits for and those that are kept for launches, deletion that never follows a link, and what
-//! the allocator keeps.
+//! task waits for, how many of them connections may take, deletion that never follows a link, and
+//! what the allocator keeps.
 //!
 //! Knows nothing of plugins, and imports no other wing.
 
 pub(crate) mod async_fd;
+pub(crate) mod descriptors;
 pub mod heap;
 pub(crate) mod pidfd;
 pub(crate) mod procfs;
 pub mod remove;
-pub(crate) mod reserve;

@@ -1,8 +1,9 @@
 //! The one accept loop: connections of a listener, as many at once as its caller allows.
 //!
 //! Which connection gets a place is a [`Bound`]'s decision, most often that of [`Shares`]. One that
-//! gets none is closed. A connection that cannot be accepted, for want of file descriptors most
-//! likely, ends nothing: after a pause the next one is accepted.
+//! gets none is closed. A connection that cannot be accepted, most likely for want of file
+//! descriptors, ends no other: an idle one leaves, and after a pause the next one is accepted. The
+//! last [`descriptors`] are not for connections.
 
 use std::io;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio_stream::Stream;
 
 use super::placed::Placed;
 use super::shares::{HasPeer, Place, Shares};
+use crate::os::descriptors::{self, Open};
 
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,7 +54,9 @@ impl Listener for UnixListener {
     type Stream = UnixStream;
 
     async fn accept(&self) -> io::Result<UnixStream> {
-        UnixListener::accept(self).await.map(|(stream, _)| stream)
+        let (stream, _) = UnixListener::accept(self).await?;
+        descriptors::check(&stream, Open::ToAll)?;
+        Ok(stream)
     }
 }
 
@@ -60,7 +64,9 @@ impl Listener for TcpListener {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<TcpStream> {
-        TcpListener::accept(self).await.map(|(stream, _)| stream)
+        let (stream, _) = TcpListener::accept(self).await?;
+        descriptors::check(&stream, Open::ToAll)?;
+        Ok(stream)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
@@ -16,6 +16,7 @@ use tonic::{Request, Status};
 use super::accept::Listener;
 use super::placed::PlacedInfo;
 use super::shares::{HasPeer, Peer};
+use crate::os::descriptors::{self, Open};
 
 /// Whether the peer may use the socket, or why not.
 pub(crate) type PeerResult = Result<(), Arc<str>>;
@@ -23,10 +24,12 @@ pub(crate) type PeerResult = Result<(), Arc<str>>;
 /// Judges the process at the other end of a connection.
 pub(crate) type Vet = Arc<dyn Fn(&UnixStream) -> BoxFuture<'static, PeerResult> + Send + Sync>;
 
-/// A listener whose connections are judged.
+/// A listener whose connections are judged. Its socket is open to the agent's owner and root alone.
 pub(crate) struct VettingListener {
     listener: UnixListener,
     vet: Vet,
+    /// Accepted, and not judged so far.
+    accepted: Mutex<Option<UnixStream>>,
 }
 
 /// A connection with the result of its judgement.
@@ -40,7 +43,11 @@ pub(crate) struct Vetted {
 
 impl VettingListener {
     pub(crate) fn new(listener: UnixListener, vet: Vet) -> Self {
-        Self { listener, vet }
+        Self { listener, vet, accepted: Mutex::default() }
+    }
+
+    fn accepted(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -54,9 +61,20 @@ impl Listener for VettingListener {
     type Stream = Vetted;
 
     async fn accept(&self) -> io::Result<Vetted> {
-        let (stream, _) = self.listener.accept().await?;
-        let result = (self.vet)(&stream).await;
-        Ok(Vetted { stream, result })
+        loop {
+            // One whose judgement was dropped before it was done is judged again.
+            let judging = self.accepted().as_ref().map(|stream| (self.vet)(stream));
+            let Some(judging) = judging else {
+                let (stream, _) = self.listener.accept().await?;
+                descriptors::check(&stream, Open::ToOwner)?;
+                *self.accepted() = Some(stream);
+                continue;
+            };
+            let result = judging.await;
+            if let Some(stream) = self.accepted().take() {
+                return Ok(Vetted { stream, result });
+            }
+        }
     }
 }
 
@@ -127,4 +145,44 @@ pub(crate) fn admit(request: Request<()>) -> Result<Request<()>, Status> {
     connection.info.clone().map_err(|why| Status::permission_denied(&*why))?;
     connection.note_request();
     Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_whose_judgement_is_dropped_is_not_lost() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("x.sock");
+        let judged = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&judged);
+        let vet: Vet = Arc::new(move |_| {
+            let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                if first {
+                    std::future::pending::<()>().await;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        let listener = VettingListener::new(UnixListener::bind(&path).expect("a socket"), vet);
+        let _client = UnixStream::connect(&path).await.expect("it listens");
+        tokio::select! {
+            biased;
+            _ = listener.accept() => panic!("its judgement does not end"),
+            () = async {
+                while judged.load(Ordering::SeqCst) == 0 {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+        }
+        assert!(listener.accept().await.expect("the same one").result().is_ok());
+        assert_eq!(judged.load(Ordering::SeqCst), 2);
+    }
 }

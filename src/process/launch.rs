@@ -44,7 +44,6 @@ use tokio::sync::oneshot;
 use crate::config::{Policies, Policy};
 use crate::os::pidfd::Pidfd;
 use crate::os::procfs;
-use crate::os::reserve::Reserve;
 use crate::process::cgroup::Cgroups;
 use crate::process::launch::launch_permits::Turns;
 use crate::process::launch::orphans::Strangers;
@@ -150,7 +149,6 @@ struct Shared {
     turns: Turns,
     lookout: Arc<Lookout>,
     strangers: Strangers,
-    reserve: Arc<Reserve>,
 }
 
 /// The launcher's data about plugins: one slot each, kept until the plugin is wiped.
@@ -201,9 +199,7 @@ impl ProcessLauncher {
         let turns = Turns::of_this_machine();
         let lookout = Arc::default();
         let strangers = Strangers::new();
-        let reserve = Reserve::new();
-        let shared =
-            Shared { config, rpc, table, policies, stop_grace, turns, lookout, strangers, reserve };
+        let shared = Shared { config, rpc, table, policies, stop_grace, turns, lookout, strangers };
         let launcher = Self { shared: Arc::new(shared) };
         let sockets = launcher.sockets_dir();
         if address::is_too_long(&sockets) {

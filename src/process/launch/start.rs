@@ -179,8 +179,6 @@ impl ProcessLauncher {
             |cause: Cause| LaunchError::Spawn { program: program.display().to_string(), cause };
 
         let gate = self.gate(name).await;
-        // Until the process is there. What it needs afterwards is a few descriptors.
-        let _descriptors = self.shared.reserve.lend();
         self.end_all(name, None, &gate).await.map_err(|error| failed(error.into()))?;
         let prepared = self.prepare(spec, &program, &directory);
         let preparing = error_span!("prepare", otel.end = Empty);
