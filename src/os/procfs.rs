@@ -22,6 +22,9 @@ const BYTES_MAX: u64 = 1024 * 1024;
 /// (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
+/// The flag of a thread that ends (`PF_EXITING`).
+const EXITING: u64 = 0x0000_0004;
+
 /// What `/proc/<pid>/stat` says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -33,6 +36,9 @@ pub(crate) struct Stat {
     pub(crate) dead: bool,
     /// Whether it is a thread of the kernel.
     pub(crate) of_kernel: bool,
+    /// Whether its main thread has begun to end (`PF_EXITING`). Other threads may go on; the kernel
+    /// then says neither its control groups of version 1 nor its environment.
+    pub(crate) exiting: bool,
     /// Its parent.
     pub(crate) parent: u32,
     /// Its session, named by the pid of the process that made it.
@@ -147,6 +153,7 @@ fn parse(pid: u32, text: &[u8]) -> Option<Stat> {
         stuck: field(3)? == "D",
         dead: matches!(field(3)?, "Z" | "X"),
         of_kernel: ticks(9)? & KERNEL_THREAD != 0,
+        exiting: ticks(9)? & EXITING != 0,
         parent: field(4)?.parse().ok()?,
         session: field(6)?.parse().ok()?,
         start_ticks: ticks(22)?,
@@ -181,7 +188,10 @@ mod tests {
     fn threads_of_the_kernel_are_told_from_programs() {
         let kernel = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 5 0 0 20 0 1 0 1 0 0";
         assert!(parse(2, kernel.as_bytes()).expect("fields").of_kernel);
-        assert!(!stat(std::process::id()).expect("this process").of_kernel);
+        let me = stat(std::process::id()).expect("this process");
+        assert!(!me.of_kernel && !me.exiting);
+        let leaving = "2 (x) Z 0 0 0 0 -1 4228364 0 0 0 0 0 5 0 0 20 0 1 0 1 0 0";
+        assert!(parse(2, leaving.as_bytes()).expect("fields").exiting);
     }
 
     #[test]

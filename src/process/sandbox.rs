@@ -81,9 +81,9 @@ pub(crate) fn plan(policy: &Policy, host: &Host) -> Result<Planned, ConfineError
         let missing = planned.missing.iter().map(Shortfall::to_string).collect();
         return Err(ConfineError::Required { missing });
     }
-    if plan::wants_seccomp(policy) && host.seccomp && seccomp::is_supported() {
+    if let Some(profile) = planned.filter {
         planned.orders.filters =
-            seccomp::default_profile().map_err(|error| ConfineError::Seccomp(error.into()))?;
+            seccomp::filters(profile).map_err(|error| ConfineError::Seccomp(error.into()))?;
     }
     Ok(planned)
 }

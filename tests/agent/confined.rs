@@ -36,7 +36,7 @@ fn can_confine() -> bool {
 }
 
 /// Says so in one line, where not everything can be enforced.
-fn can_enforce_everything() -> bool {
+pub(crate) fn can_enforce_everything() -> bool {
     let host = guest_agent::process::sandbox::Host::look();
     let can = host.landlock >= guest_agent::process::sandbox::LANDLOCK_WHOLE && host.seccomp;
     if !can {
@@ -47,12 +47,12 @@ fn can_enforce_everything() -> bool {
 
 impl Bed {
     /// The trouble plugin itself: a plugin with walls does not reach where it was built.
-    async fn trouble_inside(&self) -> Archive {
+    pub(crate) async fn trouble_inside(&self) -> Archive {
         self.archive("trouble-program.tar", ArchiveSpec::trouble_program()).await
     }
 
     /// What a shell command says that a plugin runs.
-    async fn run_in(&self, plugin: &str, command: &str) -> String {
+    pub(crate) async fn run_in(&self, plugin: &str, command: &str) -> String {
         self.ask(plugin, &format!("run {command}")).await.results.join("\n")
     }
 

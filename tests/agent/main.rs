@@ -20,6 +20,7 @@ mod crash;
 mod crash_points;
 mod doctor;
 mod download;
+mod escape;
 mod examples;
 mod fleet;
 mod harness;

@@ -2,13 +2,13 @@
 //! policy lets it.
 //!
 //! ```text
-//!   SO_PEERPIDFD ─► held ─► /proc/PID/cgroup ─► still alive? ─► plugin ─► its policy
+//!   SO_PEERPIDFD ─► held ─► /proc/PID/cgroup ─► still alive, and its main thread? ─► plugin ─► its policy
 //!                       └─► where there are no groups: /proc/PID/environ, aside and in time
 //! ```
 //!
 //! A process in the control group of a plugin counts as that plugin. Where any policy confines a
-//! plugin, a peer that is gone, or that the agent may not look into, is refused: it may have been one
-//! that left in order not to be known.
+//! plugin, a peer that has ended, whose main thread has, or that the agent may not look into, is
+//! refused: it may have ended in order not to be known.
 //!
 //! The kernel gives the groups of a process whatever that process does. Its environment is in its
 //! memory, which a process can keep the kernel from reading for as long as it likes; so that is read
@@ -141,13 +141,22 @@ impl Peer {
         Ok(name.and_then(|name| std::str::from_utf8(name).ok()?.parse().ok()))
     }
 
-    /// Whether what was read of its pid was of itself: it lives.
+    /// Whether what was read of its pid was of the process that connected, and true: it lives, and
+    /// so does its main thread. Of a main thread that ends the kernel says that it is in no control
+    /// group of version 1, while another thread of the process connects.
     fn check(&self) -> io::Result<()> {
+        let stat = procfs::stat(self.pid).ok_or_else(gone)?;
         let lives = match &self.proof {
             Proof::Held(pidfd) => !pidfd.is_dead(),
-            Proof::Started(before) => started(self.pid) == Some(*before),
+            Proof::Started(before) => stat.start_ticks == *before,
         };
-        if lives { Ok(()) } else { Err(gone()) }
+        if !lives {
+            return Err(gone());
+        }
+        if stat.exiting {
+            return Err(io::Error::other("its main thread has ended"));
+        }
+        Ok(())
     }
 }
 

@@ -270,7 +270,7 @@ impl ProcessLauncher {
         let group = self.shared.config.cgroups.group(&name);
         let work = move || -> Result<Prepared, Cause> {
             exec_error::check(&program)?;
-            let Planned { mut orders, owner, home, missing } = sandbox::plan(&policy, &host)?;
+            let Planned { mut orders, owner, home, missing, .. } = sandbox::plan(&policy, &host)?;
             let (entrance, of_group, outside) = group::ready(&name, &group, &limits);
             if let Some(why) = &outside
                 && policy.required == Some(true)

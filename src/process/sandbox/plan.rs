@@ -9,7 +9,7 @@ use super::account::Identity;
 use super::child::{Kept, Orders};
 use super::host::{Host, SETGID, SETPCAP, SETUID, SYS_RESOURCE};
 use super::ownership::Owner;
-use super::seccomp;
+use super::seccomp::{self, Profile};
 use crate::config::Policy;
 use crate::config::policy::{
     Account, Capabilities, Limit, LimitName, Seccomp, Umask, capability_names,
@@ -21,6 +21,12 @@ pub const LANDLOCK_WHOLE: u32 = 3;
 
 /// What is not enforced where a confined plugin may call the agent.
 const AGENT_SOCKETS: &str = "keeping it from the agent's own sockets";
+
+/// Capabilities with which a process can do to the agent, its files or its sockets what root can, or
+/// become root: `CHOWN`, `DAC_OVERRIDE`, `DAC_READ_SEARCH`, `FOWNER`, `KILL`, `SETGID`, `SETUID`,
+/// `SYS_MODULE`, `SYS_RAWIO`, `SYS_PTRACE`, `SYS_ADMIN`, `SYS_RESOURCE`, `MKNOD`, `SETFCAP`,
+/// `MAC_OVERRIDE` and `BPF`, as the kernel numbers them.
+const STRONG: [u32; 16] = [0, 1, 2, 3, 5, 6, 7, 16, 17, 19, 21, 24, 27, 31, 32, 39];
 
 /// The least version of Landlock's interface that keeps signals, and connections to abstract
 /// sockets, inside.
@@ -35,6 +41,8 @@ pub(crate) struct Planned {
     pub(crate) owner: Owner,
     /// The home of its user; `None` for the agent's own user.
     pub(crate) home: Option<PathBuf>,
+    /// Which system calls are refused.
+    pub(crate) filter: Option<Profile>,
     /// What this machine cannot enforce.
     pub(crate) missing: Vec<Shortfall>,
 }
@@ -88,18 +96,25 @@ pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> 
     };
     let landlock = wants_landlock(policy);
     let filtered = wants_seccomp(policy);
+    let can_filter = host.seccomp && seccomp::is_supported();
+    let mut filter = (filtered && can_filter).then_some(Profile::Default);
     if landlock {
         look_at_landlock(host, &mut missing);
     }
-    if filtered && !(host.seccomp && seccomp::is_supported()) {
+    if filtered && !can_filter {
         missing.push(Shortfall::new(
             "seccomp",
             "this kernel does not filter system calls, or this processor has no profile",
             "use a kernel built with CONFIG_SECCOMP_FILTER",
         ));
     }
-    if closes_agent_sockets(policy) {
-        look_at_groups(policy, host, &owner, &mut missing);
+    if closes_agent_sockets(policy) && acts_as_root(policy, host, &owner) {
+        let walled = landlock && host.landlock > 0;
+        if filter.is_none() && can_filter && walled {
+            filter = Some(Profile::Inside);
+        }
+        look_at_groups(policy, host, filter, &mut missing);
+        look_at_neighbours(policy, host, filter, &mut missing);
     }
     // Without it, both could be used against programs that gain privileges, so the kernel wants it
     // first.
@@ -116,7 +131,7 @@ pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> 
         landlock: None,
         filters: Vec::new(),
     };
-    Planned { orders, owner, home, missing }
+    Planned { orders, owner, home, filter, missing }
 }
 
 /// The identity, unless the agent cannot give it.
@@ -157,18 +172,25 @@ pub(crate) fn open_agent_sockets(why: &str) -> Shortfall {
     Shortfall::new(AGENT_SOCKETS, why, "correct that, then restart the plugin")
 }
 
-/// The agent knows a plugin that calls by its control group. A plugin that runs as the agent's own
-/// user or as root must not be able to leave that.
-fn look_at_groups(policy: &Policy, host: &Host, owner: &Owner, missing: &mut Vec<Shortfall>) {
-    if owner.user != host.user && owner.user != 0 {
-        // The modes of the sockets keep others out.
-        return;
-    }
-    missing.push(Shortfall::new(
-        "keeping it from the sockets of other programs of its user, such as D-Bus and other plugins",
-        "a policy has no rules for connections to unix sockets",
-        "give it a user of its own",
-    ));
+/// Whether a plugin could do to the agent what root can: the modes of files and sockets do not keep
+/// it out.
+fn acts_as_root(policy: &Policy, host: &Host, owner: &Owner) -> bool {
+    let kept = match policy.capabilities {
+        Some(Capabilities::Only(bits)) => bits & host.capabilities,
+        _ => 0,
+    };
+    let strong = STRONG.iter().fold(0, |bits, one| bits | 1 << one);
+    owner.user == host.user || owner.user == 0 || kept & strong != 0
+}
+
+/// The agent knows a plugin that calls by its control group. A plugin that acts as root must not be
+/// able to leave that.
+fn look_at_groups(
+    policy: &Policy,
+    host: &Host,
+    filter: Option<Profile>,
+    missing: &mut Vec<Shortfall>,
+) {
     let mut lacks = |why: &str, fix: &str| {
         missing.push(Shortfall::new(AGENT_SOCKETS, why, fix));
     };
@@ -180,21 +202,62 @@ fn look_at_groups(policy: &Policy, host: &Host, owner: &Owner, missing: &mut Vec
         );
     } else if !(wants_landlock(policy) && host.landlock > 0) || may_write_groups(policy) {
         lacks(
-            "it has the agent's user or root's and may write to /sys/fs/cgroup, so that it can leave \
-             its control group",
-            "give it a user of its own, or read_only_paths and no read_write_paths above \
-             /sys/fs/cgroup",
+            "it has the agent's user, root's, or capabilities of root, and may write to \
+             /sys/fs/cgroup, so that it can leave its control group",
+            "give it a user of its own without such capabilities, or read_only_paths and no \
+             read_write_paths above /sys/fs/cgroup",
+        );
+    } else if filter.is_none() {
+        lacks(
+            "this kernel does not filter system calls, or this processor has no profile, so that \
+             clone3(2) starts a process in another control group",
+            "give it a user of its own, or use a kernel built with CONFIG_SECCOMP_FILTER",
+        );
+    }
+}
+
+/// What a plugin that acts as root can do to other processes, whether or not it stays in its group.
+fn look_at_neighbours(
+    policy: &Policy,
+    host: &Host,
+    filter: Option<Profile>,
+    missing: &mut Vec<Shortfall>,
+) {
+    let mut lacks = |what: &str, why: &str, fix: &str| {
+        missing.push(Shortfall::new(what, why, fix));
+    };
+    lacks(
+        "keeping it from the sockets of other programs of its user, such as D-Bus and other plugins",
+        "a policy has no rules for connections to unix sockets",
+        "give it a user of its own without capabilities of root",
+    );
+    if !wants_landlock(policy) {
+        lacks(
+            "keeping its signals from the agent and other plugins",
+            "Landlock keeps signals inside, and the policy has no paths",
+            "give it a user of its own, or read_only_paths",
         );
     } else if host.landlock < LANDLOCK_SCOPES {
-        missing.push(Shortfall::new(
+        let has = host.landlock;
+        lacks(
             "keeping its signals from the agent and other plugins",
-            &format!(
-                "Landlock of this kernel has version {}, not {LANDLOCK_SCOPES}",
-                host.landlock
-            ),
+            &format!("Landlock of this kernel has version {has}, not {LANDLOCK_SCOPES}"),
             "give it a user of its own, or use a kernel from 6.12 on",
-        ));
+        );
     }
+    let what = match filter {
+        Some(Profile::Default) => return,
+        Some(Profile::Inside) => "keeping it from the keys that the kernel has for its user",
+        None => {
+            "keeping it from the keys that the kernel has for its user, and from the limits of the \
+             agent and other processes of its user"
+        }
+    };
+    lacks(
+        what,
+        "the policy refuses no system calls for them",
+        "give it a user of its own, or seccomp = \"default\"",
+    );
 }
 
 fn may_write_groups(policy: &Policy) -> bool {
@@ -285,6 +348,9 @@ fn beyond(name: LimitName, limit: Limit, most: u64) -> Shortfall {
 mod tests {
     use super::*;
 
+    /// `CAP_NET_BIND_SERVICE`, which is no way to become root.
+    const BIND: u64 = 1 << 10;
+
     /// A machine that can do everything, and its agent is root.
     fn strong() -> Host {
         Host {
@@ -315,7 +381,7 @@ mod tests {
     fn everything() -> Policy {
         Policy {
             user: Some(Account::Id(1)),
-            capabilities: Some(Capabilities::Only(1)),
+            capabilities: Some(Capabilities::Only(BIND)),
             read_only_paths: Some(Vec::new()),
             seccomp: Some(Seccomp::Default),
             rlimits: LimitName::parse("nofile")
@@ -344,7 +410,7 @@ mod tests {
         assert_eq!(planned.missing, []);
         let orders = planned.orders;
         assert_eq!(orders.identity, Some((1, 2)));
-        assert_eq!(orders.kept, Some(Kept { bits: 1, bound: Some(40), ambient: true }));
+        assert_eq!(orders.kept, Some(Kept { bits: BIND, bound: Some(40), ambient: true }));
         assert!(orders.no_new_privileges, "both kinds of walls need it");
         assert_eq!(orders.limits.len(), 1);
         assert_eq!(orders.limits[0].1.maximum, Some(200));
@@ -357,7 +423,7 @@ mod tests {
         let all = text(&planned);
         for part in [
             "user 1 and group 2",
-            "keeping CAP_CHOWN",
+            "keeping CAP_NET_BIND_SERVICE",
             "oom_score_adj -1",
             "it is 100",
             "the sockets of other programs of its user",
@@ -432,10 +498,52 @@ mod tests {
         assert!(lacks(&strong(), |it| it.user = Some(Account::Id(1))).is_empty());
         assert!(lacks(&strong(), |it| it.agent_socket = Some(true)).is_empty());
         let without = Host { groups: false, ..strong() };
-        let paths = |it: &mut Policy| it.read_only_paths = Some(Vec::new());
         assert!(lacks(&without, paths).contains("no control groups"));
+        let unfiltered = Host { seccomp: false, ..strong() };
+        let all = lacks(&unfiltered, paths);
+        assert!(all.contains(open) && all.contains("clone3(2)"), "{all}");
+    }
+
+    fn paths(policy: &mut Policy) {
+        policy.read_only_paths = Some(Vec::new());
+    }
+
+    #[test]
+    fn a_plugin_that_acts_as_root_cannot_leave_its_group_by_a_system_call() {
+        let filter = |policy: &Policy| plan(policy, &strong(), None).filter;
+        let confined = Policy { no_new_privileges: Some(true), ..Policy::default() };
+        assert_eq!(filter(&confined), None, "without paths it writes to the groups");
+        let walled = Policy { read_only_paths: Some(Vec::new()), ..confined };
+        assert_eq!(filter(&walled), Some(Profile::Inside));
+        let whole = Policy { seccomp: Some(Seccomp::Default), ..walled.clone() };
+        assert_eq!(filter(&whole), Some(Profile::Default));
+        let allowed = Policy { agent_socket: Some(true), ..walled.clone() };
+        assert_eq!(filter(&allowed), None);
+        let own = Policy { user: Some(Account::Id(1)), ..walled };
+        assert_eq!(plan(&own, &strong(), identity()).filter, None);
+    }
+
+    #[test]
+    fn what_a_plugin_that_acts_as_root_can_do_to_other_processes_is_named() {
+        let (keys, limits, signals) = ("the keys", "from the limits", "its signals");
+        let all = lacks(&strong(), |_| ());
+        assert!(all.contains(keys) && all.contains(limits) && all.contains(signals), "{all}");
+        let all = lacks(&strong(), paths);
+        assert!(all.contains(keys) && !all.contains(limits) && !all.contains(signals), "{all}");
         let older = Host { landlock: 5, ..strong() };
-        assert!(lacks(&older, paths).contains("its signals"));
+        assert!(lacks(&older, paths).contains("version 5, not 6"));
+        let all = lacks(&strong(), |it| it.seccomp = Some(Seccomp::Default));
+        assert!(!all.contains(keys) && all.contains(signals), "{all}");
+        let strongly = |bits| {
+            lacks(&strong(), |it| {
+                it.user = Some(Account::Id(1));
+                it.capabilities = Some(Capabilities::Only(bits));
+            })
+        };
+        assert!(strongly(BIND).is_empty());
+        for bit in STRONG {
+            assert!(strongly(1 << bit).contains("the agent's own sockets"), "{bit}");
+        }
     }
 
     #[test]

@@ -107,21 +107,50 @@ const JUMP_IF_NOT_LESS: u16 = 0x35;
 const RETURN: u16 = 0x06;
 const OFFSET_OF_NUMBER: u32 = 0;
 
+/// Which system calls are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// The default one.
+    Default,
+    /// What would let a plugin out of its control group, or set the limits of other processes. For
+    /// plugins that are kept to some files and act as root, where the policy wants no filter.
+    Inside,
+}
+
 /// Whether filters can be made for this processor.
 #[must_use]
 pub fn is_supported() -> bool {
     processor().is_ok()
 }
 
-/// The filters of the default profile, in the order in which they are installed.
+/// The filters of a profile, in the order in which they are installed.
 ///
 /// # Errors
 /// They cannot be made for this processor.
-pub(super) fn default_profile() -> Result<Vec<BpfProgram>, seccompiler::Error> {
+pub(super) fn filters(profile: Profile) -> Result<Vec<BpfProgram>, seccompiler::Error> {
     let refused = |action, rules| -> Result<BpfProgram, seccompiler::Error> {
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, processor()?)?;
         Ok(filter.try_into()?)
     };
+    let mut rules = match profile {
+        Profile::Default => default_rules()?,
+        Profile::Inside => BTreeMap::new(),
+    };
+    // The limits of another process may be read and not set. A process names itself as 0.
+    let another = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
+    let is_set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(number_of(libc::SYS_prlimit64), vec![SeccompRule::new(vec![another, is_set])?]);
+    let not_permitted = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let main = without_x32(refused(not_permitted, rules)?);
+    // `clone3` takes its flags, and a control group of version 2 to start in, from memory, which a
+    // filter cannot read. The filter answers ENOSYS, and callers then use `clone`.
+    let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let rules = BTreeMap::from([(number_of(libc::SYS_clone3), Vec::new())]);
+    Ok(vec![main, refused(absent, rules)?])
+}
+
+/// What the default profile refuses and the other does not.
+fn default_rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::Error> {
     let calls = REFUSED.iter().chain(&REFUSED_HERE).map(|number| (number_of(*number), Vec::new()));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.collect();
     let clone = NAMESPACES.iter().map(|flag| {
@@ -130,17 +159,7 @@ pub(super) fn default_profile() -> Result<Vec<BpfProgram>, seccompiler::Error> {
         SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Qword, is_set, flag)?])
     });
     rules.insert(number_of(libc::SYS_clone), clone.collect::<Result<_, _>>()?);
-    // The limits of another process may be read and not set. A process names itself as 0.
-    let another = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
-    let is_set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
-    rules.insert(number_of(libc::SYS_prlimit64), vec![SeccompRule::new(vec![another, is_set])?]);
-    let not_permitted = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let main = without_x32(refused(not_permitted, rules)?);
-    // `clone3` takes its flags from memory, which a filter cannot read. The filter answers ENOSYS,
-    // and callers then use `clone`.
-    let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    let rules = BTreeMap::from([(number_of(libc::SYS_clone3), Vec::new())]);
-    Ok(vec![main, refused(absent, rules)?])
+    Ok(rules)
 }
 
 fn processor() -> Result<TargetArch, seccompiler::Error> {
@@ -174,15 +193,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_profile_fits_the_kernel() {
+    fn the_profiles_fit_the_kernel() {
         if !is_supported() {
             eprintln!("skipped: no filters for this processor");
             return;
         }
-        let programs = default_profile().expect("it can be made");
-        for program in &programs {
-            // The kernel takes no longer ones.
-            assert!((4..4096).contains(&program.len()), "{}", program.len());
+        for profile in [Profile::Default, Profile::Inside] {
+            for program in filters(profile).expect("it can be made") {
+                // The kernel takes no longer ones.
+                assert!((4..4096).contains(&program.len()), "{}", program.len());
+            }
         }
     }
 
