@@ -41,7 +41,7 @@ pub use charge::Charge;
 pub use hierarchy::{Controller, Version};
 pub(crate) use oom::OomWatch;
 
-use files::{is_below, members_below, remove_below, write};
+use files::{children, is_below, members_below, remove_below, write};
 use hierarchy::{Found, Hierarchy, KEEPER_LEAF, OWN_LEAF, Together};
 
 /// How long a group that is being killed may take to become empty.
@@ -225,7 +225,7 @@ impl Cgroups {
         })
     }
 
-    /// Takes the parents of all groups away, unless plugins are in them. For an agent that ends.
+    /// Removes the groups in which no process is, and their parents. For an agent that ends.
     pub fn leave(&self) {
         for place in &self.places {
             // It stays while a process is in it.
@@ -237,6 +237,10 @@ impl Cgroups {
                     write(inside, "cgroup.procs", "0").and_then(|()| std::fs::remove_dir(&leaf))
             {
                 tracing::debug!(group = %leaf.display(), %error, "the agent stays in its group");
+            }
+            // That of a plugin that has ended, and whose data stay. One with processes stays, too.
+            for child in children(&place.base) {
+                drop(std::fs::remove_dir(child));
             }
             if let Err(error) = std::fs::remove_dir(&place.base) {
                 tracing::debug!(group = %place.base.display(), %error, "groups stay");

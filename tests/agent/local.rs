@@ -12,6 +12,7 @@ use nix::sys::signal::Signal;
 use prost::Message;
 
 use crate::harness::{Bed, orders, plugins, signal};
+use crate::limits::group_of;
 
 fn folder(bed: &Bed, name: &str) -> PathBuf {
     bed.dir().join("local").join(name)
@@ -82,6 +83,11 @@ fn files(bed: &Bed, name: &str) -> Vec<(PathBuf, u64)> {
 
 /// Takes every local plugin off the machine, which ends it and leaves its data, and ends the test.
 pub(crate) async fn finish(bed: Bed, names: &[&str]) {
+    let mut groups = Vec::new();
+    for name in names {
+        let pid = bed.status(name).await.and_then(|status| status.pid);
+        groups.extend(pid.and_then(|pid| group_of(pid, "pids")));
+    }
     std::fs::remove_dir_all(bed.dir().join("local")).unwrap();
     signal(bed.agent_pid(), Signal::SIGHUP);
     for name in names {
@@ -89,7 +95,11 @@ pub(crate) async fn finish(bed: Bed, names: &[&str]) {
         assert!(bed.plugin_state(name).exists(), "the data of {name} stays");
         std::fs::remove_dir_all(bed.plugin_state(name)).unwrap();
     }
-    bed.finish().await;
+    bed.finish_after(async |_| {
+        let left: Vec<_> = groups.iter().filter(|group| group.exists()).collect();
+        assert!(left.is_empty(), "control groups are left: {left:?}");
+    })
+    .await;
 }
 
 #[tokio::test]
